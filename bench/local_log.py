@@ -32,7 +32,7 @@ from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
 from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 
 HERE = pathlib.Path(__file__).resolve().parent

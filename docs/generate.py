@@ -16,9 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.cli.app import application
-from tierlog.log.local.config.broker_keys import BROKER_KEYS
-from tierlog.log.local.config.config_key import LogKey
-from tierlog.log.local.config.topic_keys import TOPIC_KEYS
+from tierlog.log.local.config_keys import BROKER_KEYS, TOPIC_KEYS, LogKey
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
 from tierlog.remote.config.key_facts import INT32_MAX, INT64_MAX, KeyFacts, KeyGroup
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE

@@ -30,7 +30,7 @@ from tests.support.log_writer import (
 from tests.support.metadata_cluster import admin_of, needs_a_broker
 from tests.support.peers import broker
 from tests.support.produce_requests import Produced, produce
-from tierlog.log.formats.partition_metadata import parse_partition_metadata
+from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.records.builder import RecordBatchBuilder
 

@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.peers import install
 from tierlog.errors import ConfigError
-from tierlog.log.local.config.broker_keys import BROKER_KEYS
-from tierlog.log.local.config.topic_keys import TOPIC_KEYS
+from tierlog.log.local.config_keys import BROKER_KEYS, TOPIC_KEYS
 from tierlog.log.local.log_config import LogConfig
 
 pytestmark = pytest.mark.interop

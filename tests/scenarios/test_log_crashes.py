@@ -35,7 +35,7 @@ from tierlog.errors import StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine

@@ -11,7 +11,7 @@ from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.time_index import TimeIndex
 from tierlog.log.formats.transaction_index import TransactionIndex
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.simulated.memory_files import MemoryFiles

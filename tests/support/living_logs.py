@@ -8,7 +8,7 @@ import numpy as np
 
 from tierlog._native.batches import scan_batches
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog

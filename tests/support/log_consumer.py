@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.support.golden import ROW_COLUMNS, Row, rows_of
 from tierlog._native.appends import find_marker
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.decoding import decode
 

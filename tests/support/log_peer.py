@@ -19,7 +19,7 @@ from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import LogAppendInfo, ProducerSettings, UnifiedLog

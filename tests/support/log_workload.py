@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tests.support.expected_log import ExpectedBatch, ExpectedLog, Producer, replayed, stored
+from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogOfflineError
-from tierlog.log.local.log_values import LogAppendInfo
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker

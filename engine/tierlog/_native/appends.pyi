@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 
 from tierlog._native.files import GrowingFile
 from tierlog.errors import CorruptRecordError
-from tierlog.log.local.log_values import LogAppendInfo
+from tierlog.log.local.log_appends import LogAppendInfo
 
 class AssignedBatch(NamedTuple):
     """A leader's batch as it stands there now; with ``must_rebuild`` it is as it was, and has to be compressed anew."""

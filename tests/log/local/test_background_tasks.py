@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.support.forked import told_by_fork
-from tierlog.log.local.background_tasks import LogTasks
+from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
@@ -20,7 +20,7 @@ def test_each_at_its_time(seed: int) -> None:
     """If this fails, a file is removed while it is still read, or never."""
     machine, scheduler = ManualScheduler.machine(seed)
     start, called = machine.clock.time_ms(), []
-    with scheduler, LogTasks(machine) as tasks:
+    with scheduler, BackgroundTasks(machine) as tasks:
         for delay_ms in (3000, 1000, 2000, 0):
             tasks.submit(lambda d=delay_ms: called.append((d, machine.clock.time_ms() - start)), delay_ms=delay_ms)  # type: ignore[misc]
         machine.clock.sleep(10)
@@ -42,7 +42,7 @@ def test_again_and_again(seed: int) -> None:
         if len(called) == 2:
             machine.clock.sleep(35)
 
-    with scheduler, LogTasks(machine) as tasks:
+    with scheduler, BackgroundTasks(machine) as tasks:
         tasks.submit_every(10_000, slow, delay_ms=5_000)
         machine.clock.sleep(80)
     assert called == [5, 15, 50, 60, 70, 80][: len(called)]
@@ -60,7 +60,7 @@ def test_closing_waits_and_drops(seed: int) -> None:
         called.append("ended")
 
     with scheduler:
-        tasks = LogTasks(machine)
+        tasks = BackgroundTasks(machine)
         tasks.submit(long)
         tasks.submit(lambda: called.append("dropped"), delay_ms=1)
         machine.clock.sleep(1)
@@ -77,7 +77,7 @@ def test_one_that_raises_stops_no_other(caplog: pytest.LogCaptureFixture) -> Non
     """If this fails, one fault ends retention and checkpoints for good, and nobody is told."""
     machine, scheduler = ManualScheduler.machine(1)
     called: list[int] = []
-    with scheduler, LogTasks(machine) as tasks, caplog.at_level(logging.ERROR):
+    with scheduler, BackgroundTasks(machine) as tasks, caplog.at_level(logging.ERROR):
         tasks.submit_every(10, lambda: called.remove(7), delay_ms=0)
         tasks.submit(lambda: called.append(1), delay_ms=15)
         machine.clock.sleep(1)
@@ -88,7 +88,7 @@ def test_one_that_raises_stops_no_other(caplog: pytest.LogCaptureFixture) -> Non
 def test_on_threads() -> None:
     """If this fails, nothing of this works outside of a simulation; centuries are no error."""
     done = threading.Event()
-    with LogTasks(Machine()) as tasks:
+    with BackgroundTasks(Machine()) as tasks:
         tasks.submit(done.set, delay_ms=2**63 - 1)
         assert not done.wait(0.05)
         tasks.submit(done.set, delay_ms=20)
@@ -98,6 +98,6 @@ def test_on_threads() -> None:
 
 def test_a_fork_does_not_wait_for_the_parents_thread() -> None:
     """If this fails, a child that leaves its `with` block hangs."""
-    with LogTasks(Machine()) as tasks:
+    with BackgroundTasks(Machine()) as tasks:
         tasks.submit(lambda: None, delay_ms=60_000)
         assert told_by_fork(lambda: tasks.submit(lambda: None), tasks.close) == ["None", "None"]

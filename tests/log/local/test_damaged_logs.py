@@ -24,7 +24,7 @@ from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptDataError, CorruptIndexError, StoreError, TierlogError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError, OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 

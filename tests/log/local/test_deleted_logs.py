@@ -11,7 +11,7 @@ from tests.support.living_logs import batch_of, ended
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogClosedError, LogTruncatedError, OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

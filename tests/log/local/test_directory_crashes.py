@@ -22,7 +22,7 @@ from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogOfflineError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
 from tierlog.records.builder import RecordBatchBuilder

@@ -12,10 +12,10 @@ import pytest
 from tests.support.broker_logs import BrokerLog, broker_logs, machine_of_the_run
 from tests.support.golden import Row, consumed
 from tests.support.log_consumer import batches_in, consume, number
+from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import encode_leader_epochs, parse_leader_epochs
-from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
-from tierlog.log.local.log_offsets import (
+from tierlog.log.local.log_reads import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierlog._native.appends import AssignedBatch, LeaderCheck, LogEnd, Refusal, sequence_after
+from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, LogOfflineError
-from tierlog.log.local.log_offsets import FetchIsolation
-from tierlog.log.local.log_values import LogAppendInfo
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import ConfigError
-from tierlog.log.local.config.topic_keys import TOPIC_KEYS
-from tierlog.log.local.log_config import INT64_MAX, LogConfig
+from tierlog.log.local.config_keys import TOPIC_KEYS
+from tierlog.log.local.log_config import INT64_MAX, LogConfig, LogDirectoryConfig
 from tierlog.runtime.machine.randomness import SeededRng
 
 HOUR_MS = 3_600_000
@@ -172,3 +172,23 @@ def test_text_and_back(fields: dict[str, object]) -> None:
     assert LogConfig.from_kafka(changed) == config
     assert len(changed) == sum(getattr(config, key.field) != key.default for key in TOPIC_KEYS)
     assert hash(config) == hash(LogConfig(**fields))  # type: ignore[arg-type]
+
+
+def test_one_file_has_both() -> None:
+    """Else an embedder has to take a broker's file apart by hand."""
+    given = {"log.retention.hours": "1", "log.retention.check.interval.ms": "7", "producer.id.expiration.ms": "9"}
+    config = LogDirectoryConfig.from_kafka(given)
+    assert config == LogDirectoryConfig(log_retention_check_interval_ms=7, producer_id_expiration_ms=9)
+    assert config.producer_settings.producer_id_expiration_ms == 9
+    assert LogDirectoryConfig.from_kafka(config.to_kafka()) == config
+    assert hash(config) == hash(LogDirectoryConfig.from_kafka(given))
+
+
+def test_wrong_ones_are_told() -> None:
+    """Else retention never runs, and a disk fills."""
+    with pytest.raises(ConfigError, match=r"nearest known one is log\.retention\.check\.interval\.ms"):
+        LogDirectoryConfig.from_kafka({"log.retention.check.interval": "7"})
+    with pytest.raises(ConfigError, match=r"num\.recovery\.threads\.per\.data\.dir 0: at least 1"):
+        LogDirectoryConfig.from_kafka({"num.recovery.threads.per.data.dir": "0"})
+    with pytest.raises(ConfigError, match="a whole number expected"):
+        LogDirectoryConfig(log_initial_task_delay_ms="1")  # type: ignore[arg-type]

@@ -12,12 +12,11 @@ from tests.support.batches import Batch, encode
 from tests.support.forked import told_by_fork
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from tierlog.log.local.directory.directory_config import LogDirectoryConfig
-from tierlog.log.local.directory.directory_identity import DirectoryIdentity
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.directory.directory_files import DirectoryIdentity
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
 from tierlog.records.builder import RecordBatchBuilder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tierlog.errors import StoreError
-from tierlog.log.local.background_tasks import LogTasks
+from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
@@ -172,7 +172,7 @@ def test_a_write_of_epochs_that_waits_sees_that_the_log_is_offline() -> None:
     touched = 0
     for seed in range(40):
         machine, scheduler = ManualScheduler.machine(seed)
-        with scheduler, LogTasks(machine) as tasks:
+        with scheduler, BackgroundTasks(machine) as tasks:
             log = UnifiedLog.open(FOLDER, machine=machine, tasks=tasks, is_sole_replica=True)
             append(log)
             append(log, leader_epoch=1)

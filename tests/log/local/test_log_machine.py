@@ -15,7 +15,7 @@ from tests.support.appended_log import DAY_MS, IDEMPOTENT, TRANSACTIONAL, Append
 from tests.support.log_model import ModelBatch
 from tests.support.log_model_answers import apply_retention, expected_greatest, expected_offset_for, expected_read
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 
 CHANGES: tuple[dict[str, Any], ...] = (

@@ -16,7 +16,7 @@ from tests.support.open_files import count_open_files
 from tierlog._native.batches import scan_batches
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import SystemClock

@@ -17,7 +17,7 @@ from tierlog.log.local.log_errors import (
     LogOfflineError,
     OffsetOutOfRangeError,
 )
-from tierlog.log.local.log_offsets import MAX_TIMESTAMP, FetchIsolation, LogOffsets
+from tierlog.log.local.log_reads import MAX_TIMESTAMP, FetchIsolation, LogOffsets
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.unified_log import UnifiedLog

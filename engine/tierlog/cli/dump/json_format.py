@@ -21,8 +21,8 @@ from tierlog.cli.dump.kafka_format import (
 from tierlog.cli.dump.log import Records
 from tierlog.cli.dump.payloads import PayloadDecoder, PlainPayloads, RemoteLogMetadataPayloads
 from tierlog.errors import CorruptDataError
+from tierlog.log.formats.identity_files import PartitionMetadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.partition_metadata import PartitionMetadata
 from tierlog.log.formats.producer_snapshot import ProducerSnapshot
 from tierlog.records.batch_table import CODEC_NAMES, DELETE_HORIZON, BatchTable
 

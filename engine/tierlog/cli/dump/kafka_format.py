@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tierlog.cli.dump.indexes import IndexFindings
 from tierlog.cli.dump.log import ControlRecord, Records
 from tierlog.cli.dump.payloads import Payload, PayloadDecoder
+from tierlog.log.formats.identity_files import PartitionMetadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.partition_metadata import PartitionMetadata
 from tierlog.log.formats.producer_snapshot import ProducerSnapshot
 from tierlog.records.batch_table import CODEC_NAMES, BatchTable
 

@@ -275,8 +275,8 @@ def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
     """The lines of a part that is read whole and compared with nothing."""
     from tierlog.cli.dump.sources import PartKind
     from tierlog.log.formats.checkpoints import parse_offset_checkpoint
+    from tierlog.log.formats.identity_files import parse_partition_metadata
     from tierlog.log.formats.leader_epochs import parse_leader_epochs
-    from tierlog.log.formats.partition_metadata import parse_partition_metadata
     from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 
     data = part.whole()

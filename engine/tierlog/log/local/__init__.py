@@ -9,7 +9,10 @@ judging files by each other (``log.checks``), replication (which asks this room)
 
 From the bottom:
 
-- ``appending``: a batch is checked, and offset, epoch and timestamps are written into it in place: the bytes are read
+- ``config_keys``: Kafka's keys as tables; ``log_config`` has the values.
+- ``log_folder``: a log's folder and its files, none of which is opened before it is needed: thousands of segments are
+  opened at no cost.
+- ``log_appends``: a batch is checked, and offset, epoch and timestamps are written into it in place: the bytes are read
   once for the checksum and once for the records (C, ``tierlog/log_append.h``).
 - ``producers``: idempotence and transactions, as a state machine, and its snapshots.
 - ``leader_epoch_cache``: the lineage, on disk before the first record of an epoch.
@@ -22,7 +25,7 @@ From the bottom:
 - ``log_flusher``: what is synced, and when: beside appends, and what nobody waits for.
 - ``unified_log``: one partition, which holds the one lock: offsets, listeners, roll, retention, truncation.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
-  whether it was closed cleanly; ``directory`` has its parts, ``config`` Kafka's keys.
+  whether it was closed cleanly; ``directory`` has its files and their state.
 
 The order of an append: check and assign, producers, epochs (fsynced if they changed), roll, write, end
 offset, producers' new state, transaction index, last stable offset, flush. A failed write or fsync is never tried
@@ -36,11 +39,11 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tierlog.log.local.background_tasks import BackgroundTasks, LogTasks
-    from tierlog.log.local.directory.directory_config import LogDirectoryConfig
-    from tierlog.log.local.directory.directory_identity import DirectoryIdentity
+    from tierlog.log.local.background_tasks import BackgroundTasks
+    from tierlog.log.local.directory.directory_files import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
-    from tierlog.log.local.log_config import LogConfig
+    from tierlog.log.local.log_appends import LogAppendInfo
+    from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig, ProducerSettings
     from tierlog.log.local.log_directory import LogDirectory
     from tierlog.log.local.log_errors import (
         AppendRefusedError,
@@ -52,32 +55,30 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         RecordError,
     )
-    from tierlog.log.local.log_offsets import (
+    from tierlog.log.local.log_reads import (
         EARLIEST_LOCAL_TIMESTAMP,
         EARLIEST_PENDING_UPLOAD_TIMESTAMP,
         EARLIEST_TIMESTAMP,
         LATEST_TIERED_TIMESTAMP,
         LATEST_TIMESTAMP,
         MAX_TIMESTAMP,
+        FetchDataInfo,
         FetchIsolation,
         LogOffsets,
         OffsetsListener,
     )
-    from tierlog.log.local.log_values import FetchDataInfo, LogAppendInfo, ProducerSettings
     from tierlog.log.local.producers.producer_appends import AppendOrigin
-    from tierlog.log.local.producers.transaction_verification import VerificationGuard
+    from tierlog.log.local.producers.producer_entries import VerificationGuard
     from tierlog.log.local.recovery.log_loader import LogCheckpoints
-    from tierlog.log.local.recovery.recovery_report import RecoveryAction, RecoveryReport
+    from tierlog.log.local.recovery.segment_recovery import RecoveryAction, RecoveryReport
     from tierlog.log.local.segments.log_segment import LogSegment
-    from tierlog.log.local.segments.log_slice import LogSlice
-    from tierlog.log.local.segments.segment_values import TimestampAndOffset
+    from tierlog.log.local.segments.segment_view import LogSlice, TimestampAndOffset
     from tierlog.log.local.unified_log import UnifiedLog
 else:
     _NAMES = {
         "BackgroundTasks": "tierlog.log.local.background_tasks",
-        "LogTasks": "tierlog.log.local.background_tasks",
-        "LogDirectoryConfig": "tierlog.log.local.directory.directory_config",
-        "DirectoryIdentity": "tierlog.log.local.directory.directory_identity",
+        "LogDirectoryConfig": "tierlog.log.local.log_config",
+        "DirectoryIdentity": "tierlog.log.local.directory.directory_files",
         "LeaderEpochCache": "tierlog.log.local.leader_epoch_cache",
         "LogConfig": "tierlog.log.local.log_config",
         "LogDirectory": "tierlog.log.local.log_directory",
@@ -89,26 +90,26 @@ else:
         "LogTruncatedError": "tierlog.log.local.log_errors",
         "OffsetOutOfRangeError": "tierlog.log.local.log_errors",
         "RecordError": "tierlog.log.local.log_errors",
-        "EARLIEST_LOCAL_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "EARLIEST_PENDING_UPLOAD_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "EARLIEST_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "FetchIsolation": "tierlog.log.local.log_offsets",
-        "LATEST_TIERED_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "LATEST_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "LogOffsets": "tierlog.log.local.log_offsets",
-        "MAX_TIMESTAMP": "tierlog.log.local.log_offsets",
-        "OffsetsListener": "tierlog.log.local.log_offsets",
-        "FetchDataInfo": "tierlog.log.local.log_values",
-        "LogAppendInfo": "tierlog.log.local.log_values",
-        "ProducerSettings": "tierlog.log.local.log_values",
+        "EARLIEST_LOCAL_TIMESTAMP": "tierlog.log.local.log_reads",
+        "EARLIEST_PENDING_UPLOAD_TIMESTAMP": "tierlog.log.local.log_reads",
+        "EARLIEST_TIMESTAMP": "tierlog.log.local.log_reads",
+        "FetchIsolation": "tierlog.log.local.log_reads",
+        "LATEST_TIERED_TIMESTAMP": "tierlog.log.local.log_reads",
+        "LATEST_TIMESTAMP": "tierlog.log.local.log_reads",
+        "LogOffsets": "tierlog.log.local.log_reads",
+        "MAX_TIMESTAMP": "tierlog.log.local.log_reads",
+        "OffsetsListener": "tierlog.log.local.log_reads",
+        "FetchDataInfo": "tierlog.log.local.log_reads",
+        "LogAppendInfo": "tierlog.log.local.log_appends",
+        "ProducerSettings": "tierlog.log.local.log_config",
         "AppendOrigin": "tierlog.log.local.producers.producer_appends",
-        "VerificationGuard": "tierlog.log.local.producers.transaction_verification",
+        "VerificationGuard": "tierlog.log.local.producers.producer_entries",
         "LogCheckpoints": "tierlog.log.local.recovery.log_loader",
-        "RecoveryAction": "tierlog.log.local.recovery.recovery_report",
-        "RecoveryReport": "tierlog.log.local.recovery.recovery_report",
+        "RecoveryAction": "tierlog.log.local.recovery.segment_recovery",
+        "RecoveryReport": "tierlog.log.local.recovery.segment_recovery",
         "LogSegment": "tierlog.log.local.segments.log_segment",
-        "TimestampAndOffset": "tierlog.log.local.segments.segment_values",
-        "LogSlice": "tierlog.log.local.segments.log_slice",
+        "TimestampAndOffset": "tierlog.log.local.segments.segment_view",
+        "LogSlice": "tierlog.log.local.segments.segment_view",
         "UnifiedLog": "tierlog.log.local.unified_log",
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
@@ -139,7 +140,6 @@ __all__ = [
     "LogOffsets",
     "LogSegment",
     "LogSlice",
-    "LogTasks",
     "LogTruncatedError",
     "OffsetOutOfRangeError",
     "OffsetsListener",

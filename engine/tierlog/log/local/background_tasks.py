@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from tierlog.errors import NoThreadError
 from tierlog.runtime.machine import Machine
@@ -19,15 +19,6 @@ _log = logging.getLogger(__name__)
 _WAIT_SECONDS_MAX: Final = 3600.0
 
 
-class BackgroundTasks(Protocol):
-    """Where a log leaves work. A function must not raise: what fails it tells its log, which goes offline."""
-
-    def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
-        """Have a function called once, in another thread, after a delay. Never waits, never raises; after ``close``
-        nothing is called any more.
-        """
-
-
 @dataclass(slots=True, order=True)
 class _Task:
     due_seconds: float
@@ -36,10 +27,11 @@ class _Task:
     interval_seconds: float = field(compare=False, default=0.0)
 
 
-class LogTasks:
-    """BackgroundTasks by one thread, which begins with work and ends without it. A context manager.
+class BackgroundTasks:
+    """Tasks run by one thread, which begins with work and ends without it. A context manager.
 
-    Tasks run one after another, the longest due first. One that raises is told to the log file, and the others go on.
+    Tasks run one after another, the longest due first. A task must not raise: a failure of its files takes its log
+    offline. One that raises all the same is logged, and the others go on.
     In a fork of the process nothing is called: the thread stayed with the parent.
 
     Args:
@@ -60,7 +52,9 @@ class LogTasks:
         self._closed = False
 
     def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
-        """Have a function called once, in the thread, after a delay. After ``close`` nothing is called any more."""
+        """Have a function called once, in the thread, after a delay. It never waits and never raises; after ``close``
+        nothing is called any more.
+        """
         self._add(function, delay_ms=delay_ms, interval_ms=0)
 
     def submit_every(self, interval_ms: int, function: Callable[[], None], *, delay_ms: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from tierlog._native.appends import LatestEpoch
 from tierlog.arguments import require_int32, require_int64, require_type, wrong_type
@@ -20,14 +19,6 @@ from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_l
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.machine import Machine
-
-
-class EpochCheckpoint(Protocol):
-    """Where the epochs outlive the process."""
-
-    def read(self) -> LeaderEpochs: ...
-    def write(self, epochs: LeaderEpochs) -> None:
-        """Replace what is there, durably: after an error or a crash the old epochs are there, or the new ones."""
 
 
 class EpochCheckpointFile:
@@ -85,7 +76,7 @@ class LeaderEpochCache:
 
     def __init__(
         self,
-        checkpoint: EpochCheckpoint | None,
+        checkpoint: EpochCheckpointFile | None,
         *,
         machine: Machine,
         epochs: LeaderEpochs | None = None,
@@ -220,7 +211,7 @@ class LeaderEpochCache:
             if self._unwritten and (is_wanted is None or is_wanted()):
                 self._write(self._epochs)
 
-    def with_checkpoint(self, checkpoint: EpochCheckpoint | None) -> LeaderEpochCache:
+    def with_checkpoint(self, checkpoint: EpochCheckpointFile | None) -> LeaderEpochCache:
         """Another cache of the same epochs over another checkpoint, into which nothing is written yet."""
         return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self._on_unwritten)
 

@@ -19,9 +19,8 @@ from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import INT32_MAX, LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
-from tierlog.log.local.segments.lazy_file import LogFolder
-from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.log.local.segments.log_segments import LogSegments
+from tierlog.log.local.log_folder import LogFolder
+from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 
@@ -150,9 +149,7 @@ class LocalLog:
     def set_config(self, config: LogConfig) -> None:
         """Go by another configuration: the next roll does. Raises TypeError."""
         self.config = require_type("config", config, LogConfig, "a LogConfig")
-        spread_ms = min(config.segment_jitter_ms, config.segment_ms)
-        limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
-        self.limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
+        self.limit_ms = config.segment_ms_max - config.random_segment_jitter_ms(self._machine.rng)
 
     def check_fits(self, size_bytes: int) -> None:
         """Raises AppendRefusedError: an append of this size is larger than a segment."""

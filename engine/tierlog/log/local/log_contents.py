@@ -21,11 +21,11 @@ from tierlog.arguments import require_int64, require_text
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import LogOffsets, LogState
+from tierlog.log.local.log_reads import LogOffsets, LogState
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.recovery.log_loader import LoadedLog
-from tierlog.log.local.recovery.producer_restoring import restore_producers
+from tierlog.log.local.recovery.producer_replay import restore_producers
 from tierlog.log.local.retention import RetentionRules
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine

@@ -10,38 +10,34 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Self
 
 from tierlog.arguments import require_flag, require_int64, require_path, require_text, require_type
 from tierlog.errors import StoreError
-from tierlog.log.formats.partition_metadata import PartitionMetadata
-from tierlog.log.local.background_tasks import LogTasks
-from tierlog.log.local.directory.clean_marker import write_marker
-from tierlog.log.local.directory.directory_checkpoints import PartitionKey
-from tierlog.log.local.directory.directory_config import LogDirectoryConfig
-from tierlog.log.local.directory.directory_identity import DirectoryIdentity
-from tierlog.log.local.directory.directory_jobs import schedule_jobs
-from tierlog.log.local.directory.directory_lock import lock_directory
-from tierlog.log.local.directory.directory_state import DirectoryState
-from tierlog.log.local.directory.open_logs import OpenLogs
-from tierlog.log.local.directory.partition_folders import (
+from tierlog.log.formats.identity_files import PartitionMetadata
+from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.config_keys import INT64_MAX
+from tierlog.log.local.directory.directory_files import DirectoryIdentity, lock_directory, write_marker
+from tierlog.log.local.directory.directory_state import DirectoryState, PartitionKey
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_folder import (
     deleted_folder_name,
     iter_partition_folders,
     partition_folder_name,
     remove_folder,
+    require_topic_id,
 )
-from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import InconsistentTopicIdError, LogOfflineError
-from tierlog.log.local.log_identity import require_topic_id
-from tierlog.log.local.recovery.folder_opening import require_opening
-from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.recovery.log_loader import LogCheckpoints, require_opening
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import FileLock
 from tierlog.runtime.machine.forking import Origin
-from tierlog.runtime.machine.scheduling import Pool, run_all
+from tierlog.runtime.machine.scheduling import Pool, Scheduler, run_all
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +78,7 @@ class LogDirectory:
         self._remote_log_enabled = remote_log_enabled
         self._is_sole_replica = is_sole_replica
         self._origin = Origin()
-        self._logs = OpenLogs(machine.scheduler, path)
+        self._logs = _OpenLogs(machine.scheduler, path)
         self._deleted: list[UnifiedLog] = []
 
         folders = list(iter_partition_folders(machine.files, path))
@@ -92,12 +88,12 @@ class LogDirectory:
         )
         self.properties = self._state.properties
         self.last_stop = self._state.last_stop
-        self._tasks = LogTasks(machine) if runs_tasks else None
+        self._tasks = BackgroundTasks(machine) if runs_tasks else None
         for each in folders:
             if each.is_deleted:
                 self._later(partial(remove_folder, machine.files, each.path), config.file_delete_delay_ms)
         if self._tasks is not None:
-            schedule_jobs(self._tasks, self, directory_config, machine.clock)
+            _schedule_jobs(self._tasks, self, directory_config, machine.clock)
 
     @classmethod
     def open(
@@ -395,3 +391,119 @@ def _same_topic(log: UnifiedLog, topic_id: bytes | None) -> UnifiedLog:
         mine, other = (PartitionMetadata(each).topic_id_text for each in (log.topic_id, topic_id))
         raise InconsistentTopicIdError(f"{log.folder}: topic id {mine}, not {other}")
     return log
+
+
+class _OpenLogs:
+    """The logs that a directory has open, by partition: one of each, whichever threads ask at the same time.
+
+    Thread safety: any number of threads.
+
+    Args:
+        scheduler: Has the condition by which threads wait for each other.
+        path: The directory, for errors.
+    """
+
+    def __init__(self, scheduler: Scheduler, path: str) -> None:
+        self._path = path
+        self._changed = scheduler.condition()
+        self._logs: dict[PartitionKey, UnifiedLog] = {}
+        self._busy: set[PartitionKey] = set()
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def check_open(self) -> None:
+        """Raises LogClosedError."""
+        if self._closed:
+            raise LogClosedError(f"{self._path}: the log directory is closed")
+
+    @contextlib.contextmanager
+    def alone(self, key: PartitionKey) -> Iterator[None]:
+        """A block in which nobody else loads or deletes this log, and nobody closes the directory.
+
+        Raises:
+            LogClosedError: the directory is closed.
+        """
+        with self._changed:
+            while key in self._busy:
+                self._changed.wait()
+            self.check_open()
+            self._busy.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.discard(key)
+                self._changed.notify_all()
+
+    def find(self, key: PartitionKey) -> UnifiedLog | None:
+        """The log of a partition, closed or not."""
+        return self._logs.get(key)
+
+    def put(self, key: PartitionKey, log: UnifiedLog) -> None:
+        """Take a log. The caller is ``alone`` with it."""
+        with self._changed:
+            self._logs[key] = log
+
+    def remove(self, key: PartitionKey) -> None:
+        """Forget a log. The caller is ``alone`` with it."""
+        with self._changed:
+            del self._logs[key]
+
+    def open_ones(self) -> Mapping[PartitionKey, UnifiedLog]:
+        """Those that are not closed, as they are now."""
+        with self._changed:
+            return MappingProxyType({key: log for key, log in self._logs.items() if not log.is_closed})
+
+    def take_offline(self, cause: Exception) -> None:
+        """Take all of them offline. Waits for nobody: a log's own threads call it."""
+        for log in tuple(self._logs.values()):
+            log.take_offline(cause)
+
+    def close(self) -> list[UnifiedLog] | None:
+        """Let nobody have another, and wait for those who are ``alone``; all logs, or None for who is late."""
+        with self._changed:
+            if self._closed:
+                return None
+            self._closed = True
+            while self._busy:
+                self._changed.wait()
+            return list(self._logs.values())
+
+
+def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogDirectoryConfig, clock: Clock) -> None:
+    """Have retention, flushes by ``flush.ms``, checkpoints and the expiry of producers run by Kafka's intervals; those
+    of 2^63-1 ms never (Kafka LogManager#startup).
+    """
+    first = config.log_initial_task_delay_ms
+    expiry = config.producer_id_expiration_check_interval_ms
+    watermarks = config.replica_high_watermark_checkpoint_interval_ms
+    jobs: tuple[tuple[int, int, Callable[[], None]], ...] = (
+        (config.log_retention_check_interval_ms, first, lambda: _each(directory, UnifiedLog.delete_old_segments)),
+        (config.log_flush_scheduler_interval_ms, first, lambda: _flush_dirty(directory, clock)),
+        (config.log_flush_offset_checkpoint_interval_ms, first, directory.write_recovery_points),
+        (config.log_flush_start_offset_checkpoint_interval_ms, first, directory.write_log_starts),
+        (watermarks, watermarks, directory.write_high_watermarks),
+        (expiry, expiry, lambda: _each(directory, UnifiedLog.remove_expired_producers)),
+    )
+    for interval_ms, delay_ms, job in jobs:
+        if interval_ms < INT64_MAX:
+            tasks.submit_every(interval_ms, job, delay_ms=delay_ms)
+
+
+def _each(directory: LogDirectory, job: Callable[[UnifiedLog], object]) -> None:
+    for log in directory.logs.values():
+        with contextlib.suppress(LogOfflineError, LogClosedError):  # the directory has been told of the first
+            job(log)
+
+
+def _flush_dirty(directory: LogDirectory, clock: Clock) -> None:
+    now_ms = clock.time_ms()
+
+    def flush(log: UnifiedLog) -> None:
+        if now_ms - log.last_flush_ms >= log.config.flush_ms:
+            log.flush()
+
+    _each(directory, flush)

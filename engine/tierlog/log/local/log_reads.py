@@ -1,4 +1,6 @@
-"""Reading a log: fetches, look-ups by timestamp, aborted transactions. No lock: a read goes by the state that it takes.
+"""A log as its readers take it: its offsets and segments as one value, and fetches, look-ups by timestamp and aborted
+transactions over that value. No lock: a read goes by the state that it takes.
+
 
 What a segment loses meanwhile (a truncation) shows as bytes that are missing, which is a typed error.
 
@@ -7,24 +9,99 @@ Source: Kafka LocalLog#read, UnifiedLog#fetchOffsetByTimestamp (docs/formats/log
 
 from __future__ import annotations
 
-from typing import Final
+import enum
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    FetchIsolation,
-    LogOffsets,
-    LogState,
-)
-from tierlog.log.local.log_values import FetchDataInfo
-from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.log.local.segments.segment_values import SegmentRead, TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
+from tierlog.log.local.segments.segment_view import LogSlice, SegmentRead, TimestampAndOffset
+
+#: Special timestamps of ListOffsets.
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+
+
+class FetchIsolation(enum.Enum):
+    """Up to where a read sees the log."""
+
+    LOG_END = "log end"
+    """Followers: all of it."""
+    HIGH_WATERMARK = "high watermark"
+    """Consumers that read uncommitted: what is replicated."""
+    TXN_COMMITTED = "last stable offset"
+    """Consumers that read committed: what lies before the first open transaction."""
+
+
+class LogOffsets(NamedTuple):
+    """The offsets of a log at one moment: log start <= local log start <= HW <= log end, and log start <= LSO <= HW.
+
+    The LSO lies below the local log start where a transaction is open that began in the tier: of a follower that was
+    built from it, until the marker is fetched.
+
+    Attributes:
+        log_start_offset: First that can be read, here or in the tier.
+        local_log_start_offset: First that can be read here.
+        last_stable_offset: Where readers of committed records end, exclusive.
+        high_watermark: Replicated up to here, exclusive.
+        log_end_offset: The next one.
+        recovery_point: Flushed up to here, exclusive.
+        highest_offset_in_remote_storage: Last one that is copied, inclusive; -1 if none is.
+    """
+
+    log_start_offset: int
+    local_log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+    recovery_point: int
+    highest_offset_in_remote_storage: int = -1
+
+
+#: Called with a log's newest offsets after a change (for a long poll, a lag metric), outside the log's lock, by the
+#: thread that made the change; it may come twice with the same offsets, and must neither raise nor wait.
+OffsetsListener = Callable[[LogOffsets], None]
+
+
+class LogState(NamedTuple):
+    """A log at one moment, as readers take it: nothing of it is changed, it is replaced as a whole.
+
+    Attributes:
+        end_position: Size of the active segment: where the log end offset lies.
+        generation: How often the log was cut: positions of another generation mean nothing.
+    """
+
+    offsets: LogOffsets
+    segments: LogSegments
+    end_position: int
+    generation: int
+
+
+class FetchDataInfo(NamedTuple):
+    """What a read found.
+
+    Attributes:
+        records: Where the bytes lie; None if there is nothing to read yet. They begin with the first byte of the batch
+            that holds the offset (or of the next one) and may end inside a batch.
+        start_offset: The one asked for.
+        segment_base_offset: Of the segment in which the bytes begin.
+        position: Where they begin in that segment, bytes.
+        first_entry_incomplete: Whether the first batch does not fit into ``max_bytes`` and is handed out in part.
+        aborted_transactions: (producer id, first offset) for TXN_COMMITTED; None for other isolations.
+    """
+
+    records: LogSlice | None
+    start_offset: int
+    segment_base_offset: int
+    position: int
+    first_entry_incomplete: bool = False
+    aborted_transactions: tuple[tuple[int, int], ...] | None = None
+
 
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1

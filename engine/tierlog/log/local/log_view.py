@@ -13,14 +13,12 @@ from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_errors import LogTruncatedError
-from tierlog.log.local.log_identity import LogIdentity
-from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets, LogState
-from tierlog.log.local.log_reads import LogReader
-from tierlog.log.local.log_values import FetchDataInfo
+from tierlog.log.local.log_folder import LogIdentity
+from tierlog.log.local.log_reads import FetchDataInfo, FetchIsolation, LogOffsets, LogReader, LogState
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
-from tierlog.log.local.recovery.recovery_report import RecoveryReport
+from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.log.local.segments.segment_values import TimestampAndOffset
+from tierlog.log.local.segments.segment_view import TimestampAndOffset
 
 _INT64_MAX: Final = 2**63 - 1
 

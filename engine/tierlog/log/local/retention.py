@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_offsets import LogState
+from tierlog.log.local.log_reads import LogState
 from tierlog.log.local.segments.log_segment import LogSegment
 
 #: Whether a rule lets a segment go: it, and the base offset of the next one (None for the last).

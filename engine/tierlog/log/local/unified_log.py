@@ -27,23 +27,24 @@ from tierlog.arguments import (
     require_writable,
 )
 from tierlog.errors import CorruptIndexError, StoreError
-from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
-from tierlog.log.local.appending.recompression import taken_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.local_log import LocalLog
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, LogAppendInfo, assign_batch, check_sent_batches
+from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_flusher import LogFlusher
-from tierlog.log.local.log_identity import is_tiered, require_sibling
-from tierlog.log.local.log_offsets import OffsetsListener
-from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
+from tierlog.log.local.log_folder import is_tiered, require_sibling
+from tierlog.log.local.log_reads import OffsetsListener
 from tierlog.log.local.log_view import LogView
-from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
-from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
+from tierlog.log.local.producers.producer_appends import (
+    AppendOrigin,
+    producer_batch_of,
+    producer_batches_of,
+    require_append,
+)
+from tierlog.log.local.producers.producer_entries import VerificationGuard
 from tierlog.log.local.producers.producer_state import PreparedAppend
-from tierlog.log.local.producers.transaction_verification import VerificationGuard
-from tierlog.log.local.recovery.folder_opening import OpenedFolder, open_folder, require_opening
-from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder, require_opening
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
@@ -261,7 +262,7 @@ class UnifiedLog(LogView):
     ) -> LogAppendInfo:
         """Append step by step what the native call left, which found this. The caller holds the lock."""
         local, contents, first_offset = self._local, self._contents, self._local.log_end_offset
-        taken = taken_batch(
+        taken = assign_batch(
             self._checks,
             data,
             found,
@@ -453,8 +454,7 @@ class UnifiedLog(LogView):
     def delete_old_segments(self) -> int:
         """Retention: set segments aside by start offset, size and time; how many went.
 
-        Raises:
-            LogOfflineError. LogClosedError.
+        Raises LogOfflineError. LogClosedError.
         """
         with self._changing():
             return self._contents.delete_old_segments(self._machine.clock.time_ms())
@@ -595,6 +595,6 @@ class UnifiedLog(LogView):
         for listener in self._listeners:
             listener(self._contents.state.offsets)
 
-    def flush_epochs_later(self) -> None:
-        """Have the epochs that a truncation left written in the background. The epoch cache calls it."""
+    def flush_epochs_later(self) -> None:  # the epoch cache calls it
+        """Have the epochs that a truncation left written in the background."""
         self._flusher.write_epochs_later()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tierlog.log.local.segments.segment_values import TimestampAndOffset
+from tierlog.log.local.segments.segment_view import TimestampAndOffset
 
 if TYPE_CHECKING:
     from tierlog.log.local.unified_log import UnifiedLog

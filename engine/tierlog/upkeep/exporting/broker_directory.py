@@ -16,14 +16,15 @@ from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from tierlog.log.local.directory.clean_marker import take_marker, write_marker
-from tierlog.log.local.directory.directory_identity import (
+from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
+    OffsetCheckpointFile,
     check_identity,
     read_identity,
+    take_marker,
     write_identity,
+    write_marker,
 )
-from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
 from tierlog.remote.api import ZERO_UUID, Uuid
 from tierlog.runtime.machine import Machine
 

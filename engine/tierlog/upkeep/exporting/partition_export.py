@@ -29,8 +29,8 @@ from tierlog.errors import (
     ObjectNotFoundError,
 )
 from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.formats.identity_files import PartitionMetadata, encode_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
-from tierlog.log.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_files import (
     LEADER_EPOCH_CHECKPOINT,

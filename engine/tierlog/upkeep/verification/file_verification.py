@@ -12,8 +12,8 @@ from tierlog.log.checks.checked_run import SegmentCheck
 from tierlog.log.checks.findings import Finding, Report, fault_of
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
+from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
-from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_files import (
     HIGH_WATERMARKS,

@@ -17,7 +17,7 @@ from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.log.local.segments.segment_values import TimestampAndOffset
+from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 

@@ -1,6 +1,6 @@
 """The parts of a log directory that are no log's own.
 
-What it is: the lock, the broker's settings, the checkpoints and the marker of a clean stop. Why: a broker, an embedder
+What it is: the lock, the identity, the checkpoints and the marker of a clean stop. Why: a broker, an embedder
 and ``tierlog recover`` must agree on whose a directory is and what is known of its logs, to the last byte.
 
 Belongs here: files beside the partitions' folders. Does not belong here: parsing them (``log.formats``), the logs

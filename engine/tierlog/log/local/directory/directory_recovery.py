@@ -27,15 +27,13 @@ from tierlog.log.formats.segment_files import (
     find_partition_folder,
     find_segment_file,
 )
-from tierlog.log.local.directory.clean_marker import take_marker, write_marker
-from tierlog.log.local.directory.directory_lock import lock_directory
-from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
+from tierlog.log.local.directory.directory_files import OffsetCheckpointFile, lock_directory, take_marker, write_marker
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_identity import agreed_topic_id
+from tierlog.log.local.log_folder import agreed_topic_id
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, load_log
-from tierlog.log.local.recovery.recovery_report import RecoveryReport
+from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)

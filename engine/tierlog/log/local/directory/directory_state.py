@@ -1,23 +1,34 @@
-"""Whether a log directory works, and its own files: whose it is, how it was left, what is known of its logs."""
+"""The state of a log directory: whether it works, how it was left, and the offset checkpoints of its logs.
+
+Entries of logs that are not open stay as they were read, and so does the order of the lines: a checkpoint in which
+nothing has changed is not written again.
+
+Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
 
-from tierlog.errors import CorruptDataError, StoreError
-from tierlog.log.formats.meta_properties import MetaProperties
-from tierlog.log.local.directory.clean_marker import take_marker
-from tierlog.log.local.directory.directory_checkpoints import DirectoryCheckpoints, PartitionKey
-from tierlog.log.local.directory.directory_identity import (
+from tierlog.errors import CorruptDataError, CorruptIndexError, StoreError
+from tierlog.log.formats.identity_files import MetaProperties
+from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
+    OffsetCheckpointFile,
     check_identity,
     read_identity,
+    take_marker,
     write_identity,
 )
 from tierlog.log.local.log_errors import LogOfflineError
+from tierlog.log.local.log_view import LogView
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files
 
 _log = logging.getLogger(__name__)
 
@@ -95,3 +106,124 @@ def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | 
     if identity is None:
         return read_identity(machine.files, path)
     return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)
+
+
+#: (topic, partition).
+PartitionKey = tuple[str, int]
+
+
+class _Kept:
+    """One checkpoint: what it says, and what the file says as far as it can be read.
+
+    Attributes:
+        is_whole: Whether there is a file that can be read.
+    """
+
+    def __init__(self, files: Files, folder: str, name: str) -> None:
+        self._file = OffsetCheckpointFile(files, folder, name)
+        self.is_whole = False
+        self.offsets: dict[PartitionKey, int] = {}
+        self.on_disk: dict[PartitionKey, int] = {}
+        if files.find(self._file.path) is None:
+            return
+        try:
+            self.offsets = self._file.read()
+            self.on_disk = dict(self.offsets)
+            self.is_whole = True
+        except CorruptIndexError as error:
+            _log.warning("taken as empty: %s", error)
+
+    def replace(self, changed: Mapping[PartitionKey, int | None]) -> None:
+        """Take other offsets (None: none), and write them if that makes a difference."""
+        for key, offset in changed.items():
+            if offset is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets[key] = offset
+        if self.offsets != self.on_disk or not self.is_whole:
+            self._file.write(self.offsets)
+            self.on_disk = dict(self.offsets)
+            self.is_whole = True
+
+
+class DirectoryCheckpoints:
+    """The checkpoints of one log directory, read when it is made: a malformed one counts as empty, as Kafka has it.
+
+    Recovery points are more than Kafka has them: without a file that can be read they are unknown, not 0. So that those
+    of a new directory are known from the start, the file is written at once if there are no logs; and where it was
+    lost, it is written only once all logs that were there are open: it would say 0 of the others.
+
+    One thread at a time.
+
+    Args:
+        files: The file system.
+        folder: The log directory.
+        there: The logs that it has.
+
+    Raises:
+        StoreError: a file cannot be read, or written.
+    """
+
+    def __init__(self, files: Files, folder: str, *, there: Collection[PartitionKey]) -> None:
+        self._recovery_points: Final = _Kept(files, folder, RECOVERY_POINTS)
+        self._unknown = set() if self._recovery_points.is_whole else set(there)
+        self._log_starts: Final = _Kept(files, folder, LOG_STARTS)
+        self._high_watermarks: Final = _Kept(files, folder, HIGH_WATERMARKS)
+        if not there and not self._recovery_points.is_whole:
+            self._recovery_points.replace({})
+
+    def of(self, key: PartitionKey) -> LogCheckpoints:
+        """Recovery point, log start and high watermark of one log, as the checkpoint files have them."""
+        points = self._recovery_points
+        return LogCheckpoints(
+            recovery_point=points.offsets.get(key, 0) if points.is_whole else None,
+            log_start_offset=self._log_starts.offsets.get(key, 0),
+            high_watermark=self._high_watermarks.offsets.get(key, 0),
+        )
+
+    def promises_more(self, log: LogView) -> bool:
+        """Whether the file has a higher recovery point than a log: one that a crash made shorter."""
+        return log.recovery_point < self._recovery_points.on_disk.get(_key(log), 0)
+
+    def write_recovery_points(self, logs: Iterable[LogView]) -> None:
+        """Write up to where each log is flushed, and first where it starts: what lies in front of that need not be
+        flushed, and must not come back with a start that a crash takes back.
+        """
+        known = list(logs)
+        points = {_key(log): log.recovery_point for log in known}
+        self.write_log_starts(known)
+        if self._unknown <= points.keys():
+            self._recovery_points.replace(points)
+            self._unknown.clear()
+
+    def write_log_starts(self, logs: Iterable[LogView]) -> None:
+        """Write where each log starts, if its first segment does not tell."""
+        self._log_starts.replace({_key(log): _told_start(log) for log in logs})
+
+    def write_high_watermarks(self, logs: Iterable[LogView]) -> None:
+        """Write the logs' high watermarks."""
+        self._high_watermarks.replace({_key(log): log.high_watermark for log in logs})
+
+    def write_all(self, logs: Iterable[LogView]) -> None:
+        """Write all three."""
+        known = list(logs)
+        self.write_recovery_points(known)
+        self.write_high_watermarks(known)
+
+    def forget(self, key: PartitionKey) -> None:
+        """Remove a log that was deleted from all three."""
+        self._unknown.discard(key)
+        if not self._unknown:
+            self._recovery_points.replace({key: None})
+        for kept in (self._log_starts, self._high_watermarks):
+            kept.replace({key: None})
+
+
+def _key(log: LogView) -> PartitionKey:
+    return log.topic, log.partition
+
+
+def _told_start(log: LogView) -> int | None:
+    segments = log.log_segments()
+    tells = log.remote_log_enabled() or not segments or log.log_start_offset > segments[0].base_offset
+    return log.log_start_offset if tells else None

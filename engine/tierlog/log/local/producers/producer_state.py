@@ -33,8 +33,9 @@ from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_ID,
     BatchMetadata,
     ProducerStateEntry,
+    VerificationGuard,
+    VerificationStateEntry,
 )
-from tierlog.log.local.producers.transaction_verification import VerificationGuard, VerificationStateEntry
 
 #: Kafka's producer.id.expiration.ms and transaction.max.timeout.ms.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000

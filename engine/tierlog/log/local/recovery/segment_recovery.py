@@ -1,12 +1,14 @@
-"""One segment recovered: every batch read and checked, its indexes rebuilt, and cut at the first bad batch.
+"""One segment recovered: every batch read and checked, its indexes rebuilt, and cut at the first bad batch; and the
+report of such changes.
+
 
 Source: Kafka LogSegment#recover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +19,51 @@ from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.segment_files import OFFSET_MAX
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.log_config import INT32_MAX
-from tierlog.log.local.producers.producer_replay import ProducerReplay
 from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.recovery.producer_replay import ProducerReplay
 from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.files import Files
 
-#: Of one read: it stays in a processor's cache until its checksums are done.
-WINDOW_BYTES: Final = 1 << 20
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAction:
+    """One thing that loading did to a file, or found and left as it is: a hole.
+
+    Attributes:
+        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "epochs", "hole".
+        path: Of the file; of a hole, the log that ends in front of it.
+        text: What, in words.
+        bytes_cut: Of a log that was cut, or a file that was deleted.
+    """
+
+    kind: str
+    path: str
+    text: str
+    bytes_cut: int = 0
+
+    @property
+    def is_change(self) -> bool:
+        return self.kind != "hole"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """The changes that loading made to a log's files, and the holes that it found, in order.
+
+    Attributes:
+        batches_checked: That were read, and found right.
+        bytes_checked: Of logs that were read.
+    """
+
+    actions: list[RecoveryAction] = field(default_factory=list)
+    batches_checked: int = 0
+    bytes_checked: int = 0
+
+    def add(self, kind: str, path: str, text: str, *, bytes_cut: int = 0) -> None:
+        """Note an action."""
+        self.actions.append(RecoveryAction(kind, path, text, bytes_cut))
+
+
 _ROWS_HELD: Final = 8192
 _WINDOWS_HELD: Final = 64
 _EPOCHS_MAGIC: Final = 2
@@ -115,7 +155,7 @@ class _Pass:
     ) -> None:
         self._segment = segment
         self._end_offset = next_base_offset
-        self._replay = ProducerReplay(state, read=self._read)
+        self._replay = ProducerReplay(state, read=segment.read_at)
         self._latest_epoch = -1 if latest_epoch is None else latest_epoch
         self.epochs: list[tuple[int, int]] = []
         self.batches = 0
@@ -143,19 +183,17 @@ class _Pass:
             size_bytes=size,
             kind=CorruptRecordError,
         )
-        buffer = new_buffer(min(WINDOW_BYTES, size))
         found: tuple[str, Any] | None = None
         windows = 0
-        while self.bytes_read < size and found is None:
-            count = segment.read_into(buffer, position=self.bytes_read)
-            if not count:
-                break
-            found = check.gather(buffer[:count])
-            self.bytes_read += count
+        for window in segment.iter_windows():
+            found = check.gather(window)
+            self.bytes_read += len(window)
             windows += 1
             if check.gathered >= _ROWS_HELD or windows >= _WINDOWS_HELD:  # a thousand batches cost little more than one
                 windows = 0
                 self._take(check.take())
+            if found is not None:
+                break
         self._take(check.take())
         segment.append_aborted(self._replay.finish())
         if found is None:
@@ -187,6 +225,44 @@ class _Pass:
             self.epochs.append((int(epochs[row]), int(base_offsets[row])))
         self._latest_epoch = int(highest[-1])
 
-    def _read(self, position: int, size_bytes: int) -> memoryview:
-        buffer = new_buffer(size_bytes)
-        return buffer[: self._segment.read_into(buffer, position=position)]
+
+#: A larger one is no index of a segment: it counts as another one, and is not read.
+_SIZE_BYTES_MAX: Final = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexContents:
+    """The files by path: None where there is none, otherwise the bytes without preallocated zeros at the end."""
+
+    files: dict[str, bytes | None]
+
+    @classmethod
+    def read(cls, files: Files, segment: LogSegment) -> IndexContents:
+        """Read the three indexes of a segment. Raises StoreError."""
+        sizes = {segment.offset_index_path: 8, segment.time_index_path: 12, segment.transaction_index_path: 0}
+        return cls({path: _content(files, path, entry_size) for path, entry_size in sizes.items()})
+
+    def changes(self, after: IndexContents) -> Iterator[tuple[str, str]]:
+        """(path, what happened to it), of those that differ. An empty transaction index is as good as none."""
+        for path, now in after.files.items():
+            was = self.files.get(path)
+            if (was or b"") == (now or b"") and (was is not None or path.endswith(".txnindex")):
+                continue
+            if was is None:
+                yield path, "it was missing"
+            else:
+                yield path, f"from the log: {len(was)} bytes were there, {len(now or b'')} now"
+
+
+def _content(files: Files, path: str, entry_size: int) -> bytes | None:
+    found = files.find(path)
+    if found is None:
+        return None
+    if found.size_bytes > _SIZE_BYTES_MAX:
+        return b"?"
+    data = files.read_whole(path, limit_bytes=_SIZE_BYTES_MAX)
+    if entry_size:
+        used = len(data.rstrip(b"\0"))
+        whole = len(data) - len(data) % entry_size
+        data = data[: min(whole, -(-used // entry_size) * entry_size)] if whole == len(data) else data
+    return data

@@ -9,5 +9,4 @@ rules about producers, epochs and retention; several logs.
   asked, once. A read into which a truncation came is made again.
 - ``index_file``: an index that grows: its end in memory, written by the page; in front of it the first entry of each
   page, so that a lookup reads one page. Nothing is preallocated. Readers take its lock for memory work alone.
-- ``lazy_file``: no file is opened before it is needed, so that thousands of segments are opened at no cost.
 """

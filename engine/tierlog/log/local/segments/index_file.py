@@ -20,7 +20,7 @@ from typing import ClassVar, Final, NamedTuple
 from tierlog._native.appends import WaitingEntries
 from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, lookup_timestamp
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
-from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
+from tierlog.log.local.log_folder import LazyFile, LogFolder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, UpdatableFile
 

@@ -1,25 +1,204 @@
-"""A segment as its readers see it: a ``.log``, its indexes, and what is found in them."""
+"""A segment as its readers see it: a ``.log`` and its indexes, and the batches, records and bytes found in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
 
+import pyarrow as pa
 from typing_extensions import Buffer
 
 from tierlog._native.appends import SegmentEnd
 from tierlog._native.batches import BatchSearch, FoundBatch
+from tierlog._native.decoding import RecordDecoder
 from tierlog.arguments import require_int64
-from tierlog.errors import CorruptDataError
+from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.segments.batch_reads import find_record_by_timestamp, search_batches
+from tierlog.log.local.log_errors import LogTruncatedError
+from tierlog.log.local.log_folder import LazyFile, LogFolder
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
-from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
-from tierlog.log.local.segments.log_slice import LogCuts, LogSlice
-from tierlog.log.local.segments.segment_values import BatchPosition, SegmentRead, TimestampAndOffset
 from tierlog.log.local.segments.transaction_index_file import TransactionIndexFile
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.files import UpdatableFile, store_error
+
+
+class LogCuts:
+    """How often a ``.log`` was cut, and to how little. Its segment's writer counts, any thread looks.
+
+    Attributes:
+        count: Two of each cut: one before the file becomes shorter, one before anything is appended there.
+        least_size_bytes: The smallest size that the file was ever cut to.
+    """
+
+    __slots__ = ("count", "least_size_bytes")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.least_size_bytes = 2**63 - 1
+
+    def note(self, size_bytes: int) -> None:
+        """Count, before what has to be known by then."""
+        self.least_size_bytes = min(self.least_size_bytes, size_bytes)
+        self.count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Bytes [position, position + size_bytes) of a ``.log``.
+
+    The file stays open as long as somebody holds the slice, whatever the log does meanwhile: it may have renamed or
+    removed the segment, or been closed. ``file.descriptor`` is what ``os.sendfile`` takes; ``check`` afterwards tells
+    whether these were the bytes.
+
+    Thread safety: any number of threads.
+    """
+
+    file: UpdatableFile
+    path: str
+    position: int
+    size_bytes: int
+    cuts: LogCuts
+    cuts_before: int
+    """``cuts.count`` before the bytes were looked for."""
+
+    def read(self) -> memoryview:
+        """The bytes, in memory of their own.
+
+        Raises:
+            LogTruncatedError: the log was truncated meanwhile: they went, or others may stand there. StoreError.
+        """
+        buffer = new_buffer(self.size_bytes)
+        self.read_into(buffer)
+        return buffer
+
+    def read_into(self, buffer: Buffer) -> None:
+        """Fill a buffer of ``size_bytes``. Raises as ``read``: then any byte of it may have been written."""
+        count = self.file.read_into(buffer, position=self.position)
+        self.check()
+        if count < self.size_bytes:
+            raise LogTruncatedError(f"{self.path}: truncated to {self.position + count} bytes, while it was read")
+
+    def check(self) -> None:
+        """Raises LogTruncatedError: the log was truncated since, and what was read may be of other batches."""
+        if self.cuts.count != self.cuts_before and self.cuts.least_size_bytes < self.position + self.size_bytes:
+            raise LogTruncatedError(f"{self.path}: truncated since bytes from {self.position} on were handed out")
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch lies in its segment; ``base_offset`` and ``last_offset`` as its header has them."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+class SegmentRead(NamedTuple):
+    """What a segment has for a fetch.
+
+    Attributes:
+        records: The bytes; they begin with a whole batch's first byte and may end inside one.
+        first_offset: Base offset of the first batch, as its header has it.
+        first_entry_incomplete: Whether the first batch does not fit into what was asked for.
+    """
+
+    records: LogSlice
+    first_offset: int
+    first_entry_incomplete: bool
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp; -1 where there is none; ``leader_epoch`` None if it is not known."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int | None
+
+
+_PIECE_BYTES: Final = 4096
+#: Of one read of many batches: it stays in a processor's cache until its checksums are done.
+WINDOW_BYTES: Final = 1 << 20
+_RECORDS_PIECE_BYTES: Final = 1 << 20
+
+
+def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> BatchSearch:
+    """Run a search over a log; the same search, done.
+
+    Raises:
+        CorruptRecordError: no batch stands where one must, or the log ends before the search does. StoreError.
+    """
+    descriptor = file.descriptor
+    try:
+        if descriptor is None:
+            _search_pieces(search, file)
+        else:
+            search.run(descriptor)
+    except CorruptRecordError as error:
+        raise error.located(path) from None
+    except StoreError:
+        raise
+    except OSError as cause:
+        raise store_error(cause, path) from cause
+    return search
+
+
+def _search_pieces(search: BatchSearch, file: UpdatableFile) -> None:
+    """The search over a file that the process has no number of."""
+    piece = bytearray(_PIECE_BYTES)
+    while not search.is_done:
+        position = search.position
+        count = file.read_into(piece, position=position)
+        search.feed(memoryview(piece)[:count])
+        if search.position == position and not search.is_done:
+            raise CorruptRecordError("the file ends before the log does", position=position + count)
+
+
+def find_record_by_timestamp(
+    batch: FoundBatch,
+    file: UpdatableFile,
+    *,
+    path: str,
+    timestamp_ms: int,
+    starting_offset: int,
+    decompressed_limit: int,
+) -> TimestampAndOffset | None:
+    """The first record of a batch at or behind an offset whose timestamp is at or above one; control records count.
+
+    Raises:
+        CorruptRecordError: the batch is damaged, or no longer there. SizeLimitError: its content is above the limit.
+            StoreError.
+    """
+    decoder = RecordDecoder(
+        ("offset", "timestamp"),
+        base_position=batch.position,
+        from_offset=starting_offset,
+        from_timestamp_ms=timestamp_ms,
+        control_records=True,
+        decompressed_limit=decompressed_limit,
+    )
+    end_position = batch.position + batch.size_bytes
+    try:
+        for position in range(batch.position, end_position, _RECORDS_PIECE_BYTES):
+            piece = memoryview(bytearray(min(_RECORDS_PIECE_BYTES, end_position - position)))
+            count = file.read_into(piece, position=position)
+            for rows in decoder.feed(piece[:count]):
+                return _first_row(rows, batch)
+        for rows in decoder.finish():
+            return _first_row(rows, batch)
+    except CorruptRecordError as error:
+        raise error.located(path) from None
+    return None
+
+
+def _first_row(rows: pa.RecordBatch, batch: FoundBatch) -> TimestampAndOffset:
+    timestamp_ms, offset = (rows.column(name)[0] for name in ("timestamp", "offset"))
+    epoch = batch.leader_epoch
+    return TimestampAndOffset(timestamp_ms.value, offset.as_py(), epoch if epoch >= 0 else None)
+
 
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
@@ -145,6 +324,22 @@ class SegmentView:
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         """Fill a buffer from the ``.log``; returns the bytes read, fewer at its end alone."""
         return self._log.opened().read_into(buffer, position=position)
+
+    def read_at(self, position: int, size_bytes: int) -> memoryview:
+        """Bytes of the ``.log`` in memory of their own, fewer at its end alone."""
+        buffer = new_buffer(size_bytes)
+        return buffer[: self.read_into(buffer, position=position)]
+
+    def iter_windows(self, position: int = 0, end_position: int | None = None) -> Iterator[memoryview]:
+        """The bytes of a range of the ``.log`` (None: to its end), in order; the next window overwrites each."""
+        end = self.size_bytes if end_position is None else end_position
+        buffer = new_buffer(min(WINDOW_BYTES, max(0, end - position)))
+        while position < end:
+            count = self.read_into(buffer[: min(len(buffer), end - position)], position=position)
+            if not count:
+                return
+            yield buffer[:count]
+            position += count
 
     def check_transaction_index(self) -> None:
         """Raises CorruptIndexError where the transaction index is not sound."""

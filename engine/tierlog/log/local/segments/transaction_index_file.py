@@ -14,8 +14,8 @@ from tierlog._native.indexes import check_transaction_index, collect_aborted
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.transaction_index import ENTRY_SIZE_BYTES
 from tierlog.log.local.log_errors import LogTruncatedError
+from tierlog.log.local.log_folder import LazyFile, LogFolder
 from tierlog.log.local.producers.producer_state import AbortedTransaction
-from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
 from tierlog.runtime.machine import Machine
 
 _ENTRY: Final = struct.Struct(">hqqqq")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError
-from tierlog.log.formats.partition_metadata import (
+from tierlog.log.formats.identity_files import (
     PartitionMetadata,
     encode_partition_metadata,
     parse_partition_metadata,

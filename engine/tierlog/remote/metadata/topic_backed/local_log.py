@@ -17,7 +17,7 @@ from typing import Final, Self
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.log.local.log_errors import AppendRefusedError, LogTruncatedError, OffsetOutOfRangeError
-from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.log_reads import FetchIsolation, LogOffsets
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException

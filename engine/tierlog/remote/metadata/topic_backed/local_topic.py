@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
-from tierlog.log.formats.partition_metadata import parse_partition_metadata
+from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.segment_files import PARTITION_METADATA, find_partition_folder
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory

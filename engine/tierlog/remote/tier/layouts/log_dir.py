@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.tier.chunks.segment import StoredSegment

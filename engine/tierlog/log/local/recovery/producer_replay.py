@@ -1,4 +1,4 @@
-"""Batches that are in the log, taken into the producers' state by columns: what recovery has to do for every batch.
+"""Producers' state restored: the newest snapshot, and the batches of the log behind it, taken by columns.
 
 One batch after the other costs more than reading and checksumming it. Between two control batches only this matters of
 a producer: its last five batches of its last epoch, and the first batch of a transaction. The outcome is that of
@@ -8,6 +8,7 @@ a producer: its last five batches of its last epoch, and the first batch of a tr
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.appends import find_marker, sequence_after
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.producers.producer_appends import ProducerBatch
 from tierlog.log.local.producers.producer_entries import (
@@ -25,7 +26,10 @@ from tierlog.log.local.producers.producer_entries import (
     BatchMetadata,
     ProducerStateEntry,
 )
+from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import AbortedTransaction, ProducerState
+from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
+from tierlog.records.batch_runs import BatchRuns
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 _PRODUCERS_MAGIC: Final = 2
@@ -196,3 +200,90 @@ def _metadata(listed: Mapping[str, list[int]], row: int) -> BatchMetadata:
     delta = last_offset - listed["base_offset"][row]
     sequence = sequence_after(listed["base_sequence"][row], delta)
     return BatchMetadata(sequence, last_offset, delta, listed["max_timestamp"][row])
+
+
+_log = logging.getLogger(__name__)
+
+
+def restore_producers(
+    *,
+    segments: LogSegments,
+    producers: ProducerState,
+    snapshots: ProducerSnapshots,
+    log_start_offset: int,
+    up_to_offset: int,
+    now_ms: int,
+    keep_later_snapshots: bool = False,
+) -> None:
+    """Let the producers be as they were at an offset: of a log that was cut there, or is opened (Kafka
+    rebuildProducerState).
+
+    Snapshots that lie outside of the log are deleted, the newest of the others is loaded, and the batches from there on
+    are replayed, which needs no checksum. Snapshots are taken at the begin of the last two segments and at the offset.
+
+    Args:
+        segments: Those of the log; only what is in front of ``up_to_offset`` is read.
+        producers: Changed.
+        snapshots: Of the log's folder.
+        log_start_offset: Of the log.
+        up_to_offset: Behind the last batch that counts.
+        now_ms: Producers that have expired by then are forgotten.
+        keep_later_snapshots: Those behind the offset are of records that are in the log.
+
+    Raises:
+        CorruptRecordError: the log cannot be read. StoreError.
+    """
+    was_empty = producers.is_empty and producers.end_offset >= up_to_offset
+    if not keep_later_snapshots:
+        snapshots.truncate(log_start_offset=log_start_offset, log_end_offset=up_to_offset)
+    if producers.end_offset == up_to_offset:
+        latest = max((offset for offset in snapshots.offsets if offset <= up_to_offset), default=None)
+        producers.on_log_start(log_start_offset, latest_snapshot_offset=latest)
+    else:
+        snapshots.load_latest(producers, log_start_offset=log_start_offset, log_end_offset=up_to_offset, now_ms=now_ms)
+    # Kafka skips the replay of a log that knew no producer, and so leaves a transaction of the snapshot open for ever
+    # if its producer expired since: its marker lies behind the snapshot.
+    if up_to_offset > producers.end_offset and not (was_empty and producers.is_empty):
+        due_at = {segment.base_offset for segment in segments.segments[-2:]}
+        for segment in segments.between(producers.end_offset, up_to_offset):
+            producers.end_offset = max(segment.base_offset, producers.end_offset, log_start_offset)
+            if segment.base_offset in due_at:
+                snapshots.take(producers)
+            _replay(segment, producers, up_to_offset)
+    producers.end_offset = up_to_offset
+    snapshots.take(producers)
+
+
+def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) -> None:
+    """Take a segment's batches from the producers' end on, up to the one that reaches an offset."""
+    from_offset = producers.end_offset
+    start, end = _bounds(segment, from_offset, up_to_offset)
+
+    runs = BatchRuns(segment.iter_windows(start, end), end_position=start)
+    replay = ProducerReplay(producers, read=segment.read_at)
+    try:
+        for run in runs:
+            last_offsets = run.column("last_offset")
+            inside = (last_offsets >= from_offset) & (last_offsets < up_to_offset)
+            replay.feed({name: column[inside] for name, column in run.columns.items()})
+        replay.finish()
+        if runs.broken is not None:
+            raise runs.broken
+        if runs.oversized:
+            text = f"a batch of {runs.rest_size_bytes} bytes: none is so large"
+            raise CorruptRecordError(text, fault="BAD_SIZE", position=runs.end_position)
+    except CorruptRecordError as error:
+        raise error.located(segment.log_path) from None
+
+
+def _bounds(segment: LogSegment, from_offset: int, up_to_offset: int) -> tuple[int, int]:
+    """Where the batches of a range lie, bytes; all of the log where the offset index is of no use."""
+    try:
+        first = segment.find_batch(from_offset)
+        behind = segment.find_batch(up_to_offset)
+    except CorruptIndexError as error:
+        _log.warning("%s: read without its index: %s", segment.log_path, str(error))  # not its traceback's segments
+        return 0, segment.size_bytes
+    if first is None:
+        return 0, 0
+    return first.position, segment.size_bytes if behind is None else behind.position

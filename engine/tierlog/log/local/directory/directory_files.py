@@ -1,22 +1,33 @@
-"""Whose a log directory is: ``meta.properties``, checked before anything is changed, written where there is none."""
+"""A log directory's own files: ``.lock``, ``meta.properties``, the marker of a clean stop, the offset checkpoints.
+
+A broker holds the lock as long as it runs. ``meta.properties`` is checked before anything is changed, and written where
+there is none.
+
+Source: Kafka LogManager, CleanShutdownFileHandler, OffsetCheckpointFile.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierlog.arguments import require_int, require_text, require_type
-from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError
-from tierlog.log.formats.meta_properties import (
-    FILE_SIZE_BYTES_MAX,
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.log.formats.checkpoints import encode_offset_checkpoint, parse_offset_checkpoint
+from tierlog.log.formats.identity_files import (
+    CLEAN_SHUTDOWN_BYTES_MAX,
+    META_PROPERTIES_BYTES_MAX,
     MetaProperties,
+    encode_clean_shutdown,
     encode_meta_properties,
+    parse_clean_shutdown,
     parse_meta_properties,
 )
-from tierlog.log.formats.segment_files import META_PROPERTIES
+from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.files import FileLock, Files
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: The digit "-" of URL-safe base64.
@@ -60,7 +71,7 @@ def read_identity(files: Files, folder: str) -> MetaProperties | None:
     """
     path = f"{folder}/{META_PROPERTIES}"
     try:
-        return parse_meta_properties(files.read_whole(path, limit_bytes=FILE_SIZE_BYTES_MAX))
+        return parse_meta_properties(files.read_whole(path, limit_bytes=META_PROPERTIES_BYTES_MAX))
     except ObjectNotFoundError:
         return None
     except CorruptIndexError as error:
@@ -108,3 +119,83 @@ def _new_directory_id(machine: Machine) -> bytes:
         drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80
         if drawn[0] >> 2 != _DASH:
             return bytes(drawn)
+
+
+class LastStop(NamedTuple):
+    """How a log directory was left.
+
+    Attributes:
+        was_clean: Whether all of its logs were closed.
+        broker_epoch: Of the broker that closed it; None if it is not known.
+    """
+
+    was_clean: bool
+    broker_epoch: int | None
+
+
+def take_marker(files: Files, folder: str) -> LastStop:
+    """Read the marker and remove it, durably: a crash from now on leaves no clean directory. Raises StoreError."""
+    path = f"{folder}/{CLEAN_SHUTDOWN}"
+    if files.find(path) is None:
+        return LastStop(was_clean=False, broker_epoch=None)
+    try:
+        broker_epoch = parse_clean_shutdown(files.read_whole(path, limit_bytes=CLEAN_SHUTDOWN_BYTES_MAX))
+    except StoreError:  # its being there is what counts
+        broker_epoch = None
+    files.remove(path)
+    files.fsync_directory(folder)
+    return LastStop(was_clean=True, broker_epoch=broker_epoch)
+
+
+def write_marker(files: Files, folder: str, *, broker_epoch: int = -1) -> None:
+    """Write the marker, durably; -1 is no epoch. Raises StoreError."""
+    files.write_whole(f"{folder}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+
+
+def lock_directory(files: Files, path: str) -> FileLock:
+    """Lock a log directory that exists, against brokers and against Tierlog; the file stays, as Kafka's does.
+
+    Raises:
+        StoreUnavailableError: somebody has the directory open. StoreError: the file cannot be made or locked.
+    """
+    held = files.try_record_lock(f"{path}/{LOCK}")
+    if held is None:
+        raise StoreUnavailableError(f"{path}: a broker, or another process, has this log directory open ({LOCK})")
+    return held
+
+
+#: (topic, partition) to offset.
+PartitionOffsets = Mapping[tuple[str, int], int]
+
+
+class OffsetCheckpointFile:
+    """A checkpoint in a log directory. One thread at a time.
+
+    Args:
+        files: The file system.
+        folder: The log directory.
+        name: RECOVERY_POINTS, LOG_STARTS or HIGH_WATERMARKS of ``segment_files``.
+    """
+
+    def __init__(self, files: Files, folder: str, name: str) -> None:
+        self._files = files
+        self.path = f"{folder}/{name}"
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """What is there, in the file's order; nothing if there is no file.
+
+        Raises:
+            CorruptIndexError: the file is malformed. StoreError.
+        """
+        try:
+            return parse_offset_checkpoint(self._files.read_whole(self.path))
+        except ObjectNotFoundError:
+            return {}
+        except CorruptIndexError as error:
+            raise error.located(self.path) from None
+
+    def write(self, offsets: PartitionOffsets) -> None:
+        """Replace what is there, durably, in the mapping's order. Raises StoreError: the old offsets are there, or the
+        new ones, as after a crash.
+        """
+        self._files.write_whole(self.path, encode_offset_checkpoint(offsets))

@@ -15,8 +15,8 @@ from tierlog.errors import CorruptRecordError
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.producers.producer_appends import ProducerBatch
 from tierlog.log.local.producers.producer_entries import BatchMetadata
-from tierlog.log.local.producers.producer_replay import ProducerReplay
 from tierlog.log.local.producers.producer_state import AbortedTransaction, ProducerState
+from tierlog.log.local.recovery.producer_replay import ProducerReplay
 
 #: Producers, epochs that go back too, in and out of transactions, markers: few of each, so that they meet.
 STEPS = st.lists(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tierlog.log.local.config.broker_keys import BROKER_KEYS
-from tierlog.log.local.config.config_key import LogKey
-from tierlog.log.local.config.topic_keys import TOPIC_KEYS
-from tierlog.log.local.directory.directory_config import LogDirectoryConfig
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.config_keys import BROKER_KEYS, TOPIC_KEYS, LogKey
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 
 #: name|default|limits|broker's names, as Kafka 4.3.1 has them (tests/interop/test_log_config.py asks it again).
 TOPIC = """

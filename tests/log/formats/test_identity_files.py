@@ -7,7 +7,16 @@ import pathlib
 import pytest
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.meta_properties import MetaProperties, encode_meta_properties, parse_meta_properties
+from tierlog.log.formats.identity_files import (
+    MetaProperties,
+    PartitionMetadata,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_partition_metadata,
+    parse_clean_shutdown,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
 
 DIRECTORY_ID = bytes.fromhex("64fd367f8cde29eaeec26a8f9ef8522d")
 #: Sat Nov 21 03:47:13 UTC 2026.
@@ -81,3 +90,68 @@ def test_what_kafka_refuses(text: str) -> None:
     """Else a damaged file makes the directory anybody's."""
     with pytest.raises(CorruptIndexError):
         parse_meta_properties(text.encode())
+
+
+VECTOR = b"version: 0\ntopic_id: ASNFZ4mrze8RIjNEVWZ3iA"
+TOPIC_ID = bytes.fromhex("0123456789abcdef1122334455667788")
+
+
+def test_vector_both_ways() -> None:
+    """Else a broker refuses an exported folder for the wrong topic id."""
+    metadata = parse_partition_metadata(VECTOR)
+    assert metadata == PartitionMetadata(TOPIC_ID)
+    assert metadata.topic_id_text == "ASNFZ4mrze8RIjNEVWZ3iA"
+    assert encode_partition_metadata(metadata) == VECTOR
+    assert parse_partition_metadata(VECTOR.replace(b": 0", b":  7") + b"\n") == PartitionMetadata(TOPIC_ID, 7)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"version: 0",
+        b"version: -1\ntopic_id: ASNFZ4mrze8RIjNEVWZ3iA",
+        b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
+        b"version: 0\ntopic_id: ASNFZ4mrze8RIjNEVWZ3i",
+        b"version: 0\ntopic_id:ASNFZ4mrze8RIjNEVWZ3iA",
+        b"topic_id: ASNFZ4mrze8RIjNEVWZ3iA\nversion: 0",
+        b"version: 0\ntopic_id: \xff\xff",
+        b"x" * 5000,
+    ],
+)
+def test_malformed_files(data: bytes) -> None:
+    """Else a partition gets a topic id that nothing else knows."""
+    with pytest.raises(CorruptIndexError):
+        parse_partition_metadata(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "broker_epoch"),
+    [
+        (b"", None),
+        (b'{"version":0,"brokerEpoch":10}', 10),
+        (b'{"version":1,"brokerEpoch":10,"x":[1]}', 10),
+        (b'{"brokerEpoch":-7} x', -7),
+        (b'{"version":0}', None),
+        (b'{"version":0,"brokerEpoch":"10"}', 10),
+        (b'{"version":0,"brokerEpoch":10.5}', 10),
+        (b'{"version":0,"brokerEpoch":null}', None),
+        (b'{"version":0,"brokerEpoch":true}', None),
+        (b'{"version":0,"brokerEpoch":99999999999999999999}', None),
+        (b'{"version":0,"brokerEpoch":1e400}', None),
+        (b"[]", None),
+        (b"5", None),
+        (b"\xff", None),
+        (b"[" * 4000, None),
+        (b"9" * 4097, None),
+    ],
+)
+def test_what_kafka_reads_in_it(data: bytes, broker_epoch: int | None) -> None:
+    """Else a broker that comes back tells the controller an epoch that it never had, or does not start."""
+    assert parse_clean_shutdown(data) == broker_epoch
+
+
+def test_written_as_kafka_does() -> None:
+    """Else Kafka cannot read the epoch of what we closed."""
+    assert encode_clean_shutdown(10) == b'{"version":0,"brokerEpoch":10}'
+    assert encode_clean_shutdown() == b'{"version":0,"brokerEpoch":-1}'

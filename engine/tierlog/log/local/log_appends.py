@@ -1,22 +1,70 @@
-"""What comes into a log, checked as Kafka checks it: a leader's batch, and the batches that a follower was sent.
+"""An append before it reaches a segment: checked as Kafka checks it, assigned, compressed anew if its topic says so.
 
-Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator (docs/formats/log-files.md).
+A leader's batch is changed in place; a follower's batches stay as they were sent. For a ``compression.type`` other than
+``producer`` the stream of records is decompressed and compressed as a whole: no record becomes an object, and keys,
+values, headers, timestamps and sequences cannot change on the way. Kafka takes the records apart and writes them anew;
+the same bytes come out for all producers that count timestamps from the first record.
+
+Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator, MemoryRecordsBuilder, BrokerCompressionType
+(docs/formats/log-files.md).
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
+from tierlog._native.checksums import crc32c
+from tierlog._native.codecs import decompress
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, RecordError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
-from tierlog.records.batch_table import CODEC_NAMES
+from tierlog.log.local.producers.producer_entries import BatchMetadata
+from tierlog.records.batch_table import CODEC_NAMES, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from tierlog.records.compression import compress
+
+
+class LogAppendInfo(NamedTuple):
+    """What became of an append.
+
+    Attributes:
+        first_offset: Of the first record; of a duplicate, of the batch that is in the log already. -1: the bytes held
+            nothing to append.
+        last_offset: Of the last record, inclusive; -1 as above.
+        max_timestamp_ms: The greatest in the append.
+        log_append_time_ms: The leader's clock where ``message.timestamp.type`` is LogAppendTime; -1 otherwise.
+        log_start_offset: Of the log, after the append.
+        size_bytes: How many bytes the log grew by; 0 for a duplicate.
+        is_duplicate: Whether the batch was in the log already.
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    log_append_time_ms: int
+    log_start_offset: int
+    size_bytes: int
+    is_duplicate: bool = False
+
+    @classmethod
+    def of_nothing(cls, log_start_offset: int) -> LogAppendInfo:
+        """The answer to bytes that hold no whole batch."""
+        return cls(-1, -1, -1, -1, log_start_offset, 0)
+
+    @classmethod
+    def of_duplicate(cls, known: BatchMetadata, log_start_offset: int) -> LogAppendInfo:
+        """The answer for a batch that is in the log already: where it is."""
+        timestamp_ms = known.timestamp_ms
+        return cls(
+            known.first_offset, known.last_offset, timestamp_ms, timestamp_ms, log_start_offset, 0, is_duplicate=True
+        )
+
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -181,3 +229,103 @@ def _refused(refusal: Refusal, record_errors: tuple[RecordError, ...] = ()) -> A
     error = AppendRefusedError(KafkaError(refusal.error_code), text, record_errors)
     error.__cause__ = fault
     return error
+
+
+_HEADER_BYTES: Final = 61
+_LENGTH_AT: Final = 8
+#: Bytes of a batch in front of those that its length counts.
+_UNCOUNTED_BYTES: Final = 12
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_CODEC: Final = 0x07
+#: What a rebuilt batch keeps: a delete horizon is the cleaner's alone, other bits have no meaning.
+_KEPT: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_INT32_MAX: Final = 2**31 - 1
+
+
+def assign_batch(
+    checks: LeaderChecks,
+    data: Buffer,
+    found: AssignedBatch | Refusal | None,
+    *,
+    first_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+) -> tuple[memoryview, AssignedBatch] | None:
+    """Check a leader's batch, compress it anew if its topic asks for another codec, and assign it.
+
+    The rebuilt batch goes through all checks again: it may have become larger than ``max.message.bytes``.
+
+    Args:
+        checks: Of the topic.
+        data: As :meth:`LeaderChecks.assign` takes it, with the arguments that follow.
+        found: The answer of ``checks.native`` for these data.
+        first_offset: The log's end.
+        leader_epoch: The leader's.
+        now_ms: The leader's clock, ms since 1970 UTC.
+        origin: CLIENT or COORDINATOR.
+
+    Returns:
+        (the bytes to be appended, the batch as it stands there); the first is a view of ``data``, or a new buffer where
+        the codec changed, and then ``data`` are as they were. None: there is no whole batch.
+
+    Raises:
+        AppendRefusedError: with Kafka's error; ``data`` are as they were.
+    """
+    if type(found) is AssignedBatch and not found.must_rebuild:
+        view = memoryview(data)
+        return (view if view.nbytes == found.size_bytes else view.cast("B")[: found.size_bytes]), found
+    # Once more where it was refused: nothing was written, and there it becomes Kafka's error.
+    batch = checks.assign(data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
+    if batch is None:
+        return None
+    rules = checks.rules
+    if rules.compression_codec is None:
+        raise AssertionError("a batch of a topic that keeps its producers' codecs is never rebuilt")
+    rebuilt = recompress(
+        data,
+        batch,
+        codec=rules.compression_codec,
+        level=rules.compression_level,
+        decompressed_limit=rules.max_decompressed_message_bytes,
+    )
+    assigned = checks.assign(
+        rebuilt, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+    )
+    if assigned is None or assigned.must_rebuild:
+        raise AssertionError("a rebuilt batch is whole and has its topic's codec")
+    return memoryview(rebuilt), assigned
+
+
+def recompress(
+    data: Buffer, batch: AssignedBatch, *, codec: int, level: int | None, decompressed_limit: int
+) -> bytearray:
+    """A batch in another codec: same records, producer, sequence and timestamps; nothing is assigned.
+
+    Args:
+        data: Begins with the batch.
+        batch: Of :class:`LeaderChecks`: sound, with ``must_rebuild``.
+        codec: The number of the codec to be.
+        level: Of the codec to be; None: Kafka's default.
+        decompressed_limit: Of the batch's records, bytes.
+
+    Raises:
+        AppendRefusedError: MESSAGE_TOO_LARGE: no batch can be so large. CorruptDataError: the stream is not the one
+            that was checked.
+    """
+    source = memoryview(data).cast("B")[: batch.size_bytes]
+    payload = source[_HEADER_BYTES:]
+    codec_before = batch.attributes & _CODEC
+    records = decompress(payload, codec_before, limit=decompressed_limit) if codec_before else bytes(payload)
+    stream = compress(records, codec, level=level)
+    size_bytes = _HEADER_BYTES + len(stream)
+    if size_bytes - _UNCOUNTED_BYTES > _INT32_MAX:
+        text = f"the batch has {size_bytes} bytes in the topic's codec"
+        raise AppendRefusedError(KafkaError.MESSAGE_TOO_LARGE, text)
+    rebuilt = bytearray(source[:_HEADER_BYTES])
+    rebuilt += stream
+    struct.pack_into(">i", rebuilt, _LENGTH_AT, size_bytes - _UNCOUNTED_BYTES)
+    struct.pack_into(">h", rebuilt, _ATTRIBUTES_AT, batch.attributes & _KEPT | codec)
+    struct.pack_into(">I", rebuilt, _CRC_AT, crc32c(memoryview(rebuilt)[_ATTRIBUTES_AT:]))
+    return rebuilt

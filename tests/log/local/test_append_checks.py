@@ -16,7 +16,7 @@ from tierlog._native.appends import LeaderCheck, check_follower_batches, find_ma
 from tierlog._native.batches import scan_batches
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError
-from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
+from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.records.builder import RecordBatchBuilder

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tierlog._native.appends import AssignedBatch
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError
-from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules
-from tierlog.log.local.appending.recompression import assign_batch
+from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, assign_batch
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -29,6 +29,28 @@ EXACT = ["key", "value", "offset", "timestamp", "headers", "sequence"]
 FIELDS = ["last_offset_delta", "producer_id", "producer_epoch", "base_sequence", "record_count", "max_timestamp"]
 
 
+def assign(
+    checks: LeaderChecks, data: bytearray, *, first_offset: int, leader_epoch: int, origin: AppendOrigin
+) -> tuple[memoryview, AssignedBatch] | None:
+    """What a log does with a leader's batch before it is written."""
+    native = checks.native.assign(
+        data,
+        first_offset=first_offset,
+        leader_epoch=leader_epoch,
+        now_ms=NOW,
+        from_client=origin is AppendOrigin.CLIENT,
+    )
+    return assign_batch(
+        checks,
+        data,
+        native,
+        first_offset=first_offset,
+        leader_epoch=leader_epoch,
+        now_ms=NOW,
+        origin=origin,
+    )
+
+
 def assigned(
     data: bytes, *, codec: str, first_offset: int = 100, origin: AppendOrigin = AppendOrigin.CLIENT, **rules: object
 ) -> bytes:
@@ -37,7 +59,7 @@ def assigned(
     chosen = LeaderRules(**rules) if rules else LeaderRules.of_config(LogConfig(compression_type=kafkas))  # type: ignore[arg-type]
     checks = LeaderChecks(chosen)
     before = bytearray(data)
-    found = assign_batch(checks, before, first_offset=first_offset, leader_epoch=7, now_ms=NOW, origin=origin)
+    found = assign(checks, before, first_offset=first_offset, leader_epoch=7, origin=origin)
     assert found is not None
     answer, batch = found
     assert not batch.must_rebuild
@@ -143,7 +165,7 @@ def test_a_batch_that_grows_above_the_limit_is_refused() -> None:
     before = bytes(data)
     checks = LeaderChecks(LeaderRules(compression_codec=0, max_message_bytes=50_000))
     with pytest.raises(AppendRefusedError) as caught:
-        assign_batch(checks, data, first_offset=1, leader_epoch=1, now_ms=NOW, origin=AppendOrigin.CLIENT)
+        assign(checks, data, first_offset=1, leader_epoch=1, origin=AppendOrigin.CLIENT)
     assert caught.value.error is KafkaError.MESSAGE_TOO_LARGE
     assert data == before
 
@@ -163,7 +185,7 @@ def test_a_batch_that_has_the_codec_is_taken_as_it_is() -> None:
     data = with_codec("gzip")
     checks = LeaderChecks(LeaderRules(compression_codec=1, compression_level=1))
     buffer = bytearray(data)
-    found = assign_batch(checks, buffer, first_offset=0, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.CLIENT)
+    found = assign(checks, buffer, first_offset=0, leader_epoch=0, origin=AppendOrigin.CLIENT)
     assert found is not None
     assert found[0].obj is buffer
     assert bytes(buffer[61:]) == data[61:]
@@ -173,7 +195,7 @@ def test_no_whole_batch_is_none() -> None:
     """A request that was cut off has nothing to append; it is no error."""
     checks = LeaderChecks(LeaderRules(compression_codec=1))
     cut = bytearray(with_codec("none")[:-1])
-    assert assign_batch(checks, cut, first_offset=0, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.CLIENT) is None
+    assert assign(checks, cut, first_offset=0, leader_epoch=0, origin=AppendOrigin.CLIENT) is None
 
 
 def test_levels_and_names_are_those_of_the_topic() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tierlog.errors import ConfigError
-from tierlog.log.formats.meta_properties import MetaProperties
-from tierlog.log.local.directory.directory_identity import (
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.log.formats.identity_files import MetaProperties
+from tierlog.log.formats.segment_files import RECOVERY_POINTS
+from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
+    OffsetCheckpointFile,
     check_identity,
+    lock_directory,
     read_identity,
     write_identity,
 )
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 def test_another_brokers_directory_is_refused() -> None:
@@ -54,3 +58,35 @@ def test_what_no_broker_has(cluster_id: str, node_id: int, directory_id: bytes |
     """Else a broker refuses its own directory."""
     with pytest.raises(ConfigError):
         DirectoryIdentity(cluster_id, node_id, directory_id)
+
+
+def test_one_has_a_directory() -> None:
+    """If this fails, two processes append to one log."""
+    files = MemoryFiles()
+    with pytest.raises(ObjectNotFoundError):
+        lock_directory(files, "/logs")
+    files.make_directories("/logs")
+    with lock_directory(files, "/logs"), pytest.raises(StoreUnavailableError, match="/logs: a broker"):
+        lock_directory(files, "/logs")
+    assert files.find("/logs/.lock") is not None
+    lock_directory(files, "/logs").release()
+
+
+def test_it_survives_a_crash() -> None:
+    """Else a broker reads all logs from the start after a power cut, or believes in what was never flushed."""
+    files = MemoryFiles()
+    files.make_directories("/logs")
+    checkpoint = OffsetCheckpointFile(files, "/logs", RECOVERY_POINTS)
+    assert checkpoint.read() == {}
+    checkpoint.write({("b", 1): 7, ("a", 0): 9})
+    checkpoint = OffsetCheckpointFile(files.crash(), "/logs", RECOVERY_POINTS)
+    assert list(checkpoint.read().items()) == [(("b", 1), 7), (("a", 0), 9)]
+
+
+def test_a_malformed_one_is_named() -> None:
+    """Else an operator does not know which of three files is broken."""
+    files = MemoryFiles()
+    files.make_directories("/logs")
+    files.write_whole(f"/logs/{RECOVERY_POINTS}", b"0\n1\nx\n")
+    with pytest.raises(CorruptIndexError, match="/logs/recovery-point-offset-checkpoint"):
+        OffsetCheckpointFile(files, "/logs", RECOVERY_POINTS).read()

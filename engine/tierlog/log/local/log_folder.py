@@ -1,0 +1,355 @@
+"""A log's folder: its name and topic id, whether another process has it, and its files, opened when they are needed.
+
+A broker has more segments than it may have files open: a LazyFile is opened by its first reader or writer. A rename of
+the folder moves all of its files at once.
+
+Source: Kafka UnifiedLog#parseTopicPartitionName, LocalLog#logDeleteDirName, PartitionMetadataFile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tierlog.arguments import require_int, require_path, require_text, require_type
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.log.formats.identity_files import (
+    PartitionMetadata,
+    encode_partition_metadata,
+    parse_partition_metadata,
+)
+from tierlog.log.formats.segment_files import (
+    LOCK,
+    PARTITION_MAX,
+    PARTITION_METADATA,
+    REMOTE_INDEX_CACHE,
+    find_partition_folder,
+)
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogTruncatedError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files, ReadableFile, UpdatableFile
+from tierlog.runtime.machine.randomness import Rng
+
+_INTERNAL_TOPICS: Final = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
+)
+
+
+class LogIdentity(NamedTuple):
+    """Which log a folder holds.
+
+    Attributes:
+        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes | None
+
+
+def require_topic_id(topic_id: object) -> None:
+    """Raises TypeError. ValueError: not 16 bytes, or all of them zero, which Kafka takes for none."""
+    if topic_id is not None:
+        given = require_type("topic_id", topic_id, bytes, "16 bytes")
+        if len(given) != 16 or not any(given):
+            raise ValueError("topic_id: 16 bytes are wanted, not all of them zero")
+
+
+def partition_of(folder: str) -> tuple[str, int]:
+    """(topic, partition) of a folder's name. Raises ValueError."""
+    name = folder.rstrip("/").rpartition("/")[2]
+    found = find_partition_folder(name)
+    if found is None:
+        raise ValueError(f"{folder}: {name!r} is not the name of a partition, as orders-0")
+    return found.topic, found.partition
+
+
+def require_sibling(folder: str, other: object) -> str:
+    """The other folder. Raises TypeError: no path. ValueError: in another directory, or not a partition's name."""
+    path = require_path("folder", other)
+    if path.rpartition("/")[0] != folder.rstrip("/").rpartition("/")[0]:
+        raise ValueError(f"{folder}: {path!r} is in another directory")
+    partition_of(path)
+    return path
+
+
+def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
+    return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in _INTERNAL_TOPICS
+
+
+def check_unlocked(files: Files, folder: str) -> None:
+    """Raises StoreUnavailableError: somebody has the log directory of a partition's folder open. StoreError."""
+    path = f"{folder.rstrip('/').rpartition('/')[0] or '.'}/{LOCK}"
+    if files.find(path) is not None:
+        held = files.try_record_lock(path)
+        if held is None:
+            raise StoreUnavailableError(f"{folder}: a broker, or another process, has its log directory open ({LOCK})")
+        held.release()
+
+
+def agreed_topic_id(machine: Machine, folder: str, topic_id: bytes | None) -> bytes | None:
+    """The topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
+    path = f"{folder}/{PARTITION_METADATA}"
+    try:
+        known = parse_partition_metadata(machine.files.read_whole(path)).topic_id
+    except ObjectNotFoundError:
+        if topic_id is not None:
+            machine.files.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
+        return topic_id
+    except CorruptIndexError as error:
+        raise error.located(path) from None
+    if topic_id is not None and topic_id != known:
+        raise InconsistentTopicIdError(
+            f"{folder}: topic id {PartitionMetadata(known).topic_id_text}, "
+            f"not {PartitionMetadata(topic_id).topic_id_text}"
+        )
+    return known
+
+
+_log = logging.getLogger(__name__)
+
+#: Of KRaft's metadata log, which is no log of a log directory's.
+CLUSTER_METADATA: Final = "__cluster_metadata"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAME_BYTES_MAX: Final = 255
+
+
+class FoundFolder(NamedTuple):
+    """A folder of a partition.
+
+    Attributes:
+        is_deleted: Whether it is what a deleted log left, to be removed.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    is_deleted: bool
+
+
+def partition_folder_name(topic: str, partition: int) -> str:
+    """The name of a partition's folder.
+
+    Raises:
+        ConfigError: Kafka has no topic, or no partition, of this name. TypeError: of another type.
+    """
+    require_text("topic", topic)
+    require_int("partition", partition)
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        raise ConfigError(f"{topic!r:.80} is no topic's name: 1 … 249 of a-z, A-Z, 0-9, '.', '_', '-'")
+    if not 0 <= partition <= PARTITION_MAX:
+        raise ConfigError(f"partition {partition} of {topic}: 0 … {PARTITION_MAX} expected")
+    return f"{topic}-{partition}"
+
+
+def deleted_folder_name(topic: str, partition: int, rng: Rng) -> str:
+    """A name that nobody has, for the folder of a log that was deleted: the topic cut so that it fits."""
+    ending = f"-{partition}.{rng.secret_bytes(16).hex()}-delete"
+    return topic[: _NAME_BYTES_MAX - len(ending)] + ending
+
+
+def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder]:
+    """The folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and told.
+
+    Raises:
+        StoreError: the directory cannot be read.
+    """
+    for entry in files.iter_directory(directory):
+        if not entry.is_directory or entry.name == REMOTE_INDEX_CACHE:
+            continue
+        found = find_partition_folder(entry.name)
+        if found is None or (not found.purpose and entry.name != f"{found.topic}-{found.partition}"):
+            _log.warning("%s: not a partition's folder: left alone", entry.path)
+        elif found.purpose in ("stray", "future"):
+            _log.info("%s: a %s replica: left alone", entry.path, found.purpose)
+        elif found.topic != CLUSTER_METADATA:
+            yield FoundFolder(entry.path, found.topic, found.partition, found.purpose == "delete")
+
+
+def remove_folder(files: Files, path: str) -> None:
+    """Remove a folder of files, for good; what cannot be removed is told, and left to the next start."""
+    try:
+        if files.find(path) is None:
+            return
+        for entry in list(files.iter_directory(path)):
+            files.remove(entry.path)
+        files.remove(path)
+        files.fsync_directory(path.rpartition("/")[0] or ".")
+    except StoreError as error:
+        _log.warning("%s: a deleted log stays until the next start: %s", path, error)
+
+
+class LogFolder:
+    """The folder of a log, whose files are opened by paths that a rename changes for all of them at once.
+
+    Attributes:
+        path: The folder now.
+        lock: Held while a file of the folder is opened, renamed or removed, which is seldom, and never while one is
+            read: else a reader would find no file under a path that was just left, or another log's.
+        is_deleted: Whether the folder was removed, with all that is in it.
+    """
+
+    __slots__ = ("_files", "is_deleted", "lock", "path")
+
+    def __init__(self, machine: Machine, path: str) -> None:
+        self.path = path
+        self.is_deleted = False
+        self.lock = machine.scheduler.lock()
+        self._files = machine.files
+
+    def rename_to(self, path: str) -> None:
+        """Rename the folder within its directory, durably. Raises StoreError."""
+        with self.lock:
+            self._files.rename(self.path, path, durable=False)
+            self.path = path
+        self._files.fsync_directory(self.parent)
+
+    @property
+    def parent(self) -> str:
+        """The directory that the folder is in."""
+        return self.path.rstrip("/").rpartition("/")[0] or "."
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the folder, if it exists. Raises StoreError."""
+        with self.lock:
+            self._files.remove(f"{self.path}/{name}")
+
+    def delete(self) -> None:
+        """Remove the folder and all files in it, durably: who looks for a file from now on is told that the log is
+        closed. Raises StoreError: some are still there.
+        """
+        with self.lock:
+            self.is_deleted = True
+            for found in list(self._files.iter_directory(self.path)):
+                self._files.remove(found.path)
+            self._files.remove(self.path)
+        self._files.fsync_directory(self.parent)
+
+
+class LazyFile:
+    """A file that any thread may open, and one thread at a time rename or remove.
+
+    Attributes:
+        name: In its folder, now.
+        file: Once it is open. Whoever holds it reads on, whatever becomes of the path.
+    """
+
+    __slots__ = ("_files", "_folder", "_is_closed", "_is_removed", "_is_written", "_lock", "file", "name")
+
+    def __init__(self, machine: Machine, folder: LogFolder, name: str) -> None:
+        self.name = name
+        self.file: UpdatableFile | None = None
+        self._folder = folder
+        self._files = machine.files
+        self._lock = folder.lock
+        self._is_removed = self._is_closed = self._is_written = False
+
+    @property
+    def path(self) -> str:
+        """Where the file is now."""
+        return f"{self._folder.path}/{self.name}"
+
+    def opened(self) -> UpdatableFile:
+        """The open file.
+
+        Raises:
+            ObjectNotFoundError: it does not exist. LogTruncatedError: the log has removed it. LogClosedError.
+            StoreError.
+        """
+        found = self.file or self.find()
+        if found is None:
+            raise ObjectNotFoundError(f"{self.path}: there is no such file")
+        return found
+
+    def find(self) -> UpdatableFile | None:
+        """The open file; None if it does not exist. Raises as ``opened``."""
+        if self.file is not None:
+            return self.file
+        with self._lock:
+            return self._open(make=False)
+
+    def made(self) -> UpdatableFile:
+        """The open file, which is made if it does not exist. Raises LogClosedError, StoreError."""
+        if self.file is not None:
+            return self.file
+        with self._lock:
+            file = self._open(make=True)
+            assert file is not None
+            return file
+
+    def _check(self) -> None:
+        if self._is_closed or self._folder.is_deleted:
+            raise LogClosedError(f"{self.path}: closed")
+        if self._is_removed:
+            raise LogTruncatedError(f"{self.path}: removed, while it was read")
+
+    def _open(self, *, make: bool) -> UpdatableFile | None:
+        if self.file is None:
+            self._check()
+            if make or self._files.find(self.path) is not None:
+                self.file = self._files.open_update(self.path)
+        return self.file
+
+    def modified_ms(self) -> int:
+        """When the file was last changed, ms since 1970 UTC. Raises as ``opened``."""
+        with self._lock:
+            self._check()
+            return self._files.stat(self.path).modified_ms
+
+    def peek(self) -> ReadableFile | UpdatableFile | None:
+        """The open file, or one that is closed when the caller has done with it; None if it does not exist."""
+        with self._lock:
+            if self.file is not None:
+                return self.file
+            self._check()
+            return None if self._files.find(self.path) is None else self._files.open_read(self.path)
+
+    def fsync(self) -> None:
+        """Fsync the file, unless the log has removed it meanwhile. Raises as ``opened``."""
+        with contextlib.suppress(LogTruncatedError):
+            self.opened().fsync()
+
+    def begin_writing(self) -> None:
+        """Keep the file open from now on: one that is opened beside a write would have an old size."""
+        with self._lock:
+            self._is_written = True
+
+    def end_writing(self) -> None:
+        """Nothing is to be written any more: ``let_go`` may close the file."""
+        with self._lock:
+            self._is_written = False
+
+    def let_go(self) -> None:
+        """Close the file, until somebody needs it again, unless it is written to. Any thread."""
+        with self._lock:
+            if not self._is_written:
+                self.file = None
+
+    def rename_to(self, name: str) -> None:
+        """Rename the file in its folder, if it exists. The folder is not fsynced."""
+        with self._lock:
+            if self._files.find(self.path) is not None:
+                self._files.rename(self.path, f"{self._folder.path}/{name}", durable=False)
+            self.name = name
+
+    def remove(self) -> None:
+        """Remove the file, if it exists."""
+        with self._lock:
+            self._is_removed = True
+            self._files.remove(self.path)
+
+    def unmake(self) -> None:
+        """Remove the file, if it exists; ``made`` makes another. The folder is not fsynced."""
+        with self._lock:
+            self.file = None
+            self._files.remove(self.path)
+
+    def close(self) -> None:
+        """Let go of the file: it is closed when its last reader has gone. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            self.file = None
