@@ -109,7 +109,6 @@ BANNED_MODULES = {
 EXCEPTIONS = {
     "engine/tierlog/broker/server/accepting.py": "a listening socket, and what its lack of descriptors does",
     "engine/tierlog/broker/server/connection.py": "a protocol of the loop: bytes come and go by its calls",
-    "engine/tierlog/broker/server/loop_timers.py": "the loop's own timers, behind the protocol Timers",
     "engine/tierlog/broker/server/metrics/http_endpoint.py": "on the loop, lest one that stands look healthy",
     "engine/tierlog/broker/server/response_writer.py": "the type of the loop's transports",
     "engine/tierlog/broker/server/running.py": "starts the loop of a server that is a process of its own",

@@ -25,9 +25,8 @@ from tierlog.broker.groups.stored_state import (
     StoredGroup,
     StoredState,
 )
-from tierlog.broker.handling import TimerHandle
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.clock import ManualClock, Timer
 from tierlog.runtime.machine.randomness import SeededRng
 
 Result = TypeVar("Result")
@@ -45,7 +44,7 @@ class ClockTimers:
     def monotonic_seconds(self) -> float:
         return self.clock.monotonic_seconds()
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
+    def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
         handle = _Handle(call)
         heapq.heappush(self._due, (self.monotonic_seconds() + max(seconds, 0.0), next(self._numbers), handle))
         return handle
@@ -69,7 +68,7 @@ class ClockTimers:
 
 @dataclass(slots=True)
 class _Handle:
-    call: Callable[[], None]
+    call: Callable[[], object]
     is_cancelled: bool = False
 
     def cancel(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 class ManualTimer:
     """A call that is to come."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
         self.call = None
@@ -34,7 +34,7 @@ class ManualTimers:
     def monotonic_seconds(self) -> float:
         return self._now
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> ManualTimer:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> ManualTimer:
         timer = ManualTimer(call)
         heapq.heappush(self._calls, (self._now + seconds, next(self._numbers), timer))
         return timer

@@ -58,7 +58,7 @@ async def _wait_for(
 
     if is_over():
         return
-    alarm = Alarm()
+    alarm = Alarm(machine.timers)
     pending.add_done_callback(alarm.ring)
     began = machine.clock.monotonic_seconds()
     if owner is not None:

@@ -45,10 +45,11 @@ class AsyncLogMetadataManager:
     """
 
     def __init__(self, manager: RemoteLogMetadataManager | None = None, *, machine: Machine | None = None) -> None:
-        self._scheduler = (machine or Machine()).scheduler
+        self._machine = machine or Machine()
+        self._scheduler = self._machine.scheduler
         self.manager = manager or TopicBasedRemoteLogMetadataManager(machine=machine)
         self._answers_at_once = isinstance(self.manager, TopicBasedRemoteLogMetadataManager)
-        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio-metadata"))
+        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio-metadata"), self._machine)
 
     async def configure(self, configs: Mapping[str, object]) -> None:
         """Configure the manager, in a thread."""

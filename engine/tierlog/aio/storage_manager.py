@@ -63,8 +63,8 @@ class AsyncStorageManager:
         self._machine = machine or Machine()
         self._scheduler = self._machine.scheduler
         self.manager = manager or TieredStorageManager(machine=machine)
-        self._copier = ManagerWorker(self._scheduler.pool(copies, name="tierlog-aio-copy"))
-        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
+        self._copier = ManagerWorker(self._scheduler.pool(copies, name="tierlog-aio-copy"), self._machine)
+        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio"), self._machine)
 
     async def configure(self, configs: Mapping[str, object]) -> None:
         """Configure the manager, in a thread. Arguments and errors are those of ``RemoteStorageManager.configure``."""

@@ -80,20 +80,3 @@ class Handler(Protocol):
 
         A server cancels the call when the client has gone.
         """
-
-
-class TimerHandle(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """The call is not made; idempotent."""
-
-
-class Timers(Protocol):
-    """Calls that are made later, on the event loop. Tests move the clock by hand."""
-
-    def monotonic_seconds(self) -> float:
-        """The time, from any beginning."""
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
-        """Call after a time."""

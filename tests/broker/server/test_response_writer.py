@@ -34,7 +34,7 @@ CONFIG = ServerConfig(port=0)
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    made = Worker(Machine().scheduler.pool(2, name="test-files"))
+    made = Worker(Machine().scheduler.pool(2, name="test-files"), Machine())
     yield made
     made.close()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tierlog.runtime.machine.clock import Clock, ManualClock, SystemClock
+from tests.support.loops import LOOPS, run_on
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Clock, ManualClock, SystemClock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
@@ -24,3 +27,24 @@ def test_a_manual_clock_moves_only_when_told() -> None:
     assert (clock.time_ms(), clock.monotonic_seconds()) == (2505, 2.5)
     with pytest.raises(ValueError, match="back"):
         clock.advance(-1)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_calls_are_made_in_time_or_not_at_all(loop: str) -> None:
+    """A long poll that is not woken at its end keeps its client waiting; a cancelled one must not be answered twice."""
+    made: list[str] = []
+
+    async def main() -> None:
+        timers = LOOP_TIMERS
+        done = asyncio.Event()
+        began = timers.monotonic_seconds()
+        timers.call_later(-1.0, lambda: made.append("at once"))
+        cancelled = timers.call_later(0.01, lambda: made.append("cancelled"))
+        timers.call_later(0.05, lambda: (made.append("later"), done.set()))  # type: ignore[func-returns-value]
+        cancelled.cancel()
+        cancelled.cancel()
+        await done.wait()
+        assert timers.monotonic_seconds() - began > 0.04
+
+    run_on(loop, main)
+    assert made == ["at once", "later"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tierlog.broker.handling import Timers
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import Alarm
 from tierlog.runtime.waiting.memory_budget import MemoryBudget, Ticket
 
@@ -78,13 +78,9 @@ class AnswerMemory:
         deadline = self._timers.monotonic_seconds() + seconds
         try:
             while not ticket.is_done and (left := deadline - self._timers.monotonic_seconds()) > 0:
-                alarm = Alarm()
-                ticket.add_done_callback(alarm.ring)  # it is told of other things, too
-                timer = self._timers.call_later(left, alarm.ring)
-                try:
-                    await alarm.wait()
-                finally:
-                    timer.cancel()
+                alarm = Alarm(self._timers)
+                ticket.add_done_callback(alarm.ring)  # called for other reasons, too
+                await alarm.wait(left)
         except BaseException:
             self._budget.cancel(ticket)
             raise

@@ -21,7 +21,7 @@ from tierlog.broker.fetching.fetch_request import TOPIC_IDS, FetchRequest, read_
 from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimits
 from tierlog.broker.fetching.late_reads import LateReads
 from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
-from tierlog.broker.handling import EncodedBody, RequestContext, Timers
+from tierlog.broker.handling import EncodedBody, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.fetch_response import (
     FetchablePartition,
@@ -30,6 +30,7 @@ from tierlog.broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.side_by_side import OneATurn
 
 #: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
@@ -82,7 +83,7 @@ class FetchHandler:
         self.memory = AnswerMemory(self._limits.answers_max_bytes, timers, machine)
         self.sessions = FetchSessionCache(self._limits.sessions, machine)
         self._manager = FetchManager(self.sessions)
-        self._late = LateReads()
+        self._late = LateReads(timers)
         self._woken = OneATurn()
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 from tierlog.runtime.waiting.loops import Alarm, Begun
 
 #: Reads that go on for nobody at once; each holds some chunks at most.
@@ -16,9 +17,14 @@ _READS_MAX: Final = 64
 
 
 class LateReads:
-    """Reads that go on without a fetch that waits for them, one of each key. Used on the event loop alone."""
+    """Reads that go on without a fetch that waits for them, one of each key. Used on the event loop alone.
 
-    def __init__(self) -> None:
+    Args:
+        timers: The clock of the loop.
+    """
+
+    def __init__(self, timers: Timers = LOOP_TIMERS) -> None:
+        self._timers = timers
         self._reads: dict[Hashable, Begun[Any]] = {}
 
     def __len__(self) -> int:
@@ -41,7 +47,7 @@ class LateReads:
         """Wait for the end of the read of a key, if there is one."""
         read = self._reads.get(key)
         if read is not None:
-            alarm = Alarm()
+            alarm = Alarm(self._timers)
             read.add_done_callback(alarm.ring)
             await alarm.wait()
 

@@ -17,12 +17,12 @@ from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
 from tierlog.broker.fetching.late_reads import LateReads
 from tierlog.broker.file_part import FilePart
-from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
+from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.runtime.waiting.side_by_side import give_way
 
@@ -285,16 +285,10 @@ class PartitionReads:
 
     async def _wait_for_some(self, waiting: dict[Begun[FetchablePartition], _Unread], skipped: list[_Unread]) -> int:
         """Wait until partitions have been read, or it is late. Returns bytes that they left to others."""
-        alarm = Alarm()
+        alarm = Alarm(self._timers)
         for begun in waiting:
             begun.add_done_callback(alarm.ring)
-        seconds = self._patience_seconds(waiting)
-        timer = None if seconds is None else self._timers.call_later(seconds, alarm.ring)
-        try:
-            await alarm.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+        await alarm.wait(self._patience_seconds(waiting))
         left_bytes = 0
         done = [begun for begun in waiting if begun.is_done]
         for begun in done:

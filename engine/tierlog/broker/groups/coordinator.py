@@ -31,8 +31,8 @@ from tierlog.broker.groups.memory_budget import MemoryBudget
 from tierlog.broker.groups.rebalances import Rebalances
 from tierlog.broker.groups.stored_state import Change, DeleteGroup, GroupStore, SaveGroup, StoredGroup, StoredState
 from tierlog.broker.groups.timeouts import Timeout
-from tierlog.broker.handling import Timers
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Timers
 
 _log: Final = logging.getLogger(__name__)
 #: How soon a group that became empty is stored again after that failed.

@@ -19,7 +19,7 @@ from tierlog.broker.groups.memory_budget import MemoryBudget
 from tierlog.broker.groups.stored_state import Protocols, StoredGroup
 from tierlog.broker.groups.subscriptions import CONSUMER, subscribed_topics
 from tierlog.broker.groups.timeouts import Timeout
-from tierlog.broker.handling import Timers
+from tierlog.runtime.machine.clock import Timers
 
 _OVERHEAD_BYTES: Final = 3000
 _PENDING_BYTES: Final = 1000

@@ -17,8 +17,7 @@ from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.groups.group_counts import GroupCounts
 from tierlog.broker.groups.members import JoinAnswer, Member, SyncAnswer
 from tierlog.broker.groups.timeouts import Timeout
-from tierlog.broker.handling import Timers
-from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.clock import Clock, Timers
 
 _log: Final = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tierlog.broker.handling import TimerHandle, Timers
+from tierlog.runtime.machine.clock import Timer, Timers
 
 
 class Timeout:
@@ -20,7 +20,7 @@ class Timeout:
         self._timers = timers
         self._deadline: float | None = None
         self._rings_at = 0.0
-        self._handle: TimerHandle | None = None
+        self._handle: Timer | None = None
         self._call: Callable[[], None] | None = None
 
     @property

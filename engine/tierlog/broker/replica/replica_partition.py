@@ -19,7 +19,7 @@ from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.runtime.waiting.loops import SharedCall, Turns
+from tierlog.runtime.waiting.loops import SharedCall, SingleCalls
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import find_last_stable_offset
@@ -61,7 +61,7 @@ class ReplicaPartition:
         self._loaded: _Loaded | None = None
         self._told: _Told | None = None
         self._loading = SharedCall(self._load)
-        self._searches: Turns | None = None
+        self._searches: SingleCalls | None = None
         histories.when_left(self._let_go)
         reads.add(self)
 

@@ -27,7 +27,7 @@ from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.runtime.waiting.loops import Turns, Worker
+from tierlog.runtime.waiting.loops import SingleCalls, Worker
 from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
@@ -129,9 +129,9 @@ class SegmentReads:
         self.hints = PositionHints()
         self._recent = RecentPieces(_pieces_kept(config))
         self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
-        self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"))
+        self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
         self.checks = BatchChecks(self._worker) if config.fetch_check_batches_enabled else None
-        self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"))
+        self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"), machine)
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
         )
@@ -266,9 +266,9 @@ class SegmentReads:
         """The result of a search over ``tier``, in a thread of its own kind, however long it takes."""
         return await self._lookups.run(search)
 
-    def lookup_turns(self) -> Turns:
-        """Turns for searches over ``tier``, one after another, of one partition."""
-        return Turns(self._lookups)
+    def lookup_turns(self) -> SingleCalls:
+        """Threads for searches over ``tier``, one after another, of one partition."""
+        return self._lookups.one_at_a_time()
 
     def close(self) -> None:
         """End what is under way with an error, and let go of caches and threads; not to be called on the event loop."""

@@ -23,7 +23,7 @@ from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.handlers.named_topics import committed_for
 from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
-from tierlog.broker.handling import Handler, Timers
+from tierlog.broker.handling import Handler
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
@@ -31,7 +31,6 @@ from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_metrics import ReplicaMetrics
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
-from tierlog.broker.server.loop_timers import LoopTimers
 from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.running import run_server
@@ -40,6 +39,7 @@ from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import LoopCalls, Worker
 from tierlog.scan.log_starts import parse_log_starts
 
@@ -83,7 +83,7 @@ class Replica:
     async def _start(self) -> tuple[str, int]:
         config, machine = self._config, self._machine
         pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
-        worker = Worker(pool)
+        worker = Worker(pool, machine)
         self._parts.callback(pool.close, wait_seconds=0)
         store = await worker.run(partial(open_group_store, machine, config.state))
         self._when_ended(worker, store.close)
@@ -107,7 +107,7 @@ class Replica:
         )
         self._parts.push_async_callback(catalog.close)
         await catalog.start()
-        timers = LoopTimers()
+        timers = machine.timers
         coordinator = self._coordinator(timers, store, state)
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)

@@ -18,7 +18,6 @@ from tierlog.broker.server.accepting import Acceptor, host_of, is_reachable
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.connection import SCRATCH_BYTES, Connection, Shared
 from tierlog.broker.server.deadlines import Deadlines
-from tierlog.broker.server.loop_timers import LoopTimers
 from tierlog.broker.server.metrics.loop_lag import LoopLag
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.refusals import Refusals
@@ -99,7 +98,7 @@ class Server:
         """
         if self._running is not None:
             raise RuntimeError("the server is running")
-        worker = Worker(self._machine.scheduler.pool(_SECURITY_THREADS, name="tierlog-server-security"))
+        worker = Worker(self._machine.scheduler.pool(_SECURITY_THREADS, name="tierlog-server-security"), self._machine)
         running = _Running(
             self.config, self._machine, self._answers, self._memory, self.metrics, self._refusals, worker
         )
@@ -180,7 +179,7 @@ class _Running:
         metrics.requests_waiting = lambda: self._shared.turns.waiting
         metrics.connections = lambda: self._acceptor.open_count
         self._acceptor = Acceptor(config, loop=loop, refused=self._refuse, accepted=self._accepted)
-        self._lag = LoopLag(LoopTimers(), machine.clock, metrics)
+        self._lag = LoopLag(machine.timers, machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
         self._users: ReloadedFiles[Users] | None = None
         self._topic_access: ReloadedFiles[TopicAccess] | None = None

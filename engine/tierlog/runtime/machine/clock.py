@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -18,6 +19,41 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait; zero or less returns at once."""
+
+
+class Timer(Protocol):
+    """A call that is to be made later."""
+
+    def cancel(self) -> None:
+        """Keep the call from being made; idempotent."""
+
+
+class Timers(Protocol):
+    """The time of an event loop, and calls that it makes later. Used in the loop's thread."""
+
+    def monotonic_seconds(self) -> float:
+        """Seconds since an arbitrary start; they never go back."""
+
+    def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
+        """Have a call made after a time; zero or less: when the loop comes round."""
+
+
+class LoopTimers:
+    """The time and the timers of the event loop that runs the caller."""
+
+    def monotonic_seconds(self) -> float:
+        import asyncio
+
+        return asyncio.get_running_loop().time()
+
+    def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
+        import asyncio
+
+        return asyncio.get_running_loop().call_later(max(seconds, 0.0), call)
+
+
+#: Those of the running loop; a simulator's loop has the simulator's time.
+LOOP_TIMERS: Final = LoopTimers()
 
 
 class SystemClock:

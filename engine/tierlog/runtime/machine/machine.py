@@ -1,4 +1,4 @@
-"""The machine that code runs on, as one argument: its clock, chance, threads and files."""
+"""The machine that code runs on, as one argument: its clocks, chance, threads and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tierlog.runtime.machine.clock import Clock, SystemClock
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Clock, SystemClock, Timers
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.machine.randomness import Rng, SystemRng
@@ -46,10 +46,15 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Clock, randomness, threads, files and process; by default those of this machine and this process."""
+    """Clock, randomness, threads, files and process; by default those of this machine and this process.
+
+    Attributes:
+        timers: The clock of the event loop that runs the caller; by default the loop's own.
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     scheduler: Scheduler = field(default_factory=ThreadScheduler)
     files: Files = field(default_factory=PosixFiles)
     process: Process = THIS_PROCESS
+    timers: Timers = LOOP_TIMERS

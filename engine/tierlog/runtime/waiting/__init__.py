@@ -21,11 +21,10 @@ One read for threads and loops:
 
 An event loop (``loops``, ``side_by_side``; they import asyncio, and nothing below ``aio`` and ``broker`` uses them):
 
-- ``Alarm``: one task waits for what any thread, or the loop, does.
-- ``Broadcast``: many tasks wait for the same news.
+- ``Alarm``: tasks wait for what any thread, or the loop, does.
 - ``Reply``: one task waits for one value.
-- ``LoopCalls``: a thread has something to say on the loop; a task that nobody waits for.
-- ``Worker``: a task needs the result of a blocking call; ``Turns``: one such call at a time for an owner.
+- ``LoopCalls``: a thread has a call for the loop, or a coroutine runs for no task.
+- ``Worker``: a task needs the result of a blocking call; its ``one_at_a_time``: an owner may hold one thread at most.
 - ``SharedCall``: several tasks want the result of one coroutine.
 - ``Begun``: a coroutine mostly ends without waiting, and is then to cost no task.
 - ``run_each``: many coroutines, a bounded number at once, within a time.

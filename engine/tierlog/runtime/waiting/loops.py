@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import PoolClosedError, StoreUnavailableError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool
 
 Result = TypeVar("Result")
@@ -19,64 +21,48 @@ TaskCancelledError: Final = asyncio.CancelledError
 
 
 class Alarm:
-    """Wakes the task that waits for it. Any thread may ring it, once or often."""
+    """Wakes the tasks that wait for it. Any thread may ring it, once or often.
 
-    def __init__(self) -> None:
+    A ring wakes the tasks that wait when the loop comes round; it is not remembered. So a task looks whether what it
+    waits for is there, and waits without another ``await`` in between.
+
+    Args:
+        timers: The clock of the loop.
+    """
+
+    __slots__ = ("_loop", "_timers", "_waiters")
+
+    def __init__(self, timers: Timers = LOOP_TIMERS) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] = self._loop.create_future()
+        self._timers = timers
+        self._waiters: dict[asyncio.Future[bool], None] = {}
 
     def ring(self) -> None:
-        """Wake the waiting task. Does not block, raises nothing."""
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            self._loop.call_soon_threadsafe(self._rung)
+        """Wake the tasks that wait. Does not block, raises nothing."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
+            self._loop.call_soon_threadsafe(self._wake)
 
-    def _rung(self) -> None:
-        if not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, seconds: float | None = None) -> None:
-        """Return once the alarm was rung, or after ``seconds``."""
-        if seconds is None:
-            await self._waiter
-            return
-        timer = self._loop.call_later(seconds, self._rung)
-        try:
-            await self._waiter
-        finally:
-            timer.cancel()
-            if self._waiter.done():
-                self._waiter = self._loop.create_future()
-
-
-class Broadcast:
-    """Wakes all tasks that wait, as often as it is rung. On its event loop alone; a task that waits costs nothing."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._waiters: set[asyncio.Future[bool]] = set()
-
-    def ring(self) -> None:
-        """Wake all who wait now."""
-        waiters, self._waiters = self._waiters, set()
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
-            _settle(waiter, rung=True)
+            _settle(waiter, is_rung=True)
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the next ring, no longer than ``seconds``. Whether it came."""
+        """Wait for a ring, at most ``seconds``; returns whether it came."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
-        self._waiters.add(waiter)
-        timer = None if seconds is None else self._loop.call_later(seconds, partial(_settle, waiter, rung=False))
+        self._waiters[waiter] = None
+        timer = None if seconds is None else self._timers.call_later(seconds, partial(_settle, waiter, is_rung=False))
         try:
             return await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
 
 
-def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
+def _settle(waiter: asyncio.Future[bool], *, is_rung: bool) -> None:
     if not waiter.done():
-        waiter.set_result(rung)
+        waiter.set_result(is_rung)
 
 
 class LoopCalls:
@@ -92,10 +78,6 @@ class LoopCalls:
         """
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
-
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Have a call made after a time. On the event loop alone."""
-        self._loop.call_later(seconds, call)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that nobody waits for, which raises nothing. On the event loop alone."""
@@ -128,10 +110,16 @@ class Reply(Generic[Result]):
 
 
 class Worker:
-    """Threads that run blocking calls for event loops. They end when there are no calls."""
+    """Threads that run blocking calls for event loops. They end when there are no calls.
 
-    def __init__(self, pool: Pool) -> None:
+    Args:
+        pool: The threads.
+        machine: Its clock and its loop's timers.
+    """
+
+    def __init__(self, pool: Pool, machine: Machine) -> None:
         self._pool = pool
+        self._machine = machine
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
         """Run a call in a thread when one is free. Raises PoolClosedError, ForkedProcessError, NoThreadError."""
@@ -143,14 +131,14 @@ class Worker:
         Raises:
             StoreUnavailableError: there is none after ``seconds``. PoolClosedError: closed before the call began.
         """
-        alarm = Alarm()
+        alarm = Alarm(self._machine.timers)
         future.add_done_callback(lambda _: alarm.ring())
         await alarm.wait(seconds)
         if seconds is not None and not future.done():
-            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
+            raise _late(seconds)
         try:
             return future.result()
-        except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation
+        except CancelledError:  # by a close; it has nothing to do with a task's cancellation
             raise PoolClosedError from None
 
     async def run(self, call: Callable[[], Result], *, seconds: float | None = None) -> Result:
@@ -166,20 +154,61 @@ class Worker:
             future.cancel()
             raise
 
+    def one_at_a_time(self) -> SingleCalls:
+        """The same threads for an owner that is to hold one of them at most. On the event loop that runs the caller."""
+        return SingleCalls(self, self._machine.timers)
+
     def close(self) -> None:
         """Wait for the calls under way. Calls that have not begun do not run."""
         self._pool.close()
 
 
-class SharedCall(Generic[Result]):
-    """A call that all who ask for it at once share; who asks after its end begins another one. On one event loop.
-
-    Args:
-        call: Makes the coroutine. One who is cancelled ends her waiting alone: the call goes on, also for nobody.
+class SingleCalls:
+    """Calls of one owner in a Worker's threads, one after another: an owner whose calls stall holds one thread. Made by
+    ``Worker.one_at_a_time``, for one event loop.
     """
 
-    def __init__(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> None:
+    def __init__(self, worker: Worker, timers: Timers) -> None:
+        self._worker = worker
+        self._timers = timers
+        self._ended = Alarm(timers)
+        self._running: Future[Any] | None = None
+
+    async def run(self, call: Callable[[], Result], *, seconds: float) -> Result:
+        """Run a call in a thread, when those before it have ended, and wait for its result.
+
+        Cancelling, and being late, end the waiting alone: the next call still begins after this one.
+
+        Raises:
+            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+        """
+        until = self._timers.monotonic_seconds() + seconds
+        while self._running is not None and not self._running.done():
+            left = until - self._timers.monotonic_seconds()
+            if left <= 0:
+                raise _late(seconds)
+            await self._ended.wait(left)
+        self._running = future = self._worker.submit(call)
+        future.add_done_callback(lambda _: self._ended.ring())
+        return await self._worker.result(future, seconds=max(0.0, until - self._timers.monotonic_seconds()))
+
+
+def _late(seconds: float) -> StoreUnavailableError:
+    return StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
+
+
+class SharedCall(Generic[Result]):
+    """A call that all tasks share which ask for it at once; a task that asks after its end begins another one. On one
+    event loop.
+
+    Args:
+        call: Makes the coroutine. A task that is cancelled ends its own waiting: the call goes on, also for no task.
+        timers: The clock of the loop.
+    """
+
+    def __init__(self, call: Callable[[], Coroutine[Any, Any, Result]], timers: Timers = LOOP_TIMERS) -> None:
         self._call = call
+        self._timers = timers
         self._task: asyncio.Task[Result] | None = None
 
     async def result(self, *, seconds: float | None = None) -> Result:
@@ -192,16 +221,18 @@ class SharedCall(Generic[Result]):
         if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._call())
             task.add_done_callback(self._ended)
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if not done:
-            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
+        alarm = Alarm(self._timers)
+        task.add_done_callback(lambda _: alarm.ring())
+        await alarm.wait(seconds)
+        if seconds is not None and not task.done():
+            raise _late(seconds)
         return task.result()
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
         if self._task is task:
             self._task = None
         if not task.cancelled():
-            task.exception()  # looked at: it may be nobody's
+            task.exception()  # or asyncio would log it where no task asked
 
 
 class Begun(Generic[Result]):
@@ -294,42 +325,3 @@ class _Rest(Coroutine[Any, Any, Result]):
 
     def __await__(self) -> Any:
         raise TypeError("a task runs it")
-
-
-class Turns:
-    """Calls of one owner, one after another: an owner whose calls stall holds one thread. On one event loop.
-
-    Args:
-        worker: Runs the calls.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._loop = asyncio.get_running_loop()
-        self._lock = asyncio.Lock()
-
-    async def run(self, call: Callable[[], Result], *, seconds: float) -> Result:
-        """Run a call in a thread, when those before it have ended, and wait for its result.
-
-        Cancelling, and being late, end the waiting alone: who comes next waits for the call nonetheless.
-
-        Raises:
-            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
-        """
-        began = self._loop.time()
-        try:
-            await asyncio.wait_for(self._lock.acquire(), seconds)
-        except TimeoutError:
-            raise StoreUnavailableError(f"no turn after {seconds:.3g} s; a later try may find one") from None
-        try:
-            future = self._worker.submit(call)
-        except BaseException:
-            self._lock.release()
-            raise
-        future.add_done_callback(self._ended)
-        return await self._worker.result(future, seconds=max(0.0, seconds - (self._loop.time() - began)))
-
-    def _ended(self, future: Future[Any]) -> None:
-        del future
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            self._loop.call_soon_threadsafe(self._lock.release)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import heapq
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
+
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -21,8 +24,26 @@ _STEPS_A_LOOK: Final = 16
 _SORTED_AT_ONCE: Final = 2000
 
 
+@asynccontextmanager
+async def timeout(seconds: float, timers: Timers = LOOP_TIMERS) -> AsyncIterator[None]:
+    """A block of a task that is cancelled after a time, as ``asyncio.timeout``, by a machine's clock. Raises
+    TimeoutError.
+    """
+    async with asyncio.timeout(None) as limit:
+        timer = timers.call_later(seconds, lambda: limit.reschedule(asyncio.get_running_loop().time()))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
 async def run_each(
-    calls: Iterable[Callable[[], Coroutine[Any, Any, Result]]], *, count: int, limit: int, seconds: float
+    calls: Iterable[Callable[[], Coroutine[Any, Any, Result]]],
+    *,
+    count: int,
+    limit: int,
+    seconds: float,
+    timers: Timers = LOOP_TIMERS,
 ) -> list[Result | None]:
     """Make calls side by side and give their results, in the order of the calls.
 
@@ -34,6 +55,7 @@ async def run_each(
         count: Of the calls.
         limit: So many at most at once.
         seconds: For all of them together. What has not returned by then is cancelled, and its result is None.
+        timers: The clock of the loop.
 
     Raises:
         ExceptionGroup: a call raised.
@@ -49,7 +71,7 @@ async def run_each(
                 await turns.wait()
 
     try:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds, timers):
             if count == 1:
                 await work()
                 return results

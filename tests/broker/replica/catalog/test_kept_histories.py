@@ -24,9 +24,9 @@ from tierlog.broker.replica.catalog.resolution import Resolution
 from tierlog.broker.replica.catalog.tier_listing import list_tier
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
-from tierlog.broker.server.loop_timers import LoopTimers
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import LOOP_TIMERS
 from tierlog.scan.history import TierHistory
 
 VERSION = 12
@@ -133,7 +133,7 @@ class Rig(FetchRig):
     def __init__(self, catalog: BucketCatalog) -> None:
         super().__init__()
         self.catalog = catalog  # type: ignore[assignment]
-        self.handler = FetchHandler(catalog, node_id=3, timers=LoopTimers(), machine=Machine())
+        self.handler = FetchHandler(catalog, node_id=3, timers=LOOP_TIMERS, machine=Machine())
 
     async def one(self, topic: str, partition: int, offset: int, **options: object) -> Told:
         """The answer for one partition, asked for alone."""

@@ -19,13 +19,13 @@ class Timer:
 
 class HandTimers:
     def __init__(self) -> None:
-        self.calls: list[tuple[float, Callable[[], None]]] = []
+        self.calls: list[tuple[float, Callable[[], object]]] = []
         self.timer = Timer()
 
     def monotonic_seconds(self) -> float:
         return 0.0
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
         self.calls.append((seconds, call))
         return self.timer
 

@@ -24,7 +24,7 @@ from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.loops import Broadcast, LoopCalls, TaskCancelledError, Worker
+from tierlog.runtime.waiting.loops import Alarm, LoopCalls, TaskCancelledError, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class BucketCatalog:
             ahead_done=self._rise,
             machine=self._machine,
         )
-        self._changes = Broadcast()
+        self._changes = Alarm(self._machine.timers)
         self._version = 1
         self._topics: Mapping[str, Topic] = {}
         self._by_id: Mapping[Uuid, Topic] = {}
@@ -128,7 +128,7 @@ class BucketCatalog:
             StoreError and its kinds: it cannot be listed, and no listing was saved.
         """
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-start")
-        worker, saver = Worker(pool), self._saver
+        worker, saver = Worker(pool, self._machine), self._saver
         try:
             saved = None if saver is None else await worker.run(saver.load)
             if saved is not None:
@@ -149,7 +149,7 @@ class BucketCatalog:
         await self._loop.cancel()
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-close")
         try:
-            await Worker(pool).run(self._close_threads)
+            await Worker(pool, self._machine).run(self._close_threads)
         finally:
             pool.close(wait_seconds=0)
 
@@ -241,8 +241,10 @@ class BucketCatalog:
 
     async def wait(self, version: int, seconds: float) -> bool:
         """See Catalog."""
-        if self._version == version and seconds > 0 and not self._has_ended_waits:
-            await self._changes.wait(seconds)
+        now = self._machine.timers.monotonic_seconds
+        until = now() + seconds
+        while self._version == version and not self._has_ended_waits and (left := until - now()) > 0:
+            await self._changes.wait(left)
         return self._version != version
 
     def end_waits(self) -> None:
@@ -340,7 +342,7 @@ class BucketCatalog:
         """Rise once for all that changes within a moment: each rise wakes everybody."""
         if not self._is_rising:
             self._is_rising = True
-            self._loop.call_later(_RISE_SECONDS, self._rise)
+            self._machine.timers.call_later(_RISE_SECONDS, self._rise)
 
     def _rise(self) -> None:
         self._is_rising = False

@@ -15,7 +15,7 @@ from tierlog.broker.replica.catalog.kept_histories import KeptHistories
 from tierlog.broker.replica.catalog.resolution import Listed, Resolution
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.loops import Broadcast
+from tierlog.runtime.waiting.loops import Alarm
 from tierlog.scan.history import PartitionHistory
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class BucketHistories:
         self._is_missed = False
         self._held_until: float | None = None
         self._begun: Listed | None = None
-        self._settled: Broadcast | None = None
+        self._settled: Alarm | None = None
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -288,7 +288,7 @@ class BucketHistories:
 
     async def _wait(self) -> None:
         if self._settled is None:
-            self._settled = Broadcast()
+            self._settled = Alarm(self._machine.timers)
         await self._settled.wait()
 
     def _ring(self) -> None:

@@ -154,7 +154,7 @@ class ResolutionLine:
             return
         left = attempt.at_seconds + STALL_SECONDS - self._clock.monotonic_seconds()
         if left > 0:
-            self._loop.call_later(left, lambda: self._watch(attempt, partition))
+            self._machine.timers.call_later(left, lambda: self._watch(attempt, partition))
             return
         _log.debug("%s: the store stalls", partition)
         self._stalling.add(partition)
@@ -177,7 +177,7 @@ class ResolutionLine:
 
     def begin_later(self, histories: BucketHistories, seconds: float) -> None:
         """See the protocol."""
-        self._loop.call_later(seconds, lambda: None if self._is_closed else histories.look_again())
+        self._machine.timers.call_later(seconds, lambda: None if self._is_closed else histories.look_again())
 
     def resolve_ahead(self, found: Iterable[AheadPartition]) -> None:
         """Resolve and load partitions that nobody has asked for, in this order, one by one and with pauses, in place of
@@ -190,7 +190,7 @@ class ResolutionLine:
 
     async def _run_ahead(self) -> None:
         looks, has_news = 0, False
-        pause = Alarm()
+        pause = Alarm(self._machine.timers)
         try:
             while not self._is_closed and (each := next(self._waiting, None)) is not None:
                 began = self._clock.monotonic_seconds()

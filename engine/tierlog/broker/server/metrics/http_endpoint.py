@@ -117,7 +117,7 @@ class HttpEndpoint:
         )
         found = await acceptor.listen()
         self._acceptor = acceptor
-        self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"))
+        self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"), self._machine)
         _log.info("event=metrics_started host=%s port=%d", *found)
         if is_reachable(found[0]):
             line = (

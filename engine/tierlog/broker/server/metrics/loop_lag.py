@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierlog.broker.handling import TimerHandle, Timers
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
-from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.clock import Clock, Timer, Timers
 
 _PERIOD_SECONDS: Final = 0.1
 
@@ -20,7 +19,7 @@ class LoopLag:
         self._clock = clock
         self._metrics = metrics
         self._due_seconds = 0.0
-        self._timer: TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def start(self) -> None:
         """Begin to look."""
