@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: ``docs/configuration.md`` and those of ``docs/reference``.
+"""Writes the reference pages from the code: those of ``docs/reference``, and ``configuration.md`` and ``metrics.md``.
 
 ``make docs`` runs it; ``tests/test_docs.py`` fails when a page is stale or an option has no meaning written down here.
 """
@@ -23,6 +23,18 @@ from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBL
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.metadata_metrics import METADATA_SERIES
+from tierlog.remote.storage.storage_metrics import (
+    ERRORS,
+    OPERATIONS,
+    OTHERS,
+    PARTITION_PREFIX,
+    PARTITION_SERIES,
+    PARTITIONS_MAX,
+    REQUESTS,
+    SERIES,
+    STORE_INFO,
+    Series,
+)
 from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -180,6 +192,63 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "With `metadata` of a running Kafka, as in Spark's Kafka source: how it is reached.",
     ),
 }
+
+# Kind of an error -> (what it means, what to do).
+ERROR_MEANINGS = (
+    (
+        "unavailable",
+        "the store timed out, throttled or reset, after all tries",
+        "nothing, unless it stays: Kafka tries again",
+    ),
+    ("refused", "the store does not know us, or forbids it", "credentials, rights of the bucket"),
+    ("not_found", "an object is gone", "`tierlog verify`, `tierlog orphans`"),
+    (
+        "corrupt",
+        "bytes that are wrong: a bad local segment or index, or a damaged object",
+        "`tierlog verify` of the log directory or of the bucket",
+    ),
+    ("file", "a local file of the segment that is copied is gone, or cannot be read", "the broker's disk"),
+    ("range", "positions that the segment does not have", "the caller, or the index that it went by"),
+    ("key", "a segment under a key that the ring does not have", "put the key back"),
+    (
+        "deadline",
+        "a copy took longer than its deadline and was called off",
+        "the log line of running copies says phase and part",
+    ),
+    ("memory", "this process could not get memory", "smaller upload buffers, a smaller `chunk.size`"),
+    ("store", "the store or a disk said no for good (disk full, bucket gone)", "its message"),
+    ("other", "anything else", "the log has the stack trace"),
+)
+
+METRICS_PAGE = """# Metrics of the storage manager
+
+All series are there from the start, at zero. Units are base units (seconds, bytes), counters end with `_total`. The
+last column names what the Aiven plugin exposes over JMX (domains `aiven.kafka.server.tieredstorage`, `….cache`, `….s3`,
+`….gcs`, `….azure`), for boards that are to be carried over: `rate` and `avg` of JMX are `rate()` and a quotient of
+`_sum` and `_count` in Prometheus.
+
+| series | kind | label | meaning | the plugin's |
+| --- | --- | --- | --- | --- |
+{rows}
+
+`errors_total` has the operations {operations} and these kinds:
+
+| kind | what it means | what to do |
+| --- | --- | --- |
+{kinds}
+
+## By topic and partition
+
+With `metrics.recording.level=DEBUG` (or `TRACE`), and not without, these are there too, each with the labels `topic`
+and `partition`, from the first event of a partition on; sum them for a topic. The first {partitions_max} partitions
+that a manager meets are told apart; all further ones count together under the topic `{others}`, so that memory has a
+bound. A partition that is copied, read and deleted has about 25 of them, each with its `_created`: look at what your
+Prometheus takes before you turn this on.
+
+| series | kind | further label | meaning | the plugin's |
+| --- | --- | --- | --- | --- |
+{partition_rows}
+"""
 
 CONFIGURATION_HEAD = """# Configuration of the storage manager
 
@@ -371,10 +440,37 @@ def cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
+def metrics_page() -> str:
+    """The text of the page."""
+    rows = [
+        f"| `{s.full_name}` | {s.kind} | {metric_labels(s)} | {s.text} | {s.jmx or '–'} |"
+        for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)
+    ]
+    partition_rows = [
+        f"| `{PARTITION_PREFIX}{name}` | counter | {f'`{label}`' if label else '–'} | {text} | {jmx or '–'} |"
+        for name, label, text, jmx in PARTITION_SERIES
+    ]
+    return METRICS_PAGE.format(
+        rows="\n".join(rows),
+        partition_rows="\n".join(partition_rows),
+        partitions_max=PARTITIONS_MAX,
+        others=OTHERS[0],
+        operations=", ".join(f"`{o}`" for o in OPERATIONS),
+        kinds="\n".join(f"| `{kind}` | {meaning} | {remedy} |" for kind, meaning, remedy in ERROR_MEANINGS),
+    )
+
+
+def metric_labels(series: Series) -> str:
+    if not series.label:
+        return "–"
+    return f"`{series.label}`" + (f": {', '.join(series.values)}" if series.values else "")
+
+
 def pages() -> dict[pathlib.Path, str]:
     """Each generated page and what it should hold."""
     return {
         HERE / "configuration.md": f"{GENERATED}{configuration_page()}",
+        HERE / "metrics.md": f"{GENERATED}{metrics_page()}",
         HERE / "reference" / "cli.md": command_line(),
         HERE / "reference" / "log-config.md": f"{GENERATED}{log_page()}",
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",

@@ -11,7 +11,7 @@ from tests.support.fetchers import MIB, fetcher_over
 from tests.support.tiered_segments import Bucket, Segment, chunk_key, make_segment, sound_log, throwaway_keys
 from tests.support.waiting import wait_until
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 
 #: Two copies of one segment: chunk size, compressed, encrypted.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

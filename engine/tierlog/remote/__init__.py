@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from tierlog.remote.config.class_loading import load_metadata_manager, load_storage_manager
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
-    from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+    from tierlog.remote.storage.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
     from tierlog.remote.tier.closed_segments import ClosedSegment, closed_segment, closed_segments
 
@@ -95,7 +95,7 @@ if not TYPE_CHECKING:
         "load_metadata_manager": _LOADING,
         "load_storage_manager": _LOADING,
         "ConfigError": "tierlog.errors",
-        "StorageMetrics": "tierlog.remote.storage.metrics.storage_metrics",
+        "StorageMetrics": "tierlog.remote.storage.storage_metrics",
         "TierlogError": "tierlog.errors",
         "TieredStorageManager": "tierlog.remote.storage.tiered_storage_manager",
         "TopicBasedRemoteLogMetadataManager": "tierlog.remote.metadata.topic_backed.topic_based_manager",

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
 from tierlog.remote.storage import store_requests
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError

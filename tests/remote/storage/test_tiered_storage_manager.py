@@ -35,9 +35,8 @@ from tierlog.remote.api import (
     SegmentFileError,
 )
 from tierlog.remote.config.class_loading import load_storage_manager
-from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
-from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.metrics.storage_metrics import ERROR_KINDS
+from tierlog.remote.storage.storage_errors import CopyDeadlineError, error_kind, kip_error
+from tierlog.remote.storage.storage_metrics import ERROR_KINDS
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.simulated.disk_faults import DiskOperation

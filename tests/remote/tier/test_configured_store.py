@@ -10,8 +10,8 @@ import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.partition_store import counted_by_partition
+from tierlog.remote.storage.manager_parts import counted_by_partition
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.configured_store import open_backend, stack_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock

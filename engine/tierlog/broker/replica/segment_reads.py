@@ -19,7 +19,7 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import PIECE_BYTES, SegmentLog
 from tierlog.remote.tier.layouts.segment_lookup import NoLookup

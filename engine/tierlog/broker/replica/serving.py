@@ -35,7 +35,7 @@ from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.running import run_server
 from tierlog.broker.server.server import Server
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine

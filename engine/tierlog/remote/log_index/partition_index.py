@@ -2,7 +2,7 @@
 
 The older page of KIP-405 keeps this on the broker's disk, today's page in a topic: there is no index unless a manager
 makes one. The leader appends each segment that it copied, once it is COPY_SEGMENT_FINISHED; followers read the same
-entries from the object beside each segment (``remote.storage.copy.log_index_object``) and append those
+entries from the object beside each segment (``remote.storage.copy.copied_segment``) and append those
 (``append_segments``).
 
 Entries are ordered by their first offsets. They may overlap, since each broker cuts segments in its own places: where

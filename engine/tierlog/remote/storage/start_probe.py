@@ -15,7 +15,7 @@ from typing import Final
 from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities

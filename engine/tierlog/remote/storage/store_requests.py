@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptObjectError, StoreError
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by, require_wanted

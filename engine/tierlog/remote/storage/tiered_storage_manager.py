@@ -24,8 +24,8 @@ from tierlog.remote.api import (
     RemoteStorageManager,
     SegmentStream,
 )
-from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.metrics.storage_metrics import Operation, StorageMetrics
+from tierlog.remote.storage.storage_errors import error_kind, kip_error
+from tierlog.remote.storage.storage_metrics import Operation, StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry
     from tierlog.remote.storage.fetch.segment_fetch import NextSegment
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
-    from tierlog.remote.storage.wiring import ManagerParts
+    from tierlog.remote.storage.manager_parts import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
     from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
     from tierlog.runtime.waiting.waits import Waits
@@ -86,8 +86,7 @@ class TieredStorageManager(RemoteStorageManager):
                 it was, and can be configured anew.
         """
         from tierlog.remote.config import read_storage_config
-        from tierlog.remote.storage.partition_store import counted_by_partition
-        from tierlog.remote.storage.wiring import ManagerParts
+        from tierlog.remote.storage.manager_parts import ManagerParts, counted_by_partition
         from tierlog.remote.tier.configured_store import open_backend, stack_store
 
         require_type("configs", configs, Mapping, "a mapping")
@@ -184,7 +183,7 @@ class TieredStorageManager(RemoteStorageManager):
         Thread safety: any number of threads. Cost: one GET.
         """
         _require_metadata(metadata)
-        from tierlog.remote.storage.copy.log_index_object import fetch_log_index
+        from tierlog.remote.storage.copy.copied_segment import fetch_log_index
 
         with self._translated("fetch_index", metadata) as parts:
             return fetch_log_index(parts.store, parts.config, metadata)

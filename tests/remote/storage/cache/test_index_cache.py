@@ -11,7 +11,7 @@ from tests.support.tiered_segments import INDEXES, Bucket, Segment, make_segment
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.cache.index_cache import TOGETHER_BYTES_MAX
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier import open_tier
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fetchers import fetcher_over
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 
 CHUNK = 1024
 

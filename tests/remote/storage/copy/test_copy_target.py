@@ -14,7 +14,7 @@ from tests.support.power_cuts import disk_with
 from tests.support.power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.storage.copy.copy_target import CopyTarget, open_copy_target
-from tierlog.remote.storage.copy.running_copies import CopyAbandonedError, CopyDeadlineError
+from tierlog.remote.storage.storage_errors import CopyAbandonedError, CopyDeadlineError
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore

@@ -22,7 +22,7 @@ from tierlog.errors import NoThreadError, StoreNotReachedError, StoreUnavailable
 from tierlog.remote.api import RetriableRemoteStorageException
 from tierlog.remote.storage.copy import leftovers as leftovers_module
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

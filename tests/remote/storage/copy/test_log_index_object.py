@@ -25,7 +25,7 @@ from tierlog.log.formats.remote_log_index_entry import (
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteResourceNotFoundException, RemoteStorageException
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, append_segments
-from tierlog.remote.storage.copy.log_index_object import (
+from tierlog.remote.storage.copy.copied_segment import (
     OBJECT_BYTES_MAX,
     fetch_log_index,
     first_timestamp_ms,

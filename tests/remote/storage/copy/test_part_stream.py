@@ -14,11 +14,11 @@ from typing_extensions import Buffer
 
 from tierlog.errors import ObjectConflictError, StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
-from tierlog.remote.storage.copy.copy_requests import CopyRequests
 from tierlog.remote.storage.copy.part_stream import PartStream
-from tierlog.remote.storage.copy.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
+from tierlog.remote.storage.copy.running_copies import CopyRequests, RunningCopies, RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import UploadBuffers
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_errors import CopyDeadlineError
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject, Upload

@@ -9,8 +9,9 @@ import pytest
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
-from tierlog.remote.storage.copy.running_copies import CopyAbandonedError, CopyDeadlineError, RunningCopies
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.copy.running_copies import RunningCopies
+from tierlog.remote.storage.storage_errors import CopyAbandonedError, CopyDeadlineError
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import PendingFuture
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

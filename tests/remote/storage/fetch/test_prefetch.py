@@ -11,7 +11,7 @@ from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_l
 from tests.support.waiting import wait_until
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.segment_log import ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 

@@ -13,8 +13,7 @@ from typing_extensions import Buffer
 
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
-from tierlog.remote.storage.partition_store import PartitionStore
+from tierlog.remote.storage.storage_metrics import PartitionMetrics, PartitionStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tierlog.remote.storage.metrics.storage_metrics import Series
+from tierlog.remote.storage.storage_metrics import Series
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 
-class ChunkCache(Protocol):
-    """Keeps chunks until there are newer ones. Any number of threads; no method raises for what a disk does."""
+class ChunkCache(ABC):
+    """Keeps chunks until there are newer ones. Any number of threads; no method raises for what a disk does.
+
+    Attributes:
+        label: The cache's name in metrics.
+        keeps_stored: It keeps chunks as they are in the object (encrypted where they are), not as the broker's bytes.
+        is_slow: Looking something up is work for a thread of its own.
+    """
+
+    label: Literal["chunks_memory", "chunks_disk"]
+    keeps_stored: bool
+    is_slow: bool
 
     @property
-    def label(self) -> Literal["chunks_memory", "chunks_disk"]:
-        """The cache's name in metrics."""
+    @abstractmethod
+    def figures(self) -> CacheFigures:
+        """What the cache holds now."""
 
-    @property
-    def keeps_stored(self) -> bool:
-        """Whether it keeps chunks as they are in the object (encrypted where they are), or as the broker's bytes."""
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether looking something up is work for a thread of its own."""
-
-    @property
-    def figures(self) -> CacheFigures: ...
+    @abstractmethod
     def holds(self, key: ChunkKey) -> bool:
         """Whether ``find`` will likely have the chunk; this does not count as a use."""
 
+    @abstractmethod
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
         """The bytes of a chunk; ``again`` as in WeightedCache."""
 
+    @abstractmethod
     def put(self, key: ChunkKey, data: memoryview) -> None:
         """Keep a chunk, if it can be kept."""
 
+    @abstractmethod
     def drop(self, key: ChunkKey) -> None:
         """Remove a chunk that turned out to be damaged, or another one than its key says; the metrics count it."""
 
+    @abstractmethod
     def forget(self, log_key: str) -> None:
         """Drop all chunks of a log."""
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the cache holds."""
 
 
-class MemoryChunkCache:
+class MemoryChunkCache(ChunkCache):
     """The broker's bytes, bounded exactly: what readers still hold after it was evicted is theirs.
 
     Args:
@@ -55,7 +64,7 @@ class MemoryChunkCache:
         on_evict: Told how many had to make room.
     """
 
-    label: Literal["chunks_memory", "chunks_disk"] = "chunks_memory"
+    label = "chunks_memory"
     keeps_stored = False
     is_slow = False
 

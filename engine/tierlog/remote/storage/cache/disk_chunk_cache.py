@@ -22,11 +22,12 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import xxhash
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
+from tierlog.remote.storage.cache.chunk_cache import ChunkCache
 from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileInfo
@@ -60,7 +61,7 @@ class _File:
     is_wanted: bool = True
 
 
-class DiskChunkCache:
+class DiskChunkCache(ChunkCache):
     """A cache of chunks in files of one directory, which outlive the process.
 
     Args:
@@ -80,7 +81,7 @@ class DiskChunkCache:
     Thread safety: any number of threads; no lock is held while the disk works.
     """
 
-    label: Literal["chunks_memory", "chunks_disk"] = "chunks_disk"
+    label = "chunks_disk"
     is_slow = True
 
     def __init__(

@@ -2,10 +2,15 @@
 
 Why: what is tiered is soon gone from the broker's disk. A batch that rotted, an index of another segment, a file that
 changed while it was read, a segment that was not closed: each is an error here, and nothing of it becomes visible.
+
+A folder as a store fails with the same kinds of StoreError as the disk that the segment lies on. The broker acts
+differently on them, so that every error of a segment's own file gets a type of its own where the file is read
+(``SegmentFiles``).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +20,7 @@ from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog._native.batches import BatchHeader, find_batch_header
-from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError, StoreError
 from tierlog.log.checks.batch_walk import BatchWalk
 from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
 from tierlog.log.checks.findings import Finding, Severity
@@ -25,6 +30,7 @@ from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchColumns
 from tierlog.records.batch_table import CODEC_MASK, HEADER_BYTES
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
+from tierlog.remote.storage.storage_errors import SegmentFileFault
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles
 
 #: Headers that are looked at to decide on compression, spread over the segment.
@@ -219,3 +225,43 @@ def _walk_headers(log: ReadableFile) -> Generator[int]:
         position += header.size_bytes
         if position >= log.size_bytes:
             break
+
+
+class SegmentFiles(ReadableFiles):
+    """Files whose errors are SegmentFileFault. Thread safety: that of the files below."""
+
+    def __init__(self, files: ReadableFiles) -> None:
+        self._files = files
+
+    def stat(self, path: str) -> FileInfo:
+        with _as_fault():
+            return self._files.stat(path)
+
+    def open_read(self, path: str) -> ReadableFile:
+        with _as_fault():
+            return _SegmentFile(self._files.open_read(path))
+
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        with _as_fault():
+            return self._files.read_whole(path, limit_bytes=limit_bytes)
+
+
+class _SegmentFile(ReadableFile):
+    def __init__(self, file: ReadableFile) -> None:
+        self._file = file
+        self.size_bytes = file.size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        with _as_fault():
+            return self._file.read_into(buffer, position=position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextlib.contextmanager
+def _as_fault() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as cause:
+        raise SegmentFileFault(cause) from cause

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from tierlog.errors import ConfigError
 from tierlog.remote.api import LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig, read_storage_config
+from tierlog.remote.storage.copy.copied_segment import delete_segment, find_copied_before
 from tierlog.remote.storage.copy.leftovers import Leftovers
-from tierlog.remote.storage.copy.previous_copy import find_copied_before
-from tierlog.remote.storage.copy.segment_copies import SegmentCopies
-from tierlog.remote.storage.copy.segment_delete import delete_segment
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.copy.segment_copy import SegmentCopies
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.configured_store import as_it_is, open_configured_store, stack_store

@@ -18,7 +18,7 @@ from typing import Final
 
 from tierlog.errors import NoThreadError, StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import CancelledError, Future, NotSubmitted

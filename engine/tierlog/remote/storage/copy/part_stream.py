@@ -10,8 +10,7 @@ import collections
 from typing import Any
 
 from tierlog.errors import StoreError, StoreNotReachedError
-from tierlog.remote.storage.copy.copy_requests import CopyRequests
-from tierlog.remote.storage.copy.running_copies import RunningCopy
+from tierlog.remote.storage.copy.running_copies import CopyRequests, RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, StoredObject, Upload

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreUnavailableError
+from tierlog.errors import ObjectConflictError, StoreError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId
-from tierlog.remote.storage.metrics.storage_metrics import PHASES, StorageMetrics
+from tierlog.remote.storage.storage_errors import CopyAbandonedError, CopyDeadlineError
+from tierlog.remote.storage.storage_metrics import PHASES, StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import CancelledError, Condition, Future
+from tierlog.runtime.machine.cancelling import CancelScope, call_within
+from tierlog.runtime.machine.scheduling import CancelledError, Condition, Future, Pool
+from tierlog.runtime.stores.protocol.object_store import StoredObject
 
 Result = TypeVar("Result")
 
@@ -33,14 +36,6 @@ _SAY_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 30.0
 #: Before the first line: most copies are done by then.
 _SLOW_SECONDS: Final = 20.0
-
-
-class CopyDeadlineError(StoreUnavailableError):
-    """A copy took longer than it may and was called off: a later attempt may be quicker."""
-
-
-class CopyAbandonedError(StoreUnavailableError):
-    """The manager was closed while the copy ran."""
 
 
 @dataclass(slots=True)
@@ -242,3 +237,80 @@ class RunningCopies:
             _log.warning("closed while a copy had not ended: %s", copy.describe())
         if watchdog is not None:
             watchdog.result()
+
+
+class CopyRequests:
+    """The requests of one copy, ended with it.
+
+    Args:
+        running: The copy.
+        pool: Sends.
+
+    Attributes:
+        doubtful: Whether a request was ended, or failed, that the store may do all the same.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, running: RunningCopy, pool: Pool) -> None:
+        self.doubtful = False
+        self._running = running
+        self._pool = pool
+        scheduler = running.machine.scheduler
+        self._scope = CancelScope(scheduler)
+        self._lock = scheduler.lock()
+        self._tried: dict[str, None] = {}
+        self._under_way: set[Future[object]] = set()
+        self._ended = False
+
+    @property
+    def tried_keys(self) -> list[str]:
+        """Keys of objects that may have been stored, in the order of the first try."""
+        with self._lock:
+            return list(self._tried)
+
+    def submit(self, call: Callable[[], Result]) -> Future[Result]:
+        """Begin a request in another thread."""
+        future = self._pool.submit(lambda: call_within(self._scope, call))
+        with self._lock:
+            self._under_way.add(future)
+        future.add_done_callback(self._forget)
+        return future
+
+    def call(self, call: Callable[[], Result]) -> Result:
+        """Make a request and wait for its result.
+
+        Raises:
+            CopyDeadlineError, CopyAbandonedError: the copy is called off. What the request raises.
+        """
+        return self._running.wait_for(self.submit(call))
+
+    def store(self, key: str, send: Callable[[], StoredObject]) -> StoredObject:
+        """Within a call of ``submit``: send what becomes visible as an object of this key."""
+        with self._lock:
+            if self._ended:
+                raise StoreError(f"{key}: the copy was called off")
+            self._tried[key] = None
+        try:
+            return send()
+        except StoreError as error:
+            if error.refused or isinstance(error, ObjectConflictError | StoreNotReachedError):
+                with self._lock:
+                    self._tried.pop(key, None)
+            elif error.retriable:
+                self.doubtful = True
+            raise
+
+    def _forget(self, future: Future[object]) -> None:
+        with self._lock:
+            self._under_way.discard(future)
+
+    def end(self) -> list[Future[object]]:
+        """Send nothing more, and tell what runs to end. Returns the requests that have not ended yet."""
+        with self._lock:
+            self._ended = True
+            under_way = list(self._under_way)
+        self._scope.cancel()
+        left = [future for future in under_way if not future.cancel() and not future.done()]
+        self.doubtful = self.doubtful or (bool(under_way) and bool(self._tried))
+        return left

@@ -30,6 +30,12 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, PoolClosedError, StoreError
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
+from tierlog.remote.storage.copy.copied_segment import (
+    CopiedSegment,
+    find_copied_before,
+    first_timestamp_ms,
+    segment_entry,
+)
 from tierlog.remote.storage.copy.copy_checks import (
     LogCheck,
     SourceFiles,
@@ -37,15 +43,13 @@ from tierlog.remote.storage.copy.copy_checks import (
     check_size,
     is_mostly_compressed,
 )
-from tierlog.remote.storage.copy.copy_requests import CopyRequests
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.copy.log_copy import LogCopy, LogSizes, plan_sizes
-from tierlog.remote.storage.copy.log_index_object import first_timestamp_ms, segment_entry
 from tierlog.remote.storage.copy.part_stream import PartStream
-from tierlog.remote.storage.copy.previous_copy import CopiedSegment, find_copied_before
-from tierlog.remote.storage.copy.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
-from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.copy.running_copies import CopyRequests, RunningCopies, RunningCopy
+from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers, process_buffers
+from tierlog.remote.storage.storage_errors import CopyDeadlineError
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.layouts.segment_objects import (
     SegmentObjects,
@@ -412,3 +416,64 @@ def _index_paths(data: LogSegmentData) -> dict[IndexType, str]:
     if data.transaction_index is not None:
         paths[IndexType.TRANSACTION] = data.transaction_index
     return paths
+
+
+class SegmentCopies:
+    """The copies into one store.
+
+    Args:
+        store: Gets the objects; it stays the caller's.
+        config: What they look like, and the deadline.
+        key_ring: Wraps data keys.
+        limiter: Of uploads.
+        leftovers: Undoes what fails; closed with this.
+        metrics: Where copies are counted.
+        machine: Threads and clock.
+        longest_seconds: That one copy may take, where the configuration has no deadline.
+        on_idle: Called when nothing was copied for a while.
+
+    Attributes:
+        deadline_seconds: That one copy may take.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: StorageConfig,
+        key_ring: KeyRing,
+        *,
+        limiter: RateLimiter,
+        leftovers: Leftovers,
+        metrics: StorageMetrics,
+        machine: Machine,
+        longest_seconds: float,
+        on_idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        deadline_ms = config.copy_deadline_ms
+        self.deadline_seconds = longest_seconds if deadline_ms is None else deadline_ms / 1000
+        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
+        self.running = RunningCopies(metrics, machine=machine, deadline_seconds=self.deadline_seconds, on_idle=on_idle)
+        self.copier = SegmentCopier(
+            store,
+            config,
+            key_ring,
+            limiter=limiter,
+            buffers=self.buffers,
+            running=self.running,
+            leftovers=leftovers,
+            metrics=metrics,
+            machine=machine,
+        )
+        self._leftovers = leftovers
+
+    def end(self) -> None:
+        """Call off what is being copied, and wait for its undo, which needs the store; idempotent."""
+        self.running.close()
+        self._leftovers.close()
+
+    def close(self) -> None:
+        """As ``end``, and release the threads; idempotent."""
+        self.end()
+        self.copier.close()

@@ -1,5 +1,5 @@
 """Fetching a segment's bytes for brokers.
 
 What belongs here: streams of any range, chunks that are fetched once however many ask, prefetch, and one memory budget
-for all readers. What does not: waiting and asking as such (``requests``), reading whole history (``tierlog.scan``).
+for all readers. What does not: waiting as such (``runtime.waiting``), reading whole history (``tierlog.scan``).
 """

@@ -12,10 +12,8 @@ from functools import partial
 from typing import Final
 
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
-from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
-from tierlog.remote.storage.fetch.chunk_loads import ChunkLoads
-from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight, MissingChunk
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight, ChunkLanding, ChunkLoads, MissingChunk
+from tierlog.remote.storage.fetch.prefetch import AheadLoads
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine

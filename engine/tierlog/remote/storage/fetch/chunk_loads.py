@@ -1,22 +1,94 @@
-"""Loads of chunks that no cache in memory had: who begins one, what it holds of the memory budget, and how it ends.
+"""Loads of chunks that no cache in memory had: how they begin, what they hold of the memory budget, and how they end.
 
 Chunks of a bucket come in requests for neighbouring ones, which hold no thread. Of a local store, or out of the cache
-on a disk, a chunk is work for the first thread that needs it.
+on a disk, a chunk is work for the first thread that needs it. What came is opened by the reader that waits for it or by
+a thread a core, each chunk into memory of its own, and put into the cache (``ChunkLanding``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
+from tierlog._native.buffers import copy_into
+from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
-from tierlog.remote.storage.fetch.chunk_runs import ChunkRun, MissingChunk, neighbours
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
-from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
-from tierlog.runtime.waiting.single_flight import Flights
+from tierlog.runtime.waiting.single_flight import Flight, Flights
+
+ChunkFlight = Flight[ChunkKey, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingChunk:
+    """A chunk to get, and the flight that is told."""
+
+    view: ChunkView
+    flight: ChunkFlight
+
+
+@dataclass(slots=True, eq=False)
+class ChunkRun:
+    """Neighbouring chunks that come in one request.
+
+    Attributes:
+        left: Those that have not landed, ascending.
+        turn: Whose turns go round.
+        held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        on_turn: Called before the request is sent; it may take chunks out of ``left``.
+        on_bytes: Called when the chunks' stored bytes have come.
+        request: Sent, or in line.
+        opening: Chunks whose stored bytes are not let go yet.
+    """
+
+    log: SegmentLog
+    left: list[MissingChunk]
+    turn: Hashable
+    held_bytes: int
+    on_turn: Callable[[ChunkRun], None] | None = None
+    on_bytes: Callable[[ChunkRun], None] | None = None
+    request: ReadRequest | None = None
+    opening: int = 0
+
+    @property
+    def flights(self) -> list[ChunkFlight]:
+        return [chunk.flight for chunk in self.left]
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte in the object."""
+        return self.left[0].view.position
+
+    @property
+    def end_exclusive(self) -> int:
+        last = self.left[-1].view
+        return last.position + last.stored_size
+
+
+def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
+    """Ascending chunks grouped by request: neighbours, of at most so many original bytes together."""
+    runs: list[list[MissingChunk]] = []
+    size = 0
+    for chunk in missing:
+        last = runs[-1][-1].view.number if runs else None
+        size += chunk.view.original_size
+        if (
+            last is None
+            or size > size_bytes_max
+            or len(runs[-1]) >= CHUNKS_TOGETHER_MAX
+            or (last + 1 != chunk.view.number)
+        ):
+            runs.append([])
+            size = chunk.view.original_size
+        runs[-1].append(chunk)
+    return runs
 
 
 class ChunkLoads:
@@ -206,3 +278,147 @@ class ChunkLoads:
     def _let_go(self, run: ChunkRun) -> None:
         held, run.held_bytes = run.held_bytes, 0
         self._budget.give_back(held)
+
+
+#: Chunks that a slow cache has not taken yet, in all; what comes beyond that it does without.
+KEPT_LATER_BYTES_MAX: Final = 64 << 20
+
+
+class ChunkLanding:
+    """Opens chunks, lands their flights and keeps them, in the thread that calls or in one of its pool.
+
+    Args:
+        flights: Of chunks.
+        cache: Keeps them; None keeps nothing.
+        requests: Reads a local store in the thread that needs it.
+        machine: Its threads: one a core opens chunks.
+
+    Thread safety: any number of threads; no lock is held while a chunk is read or opened.
+    """
+
+    def __init__(
+        self,
+        flights: Flights[ChunkKey, memoryview],
+        cache: ChunkCache | None,
+        requests: StoreRequests,
+        machine: Machine,
+    ) -> None:
+        self._flights = flights
+        self._cache = cache
+        self._requests = requests
+        self._metrics = requests.metrics
+        self._cores = machine.scheduler.cores
+        self.pool = machine.scheduler.pool(self._cores, name="tierlog-open")
+        self._lock = machine.scheduler.lock()
+        self._queued = 0
+        self._kept_later_bytes = 0
+
+    def run_soon(self, flight: ChunkFlight, *, always: bool) -> None:
+        """Let a thread of the pool do a flight's work if nobody has by then; not ``always`` where these are busy.
+
+        Who waits for the flight does the work herself in that case: every reader runs what she waits for.
+        """
+        with self._lock:
+            is_taken = always or self._queued < 2 * self._cores
+            self._queued += is_taken
+        if is_taken:
+            try:
+                self.pool.submit(partial(self._run, flight))
+            except NotSubmitted:
+                is_taken = False
+                with self._lock:
+                    self._queued -= 1
+        if not is_taken:
+            flight.call_for_help()
+
+    def _run(self, flight: ChunkFlight) -> None:
+        with self._lock:
+            self._queued -= 1
+        flight.run()
+
+    def read_and_land(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, ended: Callable[[], None]) -> None:
+        """Read a chunk of a local store, open it and land it; ``ended`` is called when its stored bytes are let go."""
+        try:
+            end = view.position + view.stored_size
+            stored = self._requests.read_here(log.segment.log.key, view.position, end, log.name)
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            ended()
+            self._flights.fail(flight, error)
+            return
+        self.open_and_land(log, view, flight, stored, ended)
+
+    def open_and_land(
+        self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, stored: memoryview, ended: Callable[[], None]
+    ) -> None:
+        """Open, keep and land a stored chunk. A slow cache gets it after the reader did."""
+        cache = self._cache
+        try:
+            if log.segment.transformed:
+                data = log.open_chunk(stored, view)
+            elif cache is None or len(stored) == view.stored_size == memoryview(stored.obj).nbytes:
+                data = stored.toreadonly()
+            else:
+                data = _copied(stored)
+            if cache is not None and not cache.is_slow:
+                cache.put(log.key(view), data)
+        except BaseException as error:  # noqa: BLE001 - as above
+            ended()
+            self._flights.fail(flight, error)
+            return
+        kept = stored if cache is not None and cache.keeps_stored else data
+        del stored
+        ended()
+        self._flights.land(flight, data)
+        if cache is not None and cache.is_slow and not view.until:
+            self._keep_later(cache, log.key(view), kept)
+
+    def _keep_later(self, cache: ChunkCache, key: ChunkKey, kept: memoryview) -> None:
+        """Write a chunk to a slow cache in a thread of the pool; a disk that does not keep up gets fewer."""
+        with self._lock:
+            if self._kept_later_bytes + len(kept) > KEPT_LATER_BYTES_MAX:
+                return
+            self._kept_later_bytes += len(kept)
+
+        def work() -> None:
+            try:
+                cache.put(key, kept)
+            finally:
+                with self._lock:
+                    self._kept_later_bytes -= len(kept)
+
+        try:
+            self.pool.submit(work)
+        except NotSubmitted:  # not kept then
+            with self._lock:
+                self._kept_later_bytes -= len(kept)
+
+    def take_cached(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight) -> bool:
+        """Land a chunk that a slow cache has; False if it is damaged, gone, or does not open.
+
+        A cache is never the reason of an error.
+        """
+        cache = self._cache
+        assert cache is not None
+        key = log.key(view)
+        data = kept = cache.find(key)
+        if kept is not None and cache.keeps_stored and log.segment.transformed:
+            try:
+                data = log.open_chunk(kept, view)
+            except CorruptObjectError:
+                data = None
+        if data is None or len(data) != view.original_size:
+            if kept is not None:
+                cache.drop(key)
+            self._metrics.add("cache_misses_total", label=cache.label)
+            return False
+        self._metrics.add("cache_hits_total", label=cache.label)
+        self._metrics.add("cache_hit_bytes_total", len(data), label=cache.label)
+        self._flights.land(flight, data)
+        return True
+
+
+def _copied(stored: memoryview) -> memoryview:
+    """A copy: a view would hold the whole download for as long as the cache holds one chunk of it."""
+    made = new_buffer(len(stored))
+    copy_into(made, stored)
+    return made.toreadonly()

@@ -14,13 +14,37 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog._native.buffers import copy_into
-from tierlog.remote.storage.fetch.batch_check import BatchCheck
+from tierlog.errors import CorruptObjectError
+from tierlog.log.checks.batch_walk import BatchWalk
+from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
-from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.runtime.machine.scheduling import Condition
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.waits import Wait, WaitingThreads, Waits
+
+
+class BatchCheck(BatchWalk):
+    """The check of one fetch: raises CorruptObjectError.
+
+    Args:
+        metadata: Of the segment: its offsets and its size.
+        position: Of the first byte in the log.
+        name: Of the object, for messages.
+    """
+
+    def __init__(self, metadata: RemoteLogSegmentMetadata, *, position: int, name: str) -> None:
+        super().__init__(
+            position=position,
+            first_offset=metadata.start_offset,
+            last_offset=metadata.end_offset,
+            size_bytes=metadata.segment_size_in_bytes,
+            name=name,
+            kind=CorruptObjectError,
+            misplaced_hint=": chunks of another place, or of another segment",
+        )
+
 
 #: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
 FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)

@@ -16,12 +16,11 @@ from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCach
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
 from tierlog.remote.storage.cache.index_cache import IndexCache
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
-from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
-from tierlog.remote.storage.fetch.range_reader import RangeReader, StreamLimits
+from tierlog.remote.storage.fetch.range_reader import BatchCheck, RangeReader, StreamLimits
 from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment

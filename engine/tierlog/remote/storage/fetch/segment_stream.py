@@ -9,13 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import NoReturn, Protocol, Self
+from typing import NoReturn, Self
 
 from typing_extensions import Buffer
 
 from tierlog._native.buffers import copy_into, joined
 from tierlog.arguments import require_int, require_writable
 from tierlog.errors import ForkedProcessError, TierlogError
+from tierlog.remote.storage.fetch.range_reader import RangeReader
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import Condition
@@ -27,43 +28,6 @@ Translate = Callable[[BaseException], BaseException]
 def same_error(error: BaseException) -> BaseException:
     """The error itself, for streams whose errors nobody translates."""
     return error
-
-
-class ViewSource(Interruptible, Protocol):
-    """Where a stream's bytes come from, in order. One thread at a time takes; ``close`` comes from any."""
-
-    @property
-    def position(self) -> int:
-        """Position of the next byte in the log."""
-
-    @property
-    def left_bytes(self) -> int:
-        """Bytes of the range that were not taken yet."""
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether the source holds memory, or has asked for some."""
-
-    def take(self, size_bytes: int) -> memoryview:
-        """The next bytes, at least one and at most so many; none at the end. After an error the position is as before.
-
-        Raises: ValueError after close.
-        """
-
-    def take_into(self, out: memoryview) -> int:
-        """The next bytes into ``out``, which is not empty: at least one, or none at the end; how many.
-
-        Raises: as ``take``; any byte of ``out`` may have been written.
-        """
-
-    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
-        """As ``take``, for callers who drive the waits by other means than a thread that waits."""
-
-    def seek(self, position: int) -> None:
-        """Go on from a byte that was taken before."""
-
-    def close(self) -> None:
-        """Let go of all memory; a thread that takes gets an error."""
 
 
 def _forget_frames(error: BaseException) -> None:
@@ -80,7 +44,7 @@ class ViewStream:
     """A SegmentStream over a source of views.
 
     Args:
-        source: Of the bytes.
+        source: Of the bytes. One thread at a time takes from it; ``close`` comes from any.
         translate: An error as the caller is to see it.
         on_close: Called once, with the bytes that were handed out.
         on_drop: Called with the source of a stream that nobody has any more and nobody closed; it runs in the middle of
@@ -95,7 +59,7 @@ class ViewStream:
 
     def __init__(
         self,
-        source: ViewSource,
+        source: RangeReader | BytesSource,
         *,
         translate: Translate,
         on_close: Callable[[int], None] | None = None,
@@ -268,8 +232,8 @@ def _lean(view: memoryview) -> memoryview:
     return copied.toreadonly()
 
 
-class _Bytes:
-    """See ViewSource: bytes that are at hand."""
+class BytesSource:
+    """Bytes that are at hand, as the source of a stream: its methods are those of RangeReader."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -303,4 +267,4 @@ class _Bytes:
 
 def bytes_stream(data: Buffer, *, translate: Translate) -> ViewStream:
     """Bytes that are at hand, as a stream."""
-    return ViewStream(_Bytes(memoryview(data).cast("B").toreadonly()), translate=translate)
+    return ViewStream(BytesSource(memoryview(data).cast("B").toreadonly()), translate=translate)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.tiered_segments import make_segment, sound_log
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage.fetch.batch_check import BatchCheck
+from tierlog.remote.storage.fetch.range_reader import BatchCheck
 
 LOG, LAST = sound_log(60_000, start_offset=1000)
 METADATA = make_segment(LOG, start_offset=1000, end_offset=LAST).metadata

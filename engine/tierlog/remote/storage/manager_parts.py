@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from tierlog._native.codecs import drop_contexts
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
+from tierlog.remote.storage.copy.copied_segment import delete_segment
+from tierlog.remote.storage.copy.copy_checks import SegmentFiles
 from tierlog.remote.storage.copy.leftovers import Leftovers
-from tierlog.remote.storage.copy.segment_copies import SegmentCopies
-from tierlog.remote.storage.copy.segment_delete import delete_segment
-from tierlog.remote.storage.copy.segment_files import SegmentFiles
+from tierlog.remote.storage.copy.segment_copy import SegmentCopies
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
 from tierlog.remote.storage.start_probe import StartProbe
+from tierlog.remote.storage.storage_errors import error_kind, kip_error
+from tierlog.remote.storage.storage_metrics import DIRECTIONS, PartitionMetrics, StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import read_key_ring
+from tierlog.remote.tier.layouts.aiven import MANIFEST
+from tierlog.remote.tier.layouts.kafka import DESCRIPTION
+from tierlog.remote.tier.objects.object_keys import PARSERS
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
+from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore, answer_bytes
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.bounded_calls import ENDING_SECONDS, BoundedCalls
 
@@ -30,6 +35,10 @@ from tierlog.runtime.waiting.bounded_calls import ENDING_SECONDS, BoundedCalls
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
 #: Deletions at a time.
 _CALLS = 32
+
+Result = TypeVar("Result")
+#: What an object counts as, by the suffix of its key.
+_OBJECT_KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
 
 
 class ManagerParts:
@@ -128,3 +137,47 @@ def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseE
         return kip_error(error, "fetch_segment", "a stream", masked=masked)
 
     return translate
+
+
+def counted_by_partition(store: ObjectStore, config: StorageConfig, metrics: StorageMetrics) -> ObjectStore:
+    """The store, with its calls counted by partition where the configuration's level of metrics asks for it.
+
+    Outside of all other layers: partitions are taken from keys that are asked for, never from messages, and a read
+    counts once, into however many pieces it is cut.
+    """
+    if config.metrics_recording_level == "INFO":
+        return store
+    return PartitionStore(store, config.layout, metrics.record_partitions())
+
+
+class PartitionStore(PassingStore):
+    """Passes all calls on, and counts those whose key names a partition.
+
+    Args:
+        store: The store behind this one.
+        layout: The layout of the store's keys.
+        metrics: Where calls are counted.
+
+    Thread safety: that of the store.
+    """
+
+    def __init__(self, store: ObjectStore, layout: str, metrics: PartitionMetrics) -> None:
+        super().__init__(store)
+        self._parse = PARSERS[layout]
+        self._metrics = metrics
+
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
+        """See PassingStore. Of a deletion, which names the objects of one segment, the first key tells."""
+        found = self._parse(call.key) if call.objects and call.verb != "LIST" else None
+        if found is None:
+            return run()
+        partition = found.topic_id_partition
+        self._metrics.add(partition, "store_requests_total", label=call.verb)
+        done = run()
+        if call.verb == "GET":
+            self._metrics.add(partition, "fetch_bytes_total", answer_bytes(done))
+        elif isinstance(done, StoredObject):
+            kind = _OBJECT_KINDS.get(found.suffix, "indexes")
+            self._metrics.add(partition, "upload_objects_total", label=kind)
+            self._metrics.add(partition, "upload_bytes_total", done.size_bytes, label=kind)
+        return done

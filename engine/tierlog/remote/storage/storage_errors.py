@@ -1,4 +1,4 @@
-"""Our errors as the KIP's: the one border at which they change."""
+"""The errors of the storage manager, and how they become the KIP's: the one border at which they change."""
 
 from __future__ import annotations
 
@@ -20,10 +20,29 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
     SegmentFileError,
 )
-from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
-from tierlog.remote.storage.copy.segment_files import SegmentFileFault
-from tierlog.remote.storage.metrics.storage_metrics import Operation
+from tierlog.remote.storage.storage_metrics import Operation
 from tierlog.runtime.stores.wrappers.masked_store import MASK
+
+
+class SegmentFileFault(StoreError):
+    """A local file of the segment is missing or cannot be read.
+
+    Attributes:
+        is_passing: Whether a later try may succeed: too many open files, and the like.
+    """
+
+    def __init__(self, cause: StoreError) -> None:
+        super().__init__(str(cause))
+        self.is_passing = cause.retriable
+
+
+class CopyDeadlineError(StoreUnavailableError):
+    """A copy took longer than it may and was called off: a later attempt may be quicker."""
+
+
+class CopyAbandonedError(StoreUnavailableError):
+    """The manager was closed while the copy ran."""
+
 
 #: The most telling first; see ERROR_KINDS of the metrics.
 _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (

@@ -13,7 +13,7 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.storage.copy.segment_delete import delete_segment
+from tierlog.remote.storage.copy.copied_segment import delete_segment
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.support.checkout import ROOT, needs_checkout
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition
-from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PREFIX, PartitionMetrics
-from tierlog.remote.storage.metrics.storage_metrics import (
+from tierlog.remote.storage.storage_metrics import (
     ERROR_KINDS,
     OPERATIONS,
+    OTHERS,
+    PARTITION_PREFIX,
     SERIES,
+    PartitionMetrics,
     StorageMetrics,
-    render_metrics_page,
 )
 
 
@@ -69,19 +69,10 @@ def test_partitions_beyond_the_bound_count_together() -> None:
     metrics = PartitionMetrics(registry, partitions_max=3)
     for number in [0, 1, 2, 3, 4, 0, 3]:
         metrics.add(TopicIdPartition(ZERO_UUID, "orders", number), "store_requests_total", label="GET")
-    name = PREFIX + "store_requests_total"
+    name = PARTITION_PREFIX + "store_requests_total"
     found = [
         registry.get_sample_value(name, {"topic": topic, "partition": partition, "verb": "GET"})
         for topic, partition in [("orders", "0"), ("orders", "1"), ("orders", "2"), ("orders", "3"), OTHERS]
     ]
     assert found == [2, 1, 1, None, 3]
     assert sum(name in line and "{" in line for line in generate_latest(registry).decode().splitlines()) == 4
-
-
-@needs_checkout
-def test_the_page_is_as_the_code() -> None:
-    """An operator who looks a series up must find what the program has.
-
-    To write it anew: print(render_metrics_page(), end='') of tierlog.remote.storage.metrics.storage_metrics.
-    """
-    assert (ROOT / "docs" / "metrics.md").read_text() == render_metrics_page()

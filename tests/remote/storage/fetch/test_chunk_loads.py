@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.remote.storage.fetch.chunk_runs import MissingChunk, neighbours
+from tierlog.remote.storage.fetch.chunk_loads import MissingChunk, neighbours
 from tierlog.remote.tier.chunks.segment_log import ChunkView
 
 

@@ -1,8 +1,12 @@
-"""The series of a RemoteStorageManager, from one table. All of them exist from the start, at zero.
+"""The series of a RemoteStorageManager, from two tables.
 
-An alert whose series appears with the first error misses that error. Labels have fixed values, no topic and no
-partition among them, so that the number of series does not grow with the cluster; series by partition are in
-``partition_metrics``, on request.
+Those of SERIES exist from the start, at zero: an alert whose series appears with the first error misses that error.
+Their labels have fixed values, no topic and no partition among them, so that their number does not grow with the
+cluster.
+
+Those of PARTITION_SERIES are the figures by topic and partition, on request (``metrics.recording.level=DEBUG``). A
+partition's series appear with its first event. Only a fixed number of partitions is told apart; later ones are counted
+together, so that the memory of a broker and of its scraper has a bound.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.stores.protocol.request_counts import VERBS
 from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
@@ -180,6 +183,90 @@ ERRORS: Final = Series(
 )
 
 
+PARTITION_PREFIX: Final = "tierlog_remote_partition_"
+#: Partitions that are told apart: a broker has a few thousand.
+PARTITIONS_MAX: Final = 10_000
+#: Topic and partition of all others; no topic can be called so.
+OTHERS: Final = ("(others)", "")
+
+_RSM_PARTITION: Final = "remote-storage-manager-metrics, by topic and partition: "
+#: Name, further label, meaning, the plugin's name.
+PARTITION_SERIES: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("copies_total", "", "Segments copied: finished.", ""),
+    ("copy_bytes_total", "", "Original bytes of the logs of finished copies.", ""),
+    (
+        "copy_seconds_total",
+        "",
+        "How long finished copies took, in all.",
+        _RSM_PARTITION + "segment-copy-time-avg, -max",
+    ),
+    ("upload_objects_total", "object", "Objects stored.", _RSM_PARTITION + "object-upload-total, -rate"),
+    ("upload_bytes_total", "object", "Bytes of stored objects.", _RSM_PARTITION + "object-upload-bytes-total, -rate"),
+    ("fetches_total", "", "Ranges of segments asked for.", ""),
+    (
+        "fetch_requested_bytes_total",
+        "",
+        "Original bytes that were asked for.",
+        _RSM_PARTITION + "segment-fetch-requested-bytes-total, -rate",
+    ),
+    ("fetch_bytes_total", "", "Stored bytes that the object store sent.", ""),
+    ("deletes_total", "", "Segments deleted.", _RSM_PARTITION + "segment-delete-total, -rate"),
+    (
+        "delete_bytes_total",
+        "",
+        "Original bytes of the logs of deleted segments.",
+        _RSM_PARTITION + "segment-delete-bytes-total, -rate",
+    ),
+    ("delete_seconds_total", "", "How long deletions took, in all.", _RSM_PARTITION + "segment-delete-time-avg, -max"),
+    ("errors_total", "operation", "Calls that failed.", _RSM_PARTITION + "segment-delete-errors-total, -rate"),
+    (
+        "store_requests_total",
+        "verb",
+        "Calls of the object store: its own retries are not counted, a delete of many objects counts once.",
+        "",
+    ),
+)
+
+
+class PartitionMetrics:
+    """The series of PARTITION_SERIES. Thread safety: any number of threads.
+
+    Args:
+        registry: Where the series are collected.
+        partitions_max: How many partitions are told apart.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, partitions_max: int = PARTITIONS_MAX) -> None:
+        from prometheus_client import Counter
+
+        self._partitions_max = partitions_max
+        self._known: dict[tuple[str, int], tuple[str, str]] = {}
+        self._counters = {
+            name: Counter(
+                PARTITION_PREFIX + name,
+                text,
+                ("topic", "partition", label) if label else ("topic", "partition"),
+                registry=registry,
+            )
+            for name, label, text, _ in PARTITION_SERIES
+        }
+
+    def add(self, partition: TopicIdPartition, name: str, amount: float = 1, *, label: str = "") -> None:
+        """Add to a partition's counter. Raises KeyError: not a name of PARTITION_SERIES (without PARTITION_PREFIX)."""
+        labels = self._labels(partition)
+        self._counters[name].labels(*labels, *([label] if label else [])).inc(amount)
+
+    def _labels(self, partition: TopicIdPartition) -> tuple[str, str]:
+        """The labels of a partition. They hold names, so that a topic that is made anew goes on in the same series."""
+        key = (partition.topic, partition.partition)
+        found = self._known.get(key)
+        if found is None:
+            # Two threads at once may go one beyond the bound, which is no matter.
+            is_full = len(self._known) >= self._partitions_max
+            found = OTHERS if is_full else self._known.setdefault(key, (key[0], str(key[1])))
+        return found
+
+
 class _Requests:
     """The series of REQUESTS. Its values are asked of the store when they are collected."""
 
@@ -321,84 +408,3 @@ class StorageMetrics:
         if found is None:
             raise KeyError(name)
         return found
-
-
-def render_metrics_page() -> str:
-    """The text of docs/metrics.md."""
-    rows = [
-        f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |"
-        for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)
-    ]
-    return _PAGE.format(
-        rows="\n".join(rows),
-        partition_rows=partition_rows(),
-        partitions_max=PARTITIONS_MAX,
-        others=OTHERS[0],
-        operations=", ".join(f"`{o}`" for o in OPERATIONS),
-        kinds="\n".join(f"| `{kind}` | {meaning} | {remedy} |" for kind, meaning, remedy in _KINDS),
-    )
-
-
-def _labels(series: Series) -> str:
-    if not series.label:
-        return "–"
-    return f"`{series.label}`" + (f": {', '.join(series.values)}" if series.values else "")
-
-
-_KINDS: Final = (
-    (
-        "unavailable",
-        "the store timed out, throttled or reset, after all tries",
-        "nothing, unless it stays: Kafka tries again",
-    ),
-    ("refused", "the store does not know us, or forbids it", "credentials, rights of the bucket"),
-    ("not_found", "an object is gone", "`tierlog verify`, `tierlog orphans`"),
-    (
-        "corrupt",
-        "bytes that are wrong: a bad local segment or index, or a damaged object",
-        "`tierlog verify` of the log directory or of the bucket",
-    ),
-    ("file", "a local file of the segment that is copied is gone, or cannot be read", "the broker's disk"),
-    ("range", "positions that the segment does not have", "the caller, or the index that it went by"),
-    ("key", "a segment under a key that the ring does not have", "put the key back"),
-    (
-        "deadline",
-        "a copy took longer than its deadline and was called off",
-        "the log line of running copies says phase and part",
-    ),
-    ("memory", "this process could not get memory", "smaller upload buffers, a smaller `chunk.size`"),
-    ("store", "the store or a disk said no for good (disk full, bucket gone)", "its message"),
-    ("other", "anything else", "the log has the stack trace"),
-)
-
-_PAGE: Final = """# Metrics of the storage manager
-
-Generated from `tierlog/remote/storage/metrics/storage_metrics.py`; a test fails when it is stale.
-
-All series are there from the start, at zero. Units are base units (seconds, bytes), counters end with `_total`. The
-last column names what the Aiven plugin exposes over JMX (domains `aiven.kafka.server.tieredstorage`, `….cache`, `….s3`,
-`….gcs`, `….azure`), for boards that are to be carried over: `rate` and `avg` of JMX are `rate()` and a quotient of
-`_sum` and `_count` in Prometheus.
-
-| series | kind | label | meaning | the plugin's |
-| --- | --- | --- | --- | --- |
-{rows}
-
-`errors_total` has the operations {operations} and these kinds:
-
-| kind | what it means | what to do |
-| --- | --- | --- |
-{kinds}
-
-## By topic and partition
-
-With `metrics.recording.level=DEBUG` (or `TRACE`), and not without, these are there too, each with the labels `topic`
-and `partition`, from the first event of a partition on; sum them for a topic. The first {partitions_max} partitions
-that a manager meets are told apart; all further ones count together under the topic `{others}`, so that memory has a
-bound. A partition that is copied, read and deleted has about 25 of them, each with its `_created`: look at what your
-Prometheus takes before you turn this on.
-
-| series | kind | further label | meaning | the plugin's |
-| --- | --- | --- | --- | --- |
-{partition_rows}
-"""

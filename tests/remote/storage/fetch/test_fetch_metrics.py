@@ -14,7 +14,7 @@ from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
