@@ -115,7 +115,7 @@ static void append(char **asked) {
     uint64_t limit = strtoull(asked[3], NULL, 10);
     int64_t next = 0, check = 0;
     uint8_t *data = read_file(asked[1], &size);
-    tl_leader_options options = {.now_ms = (int64_t)time(NULL) * 1000,
+    tl_leader_options options = {.struct_size = sizeof(tl_leader_options), .now_ms = (int64_t)time(NULL) * 1000,
                                  .timestamp_before_max_ms = INT64_MAX,
                                  .timestamp_after_max_ms = 3600000,
                                  .decompressed_limit = 256 << 20,
@@ -142,7 +142,7 @@ static void append(char **asked) {
         }
         int64_t last = next + batch.header.last_offset_delta;
         int32_t batch_bytes = batch.header.size_bytes;
-        tl_batch_table row = {.capacity = 1,
+        tl_batch_table row = {.struct_size = sizeof(tl_batch_table), .capacity = 1,
                               .count = 1,
                               .last_offset = &last,
                               .max_timestamp = &batch.header.max_timestamp,

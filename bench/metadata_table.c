@@ -67,7 +67,7 @@ static uint64_t apply(tl_metadata_feed *feed, const uint8_t *events, size_t size
     static tl_metadata_refusal refusals[1];
     static tl_metadata_removal removals[1];
     tl_metadata_report report = {
-        .refusals = refusals, .refusals_capacity = 1, .removals = removals, .removals_capacity = 1};
+        .struct_size = sizeof(tl_metadata_report), .refusals = refusals, .refusals_capacity = 1, .removals = removals, .removals_capacity = 1};
     tl_fault fault;
     tl_metadata_feed_begin(feed, 0);
     must(tl_metadata_feed_batches(feed, events, size, &report, &fault) == TL_OK && !report.refused);
@@ -92,14 +92,14 @@ int main(int count, char **arguments) {
         tl_segment_table *table, *none;
         tl_metadata_partitions *known, *nobody;
         tl_metadata_feed *feed, *idle;
-        tl_segment_table_options options = {.hash_seed = 77};
-        must(tl_segment_table_create(&none, options) == TL_OK && tl_metadata_partitions_create(&nobody, 1) == TL_OK);
+        tl_segment_table_options options = {.struct_size = sizeof(tl_segment_table_options), .hash_seed = 77};
+        must(tl_segment_table_create(&none, &options) == TL_OK && tl_metadata_partitions_create(&nobody, 1) == TL_OK);
         must(tl_metadata_feed_create(&idle, none, nobody, false) == TL_OK);
         double start = now();
         uint64_t passed = apply(idle, events, size);
         double passing = now() - start;
         int64_t before = resident();
-        must(tl_segment_table_create(&table, options) == TL_OK && tl_metadata_partitions_create(&known, 1) == TL_OK);
+        must(tl_segment_table_create(&table, &options) == TL_OK && tl_metadata_partitions_create(&known, 1) == TL_OK);
         must(tl_metadata_feed_create(&feed, table, known, true) == TL_OK);
         start = now();
         uint64_t applied = apply(feed, events, size);

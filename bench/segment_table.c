@@ -298,7 +298,7 @@ int main(int count, char **of) {
     shape s = make_shape((uint32_t)strtoul(of[1], NULL, 10), (uint32_t)strtoul(of[2], NULL, 10));
     warm_memory((size_t)s.partitions * s.each * 150);
     tl_segment_table *table;
-    if (tl_segment_table_create(&table, (tl_segment_table_options){.hash_seed = 12345}) != TL_OK) return 2;
+    if (tl_segment_table_create(&table, &(tl_segment_table_options){.struct_size = sizeof(tl_segment_table_options), .hash_seed = 12345}) != TL_OK) return 2;
     printf("%u partitions of %u segments, %s order\n", s.partitions, s.each, of[3]);
     fill(&s, table, topic, worst);
     double begin = cpu_seconds();

@@ -189,6 +189,7 @@ cdef class LeaderCheck:
     ):
         if decompressed_limit < 0:
             raise ValueError("decompressed_limit is negative")
+        self.options.struct_size = sizeof(self.options)
         self.options.compacted = compacted
         self.options.log_append_time = log_append_time
         self.options.timestamp_before_max_ms = timestamp_before_max_ms
@@ -302,6 +303,7 @@ def check_follower_batches(data, *, int64_t next_offset, int32_t leader_epoch):
         size = <size_t>view.len
         capacity = _first_capacity(size)
         memset(&table, 0, sizeof(table))
+        table.struct_size = sizeof(table)
         columns = _new_columns(capacity)
         tl_follower_begin(&check, next_offset, leader_epoch)
         while True:
@@ -397,6 +399,7 @@ cdef class IndexTail:
         cdef tl_index_entries entries
         cdef tl_fault fault
         memset(&table, 0, sizeof(table))
+        table.struct_size = sizeof(table)
         table.count = table.capacity = 1
         table.last_offset = &last_offset
         table.max_timestamp = &max_timestamp
@@ -423,6 +426,7 @@ cdef class IndexTail:
         offsets = np.empty(TL_OFFSET_ENTRY * count, np.uint8)
         times = np.empty(TL_TIME_ENTRY * count, np.uint8)
         memset(&table, 0, sizeof(table))
+        table.struct_size = sizeof(table)
         table.count = table.capacity = count
         table.last_offset = <int64_t *>_address(taken, "last_offset")
         table.max_timestamp = <int64_t *>_address(taken, "max_timestamp")

@@ -119,6 +119,7 @@ cdef class SegmentEnd:
         cdef tl_batch_table row
         cdef tl_index_entries entries
         memset(&row, 0, sizeof(row))
+        row.struct_size = sizeof(row)
         row.count = row.capacity = 1
         row.last_offset = &last_offset
         row.max_timestamp = &max_timestamp

@@ -110,6 +110,7 @@ def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
         size = <size_t>view.len
         capacity = _first_capacity(size)
         memset(&table, 0, sizeof(table))
+        table.struct_size = sizeof(table)
         columns = _new_columns(capacity)
         while True:
             _bind(&table, columns, capacity)
@@ -462,6 +463,7 @@ cdef class RangeCheck:
         columns = _new_columns(0) if self.columns is None else _cut(self.columns, self.table.count)
         self.columns = None
         memset(&self.table, 0, sizeof(self.table))
+        self.table.struct_size = sizeof(self.table)
         return columns
 
     def collect(self, data):

@@ -68,8 +68,10 @@ cdef class BufferPool:
     def __cinit__(
         self, *, size_t kept_bytes_max, size_t kept_bytes_spare, size_t kept_bytes_min, int64_t idle_ms
     ):
-        cdef tl_buffer_limits limits = tl_buffer_limits(kept_bytes_max, kept_bytes_spare, kept_bytes_min, idle_ms)
-        if tl_buffer_pool_create(&self.pool, limits) != TL_OK:
+        cdef tl_buffer_limits limits = tl_buffer_limits(
+            sizeof(tl_buffer_limits), kept_bytes_max, kept_bytes_spare, kept_bytes_min, idle_ms
+        )
+        if tl_buffer_pool_create(&self.pool, &limits) != TL_OK:
             raise MemoryError
 
     def __dealloc__(self):

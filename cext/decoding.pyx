@@ -130,6 +130,7 @@ cdef class RecordDecoder:
         tl_summary_reset(&self._summary, wanted)
         if summary is not None:
             self._columns.out.summary = &self._summary
+        self._options.struct_size = sizeof(self._options)
         self._options.base_position = require_int64("base_position", base_position, least=0)
         self._options.end_position = require_int64("end_position", end_position, least=0)
         self._options.verify_crc = verify_crc

@@ -120,6 +120,7 @@ cdef class _Columns:
         if unknown:
             raise ConfigError(f"unknown columns {unknown}; known are {list(_ORDER)}")
         self.names = [name for name in _ORDER if name in columns]
+        self.out.struct_size = sizeof(self.out)
         self.target_bytes = target_bytes
         self.next_rows = FIRST_ROWS
         self.next_headers = FIRST_HEADERS

@@ -152,10 +152,11 @@ cdef class NativeSegmentTable:
         if self._table != NULL or len(seed) != 8:
             raise ValueError("a table is opened once, with a seed of 8 bytes")
         memcpy(&options.hash_seed, PyBytes_AS_STRING(seed), 8)
+        options.struct_size = sizeof(options)
         options.as_kafka = as_kafka
         self._row_type = row_type
         self._learns = learns
-        status = tl_segment_table_create(&self._table, options)
+        status = tl_segment_table_create(&self._table, &options)
         if status == TL_OK:
             status = tl_metadata_partitions_create(&self._partitions, options.hash_seed)
         if status == TL_OK:

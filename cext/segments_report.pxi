@@ -12,6 +12,7 @@ cdef class _Report:
 
     def __cinit__(self):
         memset(&self.of, 0, sizeof(self.of))
+        self.of.struct_size = sizeof(self.of)
         memset(&self.fault, 0, sizeof(self.fault))
         self.of.next_offset = -1
         self.of.newest_timestamp_ms = -1

@@ -91,6 +91,7 @@ cdef extern from "tierlog/batch.h" nogil:
     tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) noexcept
 
     ctypedef struct tl_batch_table:
+        size_t struct_size
         size_t capacity
         size_t count
         int64_t *base_offset
@@ -123,6 +124,7 @@ cdef extern from "tierlog/file_ops.h" nogil:
         TL_OPEN_READY
 
     ctypedef struct tl_file_ops:
+        size_t struct_size
         int64_t (*open)(void *context, const char *path, tl_open_mode mode) noexcept nogil
         void (*close)(void *context, int64_t file) noexcept nogil
         int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) noexcept nogil
@@ -256,6 +258,7 @@ cdef extern from "tierlog/decode.h" nogil:
     uint32_t tl_summary_columns(uint32_t want) noexcept
 
     ctypedef struct tl_columns:
+        size_t struct_size
         tl_summary *summary
         uint32_t want
         int64_t row_capacity
@@ -279,6 +282,7 @@ cdef extern from "tierlog/decode.h" nogil:
     void tl_columns_reset(tl_columns *columns) noexcept
 
     ctypedef struct tl_decode_options:
+        size_t struct_size
         uint64_t base_position
         uint64_t end_position
         int64_t from_offset
@@ -381,6 +385,7 @@ cdef extern from "tierlog/log_append.h" nogil:
         TL_FROM_CLIENT, TL_FROM_COORDINATOR
 
     ctypedef struct tl_leader_options:
+        size_t struct_size
         int64_t first_offset
         int64_t now_ms
         int64_t timestamp_before_max_ms
@@ -521,6 +526,7 @@ cdef extern from "tierlog/buffer_pool.h" nogil:
         size_t capacity
 
     ctypedef struct tl_buffer_limits:
+        size_t struct_size
         size_t kept_max
         size_t kept_spare
         size_t kept_min
@@ -531,7 +537,7 @@ cdef extern from "tierlog/buffer_pool.h" nogil:
         size_t kept
         tl_bool has_thread
 
-    tl_status tl_buffer_pool_create(tl_buffer_pool **out, tl_buffer_limits limits) noexcept
+    tl_status tl_buffer_pool_create(tl_buffer_pool **out, const tl_buffer_limits *limits) noexcept
     void tl_buffer_pool_destroy(tl_buffer_pool *pool) noexcept
     tl_status tl_buffer_take(tl_buffer_pool *pool, size_t size, tl_block **out) noexcept
     void tl_buffer_give(tl_block *block) noexcept

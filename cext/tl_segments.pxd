@@ -47,6 +47,7 @@ cdef extern from "tierlog/segment_table.h" nogil:
         TL_EVENT_APPLIED, TL_EVENT_UNKNOWN_SEGMENT, TL_EVENT_BAD_TRANSITION
 
     ctypedef struct tl_segment_table_options:
+        size_t struct_size
         uint64_t hash_seed
         tl_bool as_kafka
 
@@ -82,7 +83,7 @@ cdef extern from "tierlog/segment_table.h" nogil:
     ctypedef struct tl_segment_cursor:
         tl_bool ended
 
-    tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options) noexcept
+    tl_status tl_segment_table_create(tl_segment_table **out, const tl_segment_table_options *options) noexcept
     void tl_segment_table_destroy(tl_segment_table *table) noexcept
     tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *partition, const tl_segment *segment,
                                    tl_event_outcome *outcome, int *found_state) noexcept
@@ -148,6 +149,7 @@ cdef extern from "tierlog/metadata_events.h" nogil:
         uint8_t state
 
     ctypedef struct tl_metadata_report:
+        size_t struct_size
         int64_t next_offset
         int64_t newest_timestamp_ms
         uint64_t applied

@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
     int64_t base_offset[BATCHES], last_offset[BATCHES], position[BATCHES];
     int32_t size_bytes[BATCHES];
     uint8_t crc_ok[BATCHES];
-    tl_batch_table table = {.capacity = BATCHES,
+    tl_batch_table table = {.struct_size = sizeof(tl_batch_table), .capacity = BATCHES,
                             .base_offset = base_offset,
                             .last_offset = last_offset,
                             .position = position,

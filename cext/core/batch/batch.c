@@ -1,4 +1,5 @@
 #include "tierlog/batch.h"
+#include "struct_size.h"
 
 #include "batch/record.h"
 #include "cursor.h"
@@ -124,6 +125,7 @@ void tl_batch_table_append(tl_batch_table *table, const tl_batch_header *header,
 
 tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool verify_crc, size_t *at,
                   tl_batch_table *table, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(table);
     tl_batch_header header;
     while (*at < size) {
         if (table->count == table->capacity) return TL_FULL;
@@ -178,6 +180,7 @@ static tl_status gather_header(tl_batch_stream *stream, const uint8_t *data, siz
 
 tl_status tl_batch_stream_feed(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at,
                                tl_batch_table *table, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(table);
     while (*at < size) {
         if (!tl_batch_stream_open(stream)) {
             size_t before = *at;

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tierlog/decode.h"
+#include "struct_size.h"
 
 #include "batch/columns.h"
 #include "batch/fast_records.h"
@@ -393,6 +394,8 @@ static tl_status look_behind(run *r) {
 
 tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                     const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(options);
+    TL_REQUIRE_WHOLE(columns);
     run r = {.data = data,
              .size = size,
              .options = options,
@@ -424,6 +427,8 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
 
 tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            tl_columns *columns, tl_header_trust *trust, tl_header_verdict *verdict, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(options);
+    TL_REQUIRE_WHOLE(columns);
     run r = {.options = options, .state = state, .columns = columns, .fault = fault};
     bool outside = false;
     *verdict = TL_HEADER_ENOUGH;
@@ -445,6 +450,7 @@ tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_opt
 
 tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                          int32_t *size_bytes, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(options);
     run r = {.options = options, .state = state};
     int64_t last_offset;
     tl_status status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);

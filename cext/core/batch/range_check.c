@@ -82,7 +82,8 @@ tl_status tl_range_check_collect(tl_range_check *check, const uint8_t *data, siz
 tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) {
     int64_t base_offset[ROWS], last_offset[ROWS], position[ROWS];
     uint8_t crc_ok[ROWS];
-    tl_batch_table table = {.capacity = ROWS,
+    tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                            .capacity = ROWS,
                             .base_offset = base_offset,
                             .last_offset = last_offset,
                             .position = position,

@@ -71,10 +71,11 @@ static void lock_cond_init(tl_buffer_pool *pool) {
 #endif
 }
 
-tl_status tl_buffer_pool_create(tl_buffer_pool **out, tl_buffer_limits limits) {
+tl_status tl_buffer_pool_create(tl_buffer_pool **out, const tl_buffer_limits *limits) {
+    if (limits->struct_size < sizeof *limits) return TL_BAD_ARGUMENT;
     tl_buffer_pool *pool = calloc(1, sizeof *pool);
     if (!pool) return TL_NO_MEMORY;
-    pool->limits = limits;
+    pool->limits = *limits;
     lock_cond_init(pool);
     *out = pool;
     return TL_OK;

@@ -194,6 +194,7 @@ static int64_t posix_fsync_dir(void *context, const char *path) {
 
 tl_files tl_posix_files(void) {
     static const tl_file_ops OPS = {
+        .struct_size = sizeof(tl_file_ops),
         .open = posix_open,
         .close = posix_close,
         .size = posix_size,

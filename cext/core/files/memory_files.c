@@ -309,6 +309,7 @@ void tl_memory_files_crash(tl_memory_files *memory) {
 
 tl_files tl_memory_files_of(tl_memory_files *memory) {
     static const tl_file_ops OPS = {
+        .struct_size = sizeof(tl_file_ops),
         .open = memory_open,
         .close = memory_close,
         .size = memory_size,

@@ -18,7 +18,7 @@ static int64_t pread_ready(void *context, int64_t file, uint64_t position, uint8
     return (int64_t)count;
 }
 
-static const tl_file_ops OPS = {.pread_ready = pread_ready};
+static const tl_file_ops OPS = {.struct_size = sizeof(tl_file_ops), .pread_ready = pread_ready};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t cut = 1 + (size_t)take_number(&data, &size, 1), count = 0;

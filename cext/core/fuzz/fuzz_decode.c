@@ -119,7 +119,7 @@ static tl_status decode_all(const uint8_t *log, size_t size, const tl_decode_opt
                             tl_codecs *codecs, bool small, rows *r, tl_decode_state *state, tl_fault *fault) {
     tl_scratch scratch = {.codecs = codecs};
     tl_status status;
-    *r = (rows){.columns = {.want = want}};
+    *r = (rows){.columns = {.struct_size = sizeof(tl_columns), .want = want}};
     r->columns.key.data_capacity = r->columns.value.data_capacity = small ? 1 : LARGE_BYTES;
     size_rows(&r->columns, small ? 1 : LARGE_ROWS);
     size_headers(&r->columns, small ? 1 : LARGE_ROWS, small ? 1 : LARGE_BYTES, small ? 1 : LARGE_BYTES);
@@ -152,7 +152,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     unsigned flags = (unsigned)take_number(&data, &size, 1);
     uint32_t want = (uint32_t)take_number(&data, &size, 2) & (2 * TL_COLUMN_SEQUENCE - 1);
     tl_aborted aborted = {take_number(&data, &size, 2), 0, INT64_MAX};
-    tl_decode_options options = {.base_position = 1000,
+    tl_decode_options options = {.struct_size = sizeof(tl_decode_options),
+                                 .base_position = 1000,
                                  .from_offset = flags & 1 ? take_number(&data, &size, 2) : 0,
                                  .to_offset_exclusive = flags & 2 ? take_number(&data, &size, 2) : INT64_MAX,
                                  .greatest_offset = INT64_MAX,

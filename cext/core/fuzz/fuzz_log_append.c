@@ -26,8 +26,10 @@ static void require_readable(const uint8_t *log, size_t size, const tl_leader_ba
     int64_t offsets[64];
     uint8_t *room = malloc(LIMIT);
     tl_scratch scratch = {.data = room, .capacity = LIMIT, .codecs = codecs};
-    tl_columns columns = {.want = TL_COLUMN_OFFSET, .row_capacity = 64, .offset = offsets};
-    tl_decode_options options = {.to_offset_exclusive = INT64_MAX,
+    tl_columns columns = {
+        .struct_size = sizeof(tl_columns), .want = TL_COLUMN_OFFSET, .row_capacity = 64, .offset = offsets};
+    tl_decode_options options = {.struct_size = sizeof(tl_decode_options),
+                                 .to_offset_exclusive = INT64_MAX,
                                  .greatest_offset = INT64_MAX,
                                  .from_timestamp = INT64_MIN,
                                  .to_timestamp_exclusive = INT64_MAX,
@@ -84,7 +86,8 @@ static void follow(const uint8_t *data, size_t size, int64_t next_offset, int32_
     int64_t base_offset[ROWS], last_offset[ROWS], position[ROWS], max_timestamp[ROWS];
     int32_t size_bytes[ROWS];
     uint8_t offsets[ROWS * TL_OFFSET_ENTRY], times[(ROWS + 1) * TL_TIME_ENTRY];
-    tl_batch_table table = {.capacity = ROWS,
+    tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                            .capacity = ROWS,
                             .base_offset = base_offset,
                             .last_offset = last_offset,
                             .position = position,
@@ -123,7 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tl_codecs *codecs;
     if (!codecs) REQUIRE(tl_codecs_create(&codecs) == TL_OK);
     unsigned flags = (unsigned)take_number(&data, &size, 1);
-    tl_leader_options options = {.first_offset = take_number(&data, &size, 4),
+    tl_leader_options options = {.struct_size = sizeof(tl_leader_options),
+                                 .first_offset = take_number(&data, &size, 4),
                                  .now_ms = 1700000000000,
                                  .timestamp_before_max_ms = flags & 1 ? INT64_MAX : 1000,
                                  .timestamp_after_max_ms = take_number(&data, &size, 2),

@@ -16,8 +16,9 @@ static const tl_partition_id ORDERS = {
     {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}, 3};
 
 static void open_world(world *w, bool as_kafka, bool learns) {
-    tl_segment_table_options options = {.hash_seed = 1, .as_kafka = as_kafka};
-    REQUIRE(tl_segment_table_create(&w->table, options) == TL_OK);
+    tl_segment_table_options options = {
+        .struct_size = sizeof(tl_segment_table_options), .hash_seed = 1, .as_kafka = as_kafka};
+    REQUIRE(tl_segment_table_create(&w->table, &options) == TL_OK);
     REQUIRE(tl_metadata_partitions_create(&w->partitions, 1) == TL_OK);
     REQUIRE(tl_metadata_feed_create(&w->feed, w->table, w->partitions, learns) == TL_OK);
     REQUIRE(tl_metadata_partitions_add(w->partitions, &ORDERS, KNOWN, 6, -1, -1) == TL_OK);
@@ -34,7 +35,8 @@ static tl_metadata_removal removals[ROOM];
 
 static tl_metadata_report begun(world *w) {
     tl_metadata_feed_begin(w->feed, 0);
-    return (tl_metadata_report){.next_offset = -1,
+    return (tl_metadata_report){.struct_size = sizeof(tl_metadata_report),
+                                .next_offset = -1,
                                 .newest_timestamp_ms = -1,
                                 .refusals = refusals,
                                 .refusals_capacity = ROOM,

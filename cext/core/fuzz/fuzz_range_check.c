@@ -29,7 +29,8 @@ static tl_status collect(const uint8_t *log, size_t size, size_t step, tl_range_
         size_t piece = size - at < step ? size - at : step, taken = 0;
         uint8_t *exact = exact_copy(log + at, piece);
         do {
-            tl_batch_table table = {.capacity = ROWS,
+            tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                                    .capacity = ROWS,
                                     .base_offset = base_offset,
                                     .last_offset = last_offset,
                                     .position = position,

@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     do {
         scan s;
         size_t before = at;
-        s.table = (tl_batch_table){.capacity = capacity,
+        s.table = (tl_batch_table){.struct_size = sizeof(tl_batch_table),
+                                   .capacity = capacity,
                                    .base_offset = s.base_offset,
                                    .last_offset = s.last_offset,
                                    .position = s.position,

@@ -53,7 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tl_snapshot_loader *loader;
     tl_metadata_partitions *names;
     tl_fault fault;
-    REQUIRE(tl_segment_table_create(&table, (tl_segment_table_options){1, as_kafka}) == TL_OK);
+    REQUIRE(tl_segment_table_create(
+                &table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 1, as_kafka}) == TL_OK);
     REQUIRE(tl_snapshot_loader_create(&loader, table, size / TL_SNAPSHOT_SEGMENT_BYTES) == TL_OK);
     REQUIRE(tl_metadata_partitions_create(&names, 1) == TL_OK);
     tl_status status = TL_OK;

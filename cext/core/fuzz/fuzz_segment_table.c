@@ -145,7 +145,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&s, 0, sizeof s);
     memset(s.highest, 0xff, sizeof s.highest);
     s.as_kafka = take_number(&data, &size, 1) & 1;
-    REQUIRE(tl_segment_table_create(&s.table, (tl_segment_table_options){5, s.as_kafka}) == TL_OK);
+    REQUIRE(tl_segment_table_create(
+                &s.table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 5, s.as_kafka}) == TL_OK);
     while (size) {
         int64_t what = take_number(&data, &size, 1), number = take_number(&data, &size, 1) % SEGMENTS;
         if (what % 8 < 6) {

@@ -11,7 +11,8 @@ typedef struct rows {
 } rows;
 
 static tl_batch_table table_over(rows *r) {
-    return (tl_batch_table){.capacity = ROWS,
+    return (tl_batch_table){.struct_size = sizeof(tl_batch_table),
+                            .capacity = ROWS,
                             .base_offset = r->base_offset,
                             .position = r->position,
                             .size_bytes = r->size_bytes,

@@ -8,7 +8,10 @@ enum { LIMIT = 1 << 20, STEPS_MAX = 1 << 20 };
 static tl_status sum_up(const uint8_t *log, size_t size, const tl_decode_options *options, tl_codecs *codecs,
                         int64_t rows, tl_summary *summary, tl_decode_state *state) {
     tl_scratch scratch = {.codecs = codecs};
-    tl_columns columns = {.summary = summary, .want = tl_summary_columns(summary->want), .row_capacity = rows};
+    tl_columns columns = {.struct_size = sizeof(tl_columns),
+                          .summary = summary,
+                          .want = tl_summary_columns(summary->want),
+                          .row_capacity = rows};
     tl_fault fault;
     tl_status status;
     columns.offset = malloc((size_t)rows * sizeof *columns.offset);
@@ -35,7 +38,7 @@ static tl_status sum_up(const uint8_t *log, size_t size, const tl_decode_options
 /* Whether headers alone said all there is to say. */
 static bool by_headers(const uint8_t *log, size_t size, const tl_decode_options *options, tl_header_trust *trust,
                        tl_summary *summary, tl_decode_state *state) {
-    tl_columns columns = {.summary = summary};
+    tl_columns columns = {.struct_size = sizeof(tl_columns), .summary = summary};
     tl_fault fault;
     bool all = true;
     while (state->in_batch >= 0 && state->at < size) {
@@ -64,7 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     unsigned flags = (unsigned)take_number(&data, &size, 1);
     uint32_t want = (uint32_t)take_number(&data, &size, 1) & 7;
     tl_aborted aborted = {take_number(&data, &size, 2), 0, INT64_MAX};
-    tl_decode_options options = {.base_position = 1000,
+    tl_decode_options options = {.struct_size = sizeof(tl_decode_options),
+                                 .base_position = 1000,
                                  .from_offset = flags & 1 ? take_number(&data, &size, 2) : 0,
                                  .to_offset_exclusive = flags & 2 ? take_number(&data, &size, 2) : INT64_MAX,
                                  .greatest_offset = INT64_MAX,

@@ -1,4 +1,5 @@
 #include "tierlog/index_append.h"
+#include "struct_size.h"
 
 static void store(uint8_t *at, uint64_t value, unsigned size) {
     for (unsigned i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
@@ -44,6 +45,7 @@ static void append_entry(tl_index_tail *tail, int64_t last_offset, int64_t posit
 
 tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
                        tl_index_entries *entries, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(table);
     int64_t least = tail->last_offset + 1, at = position;
     for (size_t row = first; row < table->count; row++) {
         int64_t last = table->last_offset[row];

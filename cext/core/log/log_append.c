@@ -1,4 +1,5 @@
 #include "tierlog/log_append.h"
+#include "struct_size.h"
 
 #include "batch/columns.h"
 #include "batch/record.h"
@@ -240,6 +241,7 @@ static void stamp(uint8_t *data, tl_batch_header *header, bool log_append_time, 
 
 tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *options, const tl_scratch *scratch,
                            tl_record_errors *errors, tl_leader_batch *out, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(options);
     const uint8_t *content;
     size_t content_size;
     records_seen seen;
@@ -298,6 +300,7 @@ void tl_follower_begin(tl_follower_check *check, int64_t next_offset, int32_t le
 
 tl_status tl_follower_append(tl_follower_check *check, const uint8_t *data, size_t size, size_t *at,
                              tl_batch_table *table, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(table);
     tl_batch_header header;
     while (*at < size) {
         tl_status status = take_header(data, size, *at, &header, &check->rule, fault);

@@ -1,4 +1,5 @@
 #include "tierlog/metadata_events.h"
+#include "struct_size.h"
 
 #include "table/metadata_record.h"
 #include "tierlog/decode.h"
@@ -58,6 +59,7 @@ tl_status tl_metadata_feed_create(tl_metadata_feed **out, tl_segment_table *tabl
     feed->partitions = partitions;
     feed->learns = learns;
     tl_columns *columns = &feed->columns;
+    columns->struct_size = sizeof *columns;
     columns->want = TL_COLUMN_KEY | TL_COLUMN_VALUE | TL_COLUMN_OFFSET | TL_COLUMN_TIMESTAMP;
     columns->row_capacity = GROUP;
     columns->offset = malloc(GROUP * sizeof *columns->offset);
@@ -271,6 +273,7 @@ static tl_status take_record(tl_metadata_feed *feed, const tl_metadata_value *va
 
 tl_status tl_metadata_feed_values(tl_metadata_feed *feed, const tl_metadata_value *values, size_t count, size_t *at,
                                   tl_metadata_report *report, tl_fault *fault) {
+    TL_REQUIRE_WHOLE(report);
     for (; *at < count; ++*at) {
         tl_status status = take_record(feed, &values[*at], report, fault);
         if (status != TL_OK) return status;
@@ -330,7 +333,9 @@ static tl_status make_more_room(tl_metadata_feed *feed) {
 
 tl_status tl_metadata_feed_batches(tl_metadata_feed *feed, const uint8_t *data, size_t size, tl_metadata_report *report,
                                    tl_fault *fault) {
+    TL_REQUIRE_WHOLE(report);
     const tl_decode_options options = {
+        .struct_size = sizeof(tl_decode_options),
         .to_offset_exclusive = INT64_MAX,
         .greatest_offset = INT64_MAX,
         .from_timestamp = INT64_MIN,

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options) {
+tl_status tl_segment_table_create(tl_segment_table **out, const tl_segment_table_options *options) {
+    if (options->struct_size < sizeof *options) return TL_BAD_ARGUMENT;
     tl_segment_table *table = calloc(1, sizeof *table);
     if (!table) return TL_NO_MEMORY;
-    table->as_kafka = options.as_kafka;
+    table->as_kafka = options->as_kafka;
     tl_status status = tl_cells_create(&table->cells);
-    if (status == TL_OK) status = tl_segment_ids_open(&table->ids, table->cells, options.hash_seed);
-    if (status == TL_OK) status = tl_partitions_open(&table->partitions, options.hash_seed);
+    if (status == TL_OK) status = tl_segment_ids_open(&table->ids, table->cells, options->hash_seed);
+    if (status == TL_OK) status = tl_partitions_open(&table->partitions, options->hash_seed);
     if (status != TL_OK) {
         tl_segment_table_destroy(table);
         return status;

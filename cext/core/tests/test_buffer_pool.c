@@ -14,7 +14,9 @@ enum { MIB = 1 << 20, THREADS = 8, ROUNDS = 2000 };
 
 static tl_buffer_pool *pool_of(size_t kept_max, size_t kept_min, int64_t idle_ms) {
     tl_buffer_pool *pool;
-    CHECK_STATUS(tl_buffer_pool_create(&pool, (tl_buffer_limits){kept_max, kept_max, kept_min, idle_ms}), TL_OK);
+    CHECK_STATUS(tl_buffer_pool_create(
+                     &pool, &(tl_buffer_limits){sizeof(tl_buffer_limits), kept_max, kept_max, kept_min, idle_ms}),
+                 TL_OK);
     return pool;
 }
 
@@ -77,8 +79,8 @@ static void test_bounds(void) {
 
 static void test_other_sizes_make_room(void) {
     tl_buffer_pool *pool;
-    tl_buffer_limits limits = {64 * MIB, 4 * MIB, 0, 60000};
-    CHECK_STATUS(tl_buffer_pool_create(&pool, limits), TL_OK);
+    tl_buffer_limits limits = {sizeof(tl_buffer_limits), 64 * MIB, 4 * MIB, 0, 60000};
+    CHECK_STATUS(tl_buffer_pool_create(&pool, &limits), TL_OK);
     tl_block *blocks[10];
     for (int i = 0; i < 10; i++) blocks[i] = take(pool, 2 * MIB);
     for (int i = 0; i < 10; i++) tl_buffer_give(blocks[i]);

@@ -7,7 +7,8 @@ enum { BASE = 1000, ROWS = 6 };
 static int64_t last_offset[ROWS], max_timestamp[ROWS];
 static int32_t size_bytes[ROWS];
 static uint8_t offsets[(ROWS + 1) * TL_OFFSET_ENTRY], times[(ROWS + 1) * TL_TIME_ENTRY];
-static tl_batch_table table = {.count = ROWS,
+static tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                               .count = ROWS,
                                .capacity = ROWS,
                                .last_offset = last_offset,
                                .max_timestamp = max_timestamp,

@@ -57,7 +57,8 @@ static bytes produced(const char *hex) {
 }
 
 static tl_leader_options kafkas_defaults(void) {
-    return (tl_leader_options){.first_offset = 100,
+    return (tl_leader_options){.struct_size = sizeof(tl_leader_options),
+                               .first_offset = 100,
                                .now_ms = FIRST_TIME + 9999,
                                .timestamp_before_max_ms = INT64_MAX,
                                .timestamp_after_max_ms = 3600000,
@@ -376,8 +377,11 @@ static void test_the_last_offset_there_is(void) {
 /* ---- follower ---- */
 
 static int64_t base_offset[8], last_offset[8], position[8];
-static tl_batch_table table = {
-    .capacity = 8, .base_offset = base_offset, .last_offset = last_offset, .position = position};
+static tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                               .capacity = 8,
+                               .base_offset = base_offset,
+                               .last_offset = last_offset,
+                               .position = position};
 
 /* Batches of two records each, by base offset and epoch. */
 static bytes sent(const int (*batches)[2], int count) {

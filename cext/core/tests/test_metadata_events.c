@@ -46,7 +46,10 @@ static tl_partition_id orders(void) {
 
 static world *open_world(bool learns) {
     world *w = calloc(1, sizeof *w);
-    CHECK_STATUS(tl_segment_table_create(&w->table, (tl_segment_table_options){.hash_seed = 5}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(
+            &w->table, &(tl_segment_table_options){.struct_size = sizeof(tl_segment_table_options), .hash_seed = 5}),
+        TL_OK);
     CHECK_STATUS(tl_metadata_partitions_create(&w->partitions, 5), TL_OK);
     CHECK_STATUS(tl_metadata_feed_create(&w->feed, w->table, w->partitions, learns), TL_OK);
     return w;
@@ -60,7 +63,8 @@ static void close_world(world *w) {
 }
 
 static void begin(world *w) {
-    w->report = (tl_metadata_report){.next_offset = -1,
+    w->report = (tl_metadata_report){.struct_size = sizeof(tl_metadata_report),
+                                     .next_offset = -1,
                                      .newest_timestamp_ms = -1,
                                      .refusals = w->refusals,
                                      .refusals_capacity = REFUSALS,

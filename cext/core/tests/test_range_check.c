@@ -97,8 +97,12 @@ static void test_the_last_offset_there_is(void) {
 static void test_the_headers_that_a_caller_asked_for(void) {
     int64_t base_offset[3], last_offset[3], position[3];
     uint8_t crc_ok[3];
-    tl_batch_table table = {
-        .capacity = 3, .base_offset = base_offset, .last_offset = last_offset, .position = position, .crc_ok = crc_ok};
+    tl_batch_table table = {.struct_size = sizeof(tl_batch_table),
+                            .capacity = 3,
+                            .base_offset = base_offset,
+                            .last_offset = last_offset,
+                            .position = position,
+                            .crc_ok = crc_ok};
     tl_range_check check = begun(0);
     tl_fault fault;
     size_t at = 0;
@@ -135,7 +139,8 @@ static int64_t not_there(void *context, int64_t file, uint64_t position, uint8_t
 }
 
 static void test_a_file(void) {
-    tl_files files = {&(tl_file_ops){.pread = read_some, .pread_ready = not_there}, NULL};
+    tl_files files = {&(tl_file_ops){.struct_size = sizeof(tl_file_ops), .pread = read_some, .pread_ready = not_there},
+                      NULL};
     uint8_t room[150];
     int64_t error;
     tl_fault fault;

@@ -120,7 +120,9 @@ static void test_readers_beside_a_writer(void) {
     pthread_t readers[READERS];
     tl_event_outcome outcome;
     int state;
-    CHECK_STATUS(tl_segment_table_create(&s.table, (tl_segment_table_options){9, false}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&s.table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 9, false}),
+        TL_OK);
     for (int i = 0; i < READERS; i++) CHECK(!pthread_create(&readers[i], NULL, read_beside, &s));
     for (int round = 0; round < ROUNDS || __atomic_load_n(&s.found, __ATOMIC_RELAXED) < FINDS; round++) {
         for (int to = TL_COPY_STARTED; to <= TL_DELETE_FINISHED; to++)

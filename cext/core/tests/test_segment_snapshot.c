@@ -118,7 +118,9 @@ static void drop(snapshot *s) {
 static tl_status load(const snapshot *from, bool as_kafka, uint64_t segments, tl_metadata_partitions *known,
                       tl_segment_table **out, tl_fault *fault) {
     tl_snapshot_loader *loader;
-    CHECK_STATUS(tl_segment_table_create(out, (tl_segment_table_options){99, as_kafka}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(out, &(tl_segment_table_options){sizeof(tl_segment_table_options), 99, as_kafka}),
+        TL_OK);
     CHECK_STATUS(tl_snapshot_loader_create(&loader, *out, segments), TL_OK);
     tl_status status = TL_OK;
     for (size_t i = 0; i < from->count && status == TL_OK; i++) {
@@ -203,7 +205,9 @@ static void test_round_trip(uint64_t seed, bool as_kafka, int64_t scale, int eve
     memset(segments, 0, sizeof segments);
     uint64_t random = seed;
     tl_segment_table *tables[2];
-    CHECK_STATUS(tl_segment_table_create(&tables[0], (tl_segment_table_options){seed, as_kafka}), TL_OK);
+    CHECK_STATUS(tl_segment_table_create(&tables[0],
+                                         &(tl_segment_table_options){sizeof(tl_segment_table_options), seed, as_kafka}),
+                 TL_OK);
     live(tables, 1, segments, &random, scale, events);
     snapshot first, second;
     tl_fault fault;
@@ -242,7 +246,9 @@ static void test_resealed_damage(uint64_t seed, bool as_kafka) {
     tl_segment_table *table, *loaded;
     snapshot whole;
     tl_fault fault;
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){seed, as_kafka}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&table, &(tl_segment_table_options){sizeof(tl_segment_table_options), seed, as_kafka}),
+        TL_OK);
     live(&table, 1, segments, &random, 1, 60);
     write(table, &whole);
     tl_segment_table_destroy(table);
@@ -280,7 +286,9 @@ static void test_same_id_twice(void) {
     tl_event_outcome outcome;
     int state;
     tl_fault fault;
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){1, false}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 1, false}),
+        TL_OK);
     for (int i = 0; i < 2; i++) {
         make(&m, &random, 1);
         m.partition = partition_of(0);
@@ -305,7 +313,9 @@ static void test_changed_meanwhile(void) {
     tl_segment_table *table;
     uint8_t *room = malloc(TL_SNAPSHOT_SECTION_MAX);
     size_t size;
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){1, false}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 1, false}),
+        TL_OK);
     live(&table, 1, segments, &random, 1, 60);
     for (int gone = 0; gone < 2; gone++) {
         tl_snapshot_partition partitions[2] = {{.id = partition_of(0)}, {.id = partition_of(gone ? 0 : 77)}};

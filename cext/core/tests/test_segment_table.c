@@ -207,7 +207,9 @@ static void test_model(uint64_t seed, bool as_kafka, int64_t scale) {
     m.as_kafka = as_kafka;
     uint64_t random = seed;
     tl_segment_table *table;
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){seed, as_kafka}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&table, &(tl_segment_table_options){sizeof(tl_segment_table_options), seed, as_kafka}),
+        TL_OK);
     for (int step = 0; step < 4000; step++) {
         if (below(&random, 2)) {
             add_one(&m, table, &random, scale);
@@ -328,8 +330,12 @@ static void test_batches(uint64_t seed, bool as_kafka, int64_t scale) {
     static const size_t sizes[] = {1, 7, 64, EVENTS_MAX};
     uint64_t random = seed;
     tl_segment_table *together, *alone;
-    CHECK_STATUS(tl_segment_table_create(&together, (tl_segment_table_options){seed, as_kafka}), TL_OK);
-    CHECK_STATUS(tl_segment_table_create(&alone, (tl_segment_table_options){seed + 1, as_kafka}), TL_OK);
+    CHECK_STATUS(tl_segment_table_create(&together,
+                                         &(tl_segment_table_options){sizeof(tl_segment_table_options), seed, as_kafka}),
+                 TL_OK);
+    CHECK_STATUS(tl_segment_table_create(
+                     &alone, &(tl_segment_table_options){sizeof(tl_segment_table_options), seed + 1, as_kafka}),
+                 TL_OK);
     for (int round = 0; round < 60; round++) {
         size_t count = sizes[round % 4], done, bad = below(&random, 3) ? count : below(&random, count);
         for (size_t i = 0; i < count; i++) {
@@ -426,7 +432,10 @@ static void test_many_in_one_partition(int way) {
     tl_event_outcome outcome;
     int state;
     memset(there, 0, sizeof there);
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){.hash_seed = 4}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(
+            &table, &(tl_segment_table_options){.struct_size = sizeof(tl_segment_table_options), .hash_seed = 4}),
+        TL_OK);
     for (int i = 0; i < MANY; i++) {
         tl_segment segment;
         tl_segment_epoch epochs[2];
@@ -466,7 +475,9 @@ static void test_many_epochs(bool as_kafka) {
     tl_partition_id id = partition_of(0);
     tl_event_outcome outcome;
     int state;
-    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){4, as_kafka}), TL_OK);
+    CHECK_STATUS(
+        tl_segment_table_create(&table, &(tl_segment_table_options){sizeof(tl_segment_table_options), 4, as_kafka}),
+        TL_OK);
     for (uint8_t n = 0; n < GONE; n++) {
         for (int32_t i = 0; i <= TL_SEGMENT_EPOCHS_MAX; i++)
             epochs[i] = (tl_segment_epoch){n * TL_SEGMENT_EPOCHS_MAX + i, 2 * i};

@@ -48,7 +48,8 @@ void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
     add_counters(decoder);
     end_input(decoder);
     decoder->state = (tl_decode_state){0};
-    decoder->options = (tl_decode_options){.end_position = range->end_position,
+    decoder->options = (tl_decode_options){.struct_size = sizeof(tl_decode_options),
+                                           .end_position = range->end_position,
                                            .from_offset = range->from_offset,
                                            .to_offset_exclusive = range->to_offset_exclusive,
                                            .least_offset = range->least_offset,

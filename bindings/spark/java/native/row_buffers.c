@@ -14,6 +14,7 @@ static bool wants(const tlj_row_buffers *buffers, uint32_t column) { return buff
 
 void tlj_row_buffers_open(tlj_row_buffers *buffers, tlj_budget *budget, uint32_t want, int64_t target_bytes) {
     memset(buffers, 0, sizeof *buffers);
+    buffers->columns.struct_size = sizeof buffers->columns;
     buffers->columns.want = want;
     buffers->budget = budget;
     buffers->target_bytes = target_bytes;

@@ -64,6 +64,7 @@ TL_API tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *hea
 
 /* Columns of the headers of a range, in file order. All arrays have `capacity` entries; a NULL array is left out. */
 typedef struct tl_batch_table {
+    size_t struct_size;
     size_t capacity;
     size_t count;
     int64_t *base_offset;

@@ -30,6 +30,7 @@ typedef struct tl_block {
  * size that has to be mapped: what a process has of the system is what was lent at once, and these. `kept_min`: so many
  * stay for good; the others go back to the system when nobody wanted them for `idle_ms`. */
 typedef struct tl_buffer_limits {
+    size_t struct_size;
     size_t kept_max, kept_spare, kept_min;
     int64_t idle_ms;
 } tl_buffer_limits;
@@ -40,7 +41,7 @@ typedef struct tl_buffer_figures {
     bool has_thread;
 } tl_buffer_figures;
 
-TL_API tl_status tl_buffer_pool_create(tl_buffer_pool **out, tl_buffer_limits limits);
+TL_API tl_status tl_buffer_pool_create(tl_buffer_pool **out, const tl_buffer_limits *limits);
 
 /* Nothing may be lent; waits for its thread. */
 TL_API void tl_buffer_pool_destroy(tl_buffer_pool *pool);

@@ -60,6 +60,7 @@ TL_API void tl_summary_reset(tl_summary *summary, uint32_t want);
 TL_API uint32_t tl_summary_columns(uint32_t want);
 
 typedef struct tl_columns {
+    size_t struct_size;
     tl_summary *summary; /* not NULL: no rows are given but summed up, and a batch whose header says enough of its
                             records is stepped over without looking at them */
     uint32_t want;       /* TL_COLUMN_*; pointers of the others are not looked at */
@@ -87,6 +88,7 @@ typedef struct tl_columns {
 TL_API void tl_columns_reset(tl_columns *columns);
 
 typedef struct tl_decode_options {
+    size_t struct_size;
     uint64_t base_position;         /* position of data[0] in the file, for faults and TL_COLUMN_BATCH */
     uint64_t end_position;          /* 0, or where the batches end that are decoded: of what follows in the data the
                                        first TL_BASE_OFFSET_BYTES are looked at, which tell whether the offset of the

@@ -26,6 +26,7 @@ enum { TL_NOT_REGULAR = -4096 };
 /* Paths end with NUL; "/" parts them. Every function answers 0 or more when it did what was asked, else a negative
  * errno. Interrupted calls are made again inside. Any number of threads may call, on one file too. */
 typedef struct tl_file_ops {
+    size_t struct_size;
     int64_t (*open)(void *context, const char *path, tl_open_mode mode); /* the file's number */
     void (*close)(void *context, int64_t file);
     int64_t (*size)(void *context, int64_t file); /* bytes, now */

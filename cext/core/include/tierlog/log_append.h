@@ -74,6 +74,7 @@ typedef enum tl_append_origin {
 
 /* The topic's configuration and the state of the log by which a leader checks a batch. */
 typedef struct tl_leader_options {
+    size_t struct_size;
     int64_t first_offset; /* the log's end: the first record's offset */
     int64_t now_ms;
     int64_t timestamp_before_max_ms; /* message.timestamp.before.max.ms, of CreateTime */

@@ -35,6 +35,7 @@ typedef struct tl_metadata_refusal {
 
 /* What came of a run. All counts begin at zero, newest_timestamp_ms and offsets at -1. */
 typedef struct tl_metadata_report {
+    size_t struct_size;
     int64_t next_offset;         /* the first that was not taken; -1: none was */
     int64_t newest_timestamp_ms; /* of the records that were looked at */
     uint64_t applied, refused;

@@ -60,6 +60,7 @@ typedef enum tl_event_outcome {
 } tl_event_outcome;
 
 typedef struct tl_segment_table_options {
+    size_t struct_size;
     uint64_t hash_seed; /* secret, or whoever names segments decides how long looking for them takes */
     bool as_kafka;      /* Kafka 4.3's answers where segments overlap, with the offsets that it loses */
 } tl_segment_table_options;
@@ -69,7 +70,7 @@ typedef struct tl_segment_table_figures {
     uint64_t held_bytes; /* cells in use, custom metadata's among them */
 } tl_segment_table_figures;
 
-TL_API tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options);
+TL_API tl_status tl_segment_table_create(tl_segment_table **out, const tl_segment_table_options *options);
 TL_API void tl_segment_table_destroy(tl_segment_table *table);
 
 /* ---- the writer's ---- */

@@ -1,6 +1,10 @@
 /* The C ABI of the Tierlog core: everything that touches bytes per record, per batch or per index entry.
  * Plain C11, no globals, thread-safe: functions are pure but for the memory that the caller hands in. Files are reached
- * through a table that the caller hands in too (file_ops.h), and nowhere else. */
+ * through a table that the caller hands in too (file_ops.h), and nowhere else.
+ *
+ * Options, tables, reports and the table of file functions may get further fields: their first one is `struct_size`,
+ * sizeof the struct as the caller compiled it, and one that is too small is TL_BAD_ARGUMENT. All other structs are
+ * closed: another field would be another TIERLOG_ABI_VERSION. */
 #ifndef TIERLOG_H
 #define TIERLOG_H
 
