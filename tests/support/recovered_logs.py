@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tests.support.batches import Batch, encode
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.runtime.machine import Machine
@@ -44,11 +45,12 @@ def load(
 ) -> LoadedLog:
     """Load a log; its segments are closed."""
     machine = machine_of(files)
+    place = LogFolder(machine, folder)
     loaded = load_log(
-        folder,
+        place,
         machine=machine,
         config=config or LogConfig(),
-        epochs=LeaderEpochCache(EpochCheckpointFile(files, folder), machine=machine),
+        epochs=LeaderEpochCache(EpochCheckpointFile(files, place), machine=machine),
         producers=producers or ProducerState(expiration_ms=2**62),
         checkpoints=LogCheckpoints(recovery_point=recovery_point, log_start_offset=log_start),
         had_clean_shutdown=clean,

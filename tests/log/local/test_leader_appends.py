@@ -149,7 +149,7 @@ def outcome(
         machine = Machine(clock=ManualClock(time_ms=NOW), files=files)
         with UnifiedLog.open(folder, machine=machine, config=CONFIG, is_sole_replica=is_sole_replica) as log:
             if by_steps:
-                log._leader = StepByStep()  # type: ignore[assignment]
+                log._contents.leader = StepByStep()  # type: ignore[assignment]
             life = Life(log)
             life.run(plan, first_sequence)
             life.look()
@@ -179,7 +179,7 @@ def test_a_usual_append_is_one_call() -> None:
     machine = Machine(clock=ManualClock(time_ms=NOW), files=MemoryFiles(ManualClock(time_ms=NOW)))
     with UnifiedLog.open("/logs/orders-0", machine=machine) as log:
         log.append_as_leader(plain(), leader_epoch=3)
-        end, native = log._local.end, log._leader
+        end, native = log._local.end, log._contents.leader
         assert type(native.append(plain(), end, 3, NOW, True)) is LogAppendInfo
         assert type(native.append(plain(), end, 4, NOW, True)) is AssignedBatch
         assert log.log_end_offset == 2

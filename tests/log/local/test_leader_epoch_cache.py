@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.runtime.machine.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -215,16 +216,16 @@ def test_against_a_list(steps: list[tuple[str, int, int]]) -> None:
 def test_the_file_is_kafkas(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Else Kafka does not open a log of ours."""
     folder = tmp_path_factory.mktemp("orders-0")
-    cache = LeaderEpochCache(EpochCheckpointFile(MACHINE.files, str(folder)), machine=MACHINE)
+    cache = LeaderEpochCache(EpochCheckpointFile(MACHINE.files, LogFolder(MACHINE, str(folder))), machine=MACHINE)
     cache.assign(0, 0)
     cache.assign(3, 500)
     assert (folder / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 500\n"
     assert [path.name for path in folder.iterdir()] == ["leader-epoch-checkpoint"]
-    again = LeaderEpochCache(EpochCheckpointFile(MACHINE.files, str(folder)), machine=MACHINE)
+    again = LeaderEpochCache(EpochCheckpointFile(MACHINE.files, LogFolder(MACHINE, str(folder))), machine=MACHINE)
     assert again.epochs == cache.epochs
     (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\nx\n")
     with pytest.raises(CorruptIndexError, match="leader-epoch-checkpoint"):
-        LeaderEpochCache(EpochCheckpointFile(MACHINE.files, str(folder)), machine=MACHINE)
+        LeaderEpochCache(EpochCheckpointFile(MACHINE.files, LogFolder(MACHINE, str(folder))), machine=MACHINE)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -232,12 +233,12 @@ def test_an_assignment_survives_a_power_cut(seed: int) -> None:
     """Else after the crash the lineage lacks an epoch whose batches were flushed."""
     files = MemoryFiles()
     files.make_directories(FOLDER)
-    cache = LeaderEpochCache(EpochCheckpointFile(files, FOLDER), machine=MACHINE)
+    cache = LeaderEpochCache(EpochCheckpointFile(files, LogFolder(MACHINE, FOLDER)), machine=MACHINE)
     for epoch in range(seed % 4 + 1):
         cache.assign(epoch, 10 * epoch)
     assigned = cache.epochs
     if seed % 2:
         cache.truncate_from_end(15)
     left = files.crash(SeededRng(seed))
-    found = LeaderEpochCache(EpochCheckpointFile(left, FOLDER), machine=MACHINE)
+    found = LeaderEpochCache(EpochCheckpointFile(left, LogFolder(MACHINE, FOLDER)), machine=MACHINE)
     assert found.epochs == assigned  # after a truncation too many, never too few

@@ -22,8 +22,10 @@ From the bottom:
   readers search, and to the file behind their records, a page at a time. The row of segments is a value that is
   replaced as a whole: readers take it without a lock, and a file is closed when its last reader has gone.
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
-- ``log_flusher``: what is synced, and when: beside appends, and what nobody waits for.
-- ``unified_log``: one partition, which holds the one lock: offsets, listeners, roll, retention, truncation.
+- ``log_contents``: segments, producers, epochs and offsets, and how they change together, over the files of
+  ``local_log``. Nothing in it locks.
+- ``unified_log``: one partition: the one lock around all changes, and what readers ask without it.
+- ``log_flusher``: what follows a change: syncs, beside appends or in the background, and the calls of listeners.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its files and their state.
 

@@ -17,6 +17,7 @@ from tierlog.arguments import require_int32, require_int64, require_type, wrong_
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.machine import Machine
 
@@ -25,16 +26,16 @@ class EpochCheckpointFile:
     """The ``leader-epoch-checkpoint`` of a partition's folder.
 
     Args:
-        folder: The partition's folder.
+        folder: The partition's folder; a rename of it moves the file.
     """
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, files: Files, folder: LogFolder) -> None:
         self._files = files
-        self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
+        self._folder = folder
 
-    def move_to(self, folder: str) -> None:
-        """The folder was renamed: the file is in another one now."""
-        self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
+    @property
+    def path(self) -> str:
+        return f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}"
 
     def read(self) -> LeaderEpochs:
         """The stored epochs; none if there is no file.
@@ -62,8 +63,8 @@ class LeaderEpochCache:
     Args:
         checkpoint: Where the epochs are kept; None = nowhere (a cache of a test, or of a replica that holds no files).
         epochs: Those to begin with; None = those of the checkpoint.
-        on_unwritten: Called after a truncation that the checkpoint does not have yet: whoever is called has ``flush``
-            run soon, in the background. It must not raise or wait.
+        on_unwritten: Called after a truncation that the checkpoint does not have yet: the callee has ``flush`` run
+            soon, in the background. It must not raise or wait. An attribute: a log sets it once it can do so.
 
     After an error of ``assign`` or ``clear_and_flush`` the cache is as it was, and the same call may be made again;
     the file may hold the new epochs already.
@@ -84,7 +85,7 @@ class LeaderEpochCache:
     ) -> None:
         self._machine = machine
         self._checkpoint = checkpoint
-        self._on_unwritten = on_unwritten
+        self.on_unwritten = on_unwritten
         self._writing = machine.scheduler.lock()
         self._unwritten = False
         if epochs is None:
@@ -213,7 +214,7 @@ class LeaderEpochCache:
 
     def with_checkpoint(self, checkpoint: EpochCheckpointFile | None) -> LeaderEpochCache:
         """Another cache of the same epochs over another checkpoint, into which nothing is written yet."""
-        return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self._on_unwritten)
+        return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self.on_unwritten)
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -228,8 +229,8 @@ class LeaderEpochCache:
                 return
             self._set(epochs)
             self._unwritten = True
-        if self._on_unwritten is not None:
-            self._on_unwritten()
+        if self.on_unwritten is not None:
+            self.on_unwritten()
 
     def _write(self, epochs: LeaderEpochs) -> None:
         if self._checkpoint is not None:

@@ -19,7 +19,7 @@ from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import INT32_MAX, LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
-from tierlog.log.local.log_folder import LogFolder
+from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
@@ -33,13 +33,12 @@ class LocalLog:
     """A log's segments on disk. The caller holds the log's lock, but for ``sync`` and ``fail``.
 
     Args:
-        place: The log's folder, which the segments have too.
-        segments: At least one.
-        log_end_offset: Behind the last record.
+        loaded: The log as it was found on disk: folder, segments, where it ends.
         tasks: Where the removal of files that were set aside is left; None: they are removed at once.
         on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call the log.
 
     Attributes:
+        place: The log's folder, which the segments have too.
         segments: The present ones.
         end: The next offset, and where the active segment ends: a native append moves both. Replaced as a whole by
             everything else that moves them; readers have the one that was published last.
@@ -53,13 +52,9 @@ class LocalLog:
     def __init__(
         self,
         machine: Machine,
-        place: LogFolder,
+        loaded: LoadedLog,
         *,
         config: LogConfig,
-        segments: LogSegments,
-        log_end_offset: int,
-        recovery_point: int,
-        synced_offset: int,
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -69,12 +64,12 @@ class LocalLog:
         self._failure: tuple[str, BaseException] | None = None
         self._closed = False
         self.is_usable = True
-        self.place = place
-        self.segments = segments
-        self.active = segments.active
-        self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
-        self.synced_offset = synced_offset
+        self.place = loaded.place
+        self.segments = loaded.segments
+        self.active = loaded.segments.active
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = max(loaded.recovery_point, loaded.local_log_start_offset)  # nothing lies below
+        self.synced_offset = loaded.recovery_point
         self.generation = 0
         self.config = config
         self.set_config(config)

@@ -8,23 +8,30 @@ Source: Kafka UnifiedLog.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
-from tierlog._native.appends import LogEnd
+from tierlog._native.appends import AssignedBatch, LeaderAppends, LogEnd, Refusal
 from tierlog.arguments import require_int64, require_text
+from tierlog.errors import StoreError
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
-from tierlog.log.local.log_errors import OffsetOutOfRangeError
+from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, LogAppendInfo, assign_batch, check_sent_batches
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import LogOffsets, LogState
+from tierlog.log.local.producers.producer_appends import AppendOrigin, producer_batch_of, producer_batches_of
+from tierlog.log.local.producers.producer_entries import VerificationGuard
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
-from tierlog.log.local.recovery.log_loader import LoadedLog
+from tierlog.log.local.recovery.log_loader import OpenedFolder
 from tierlog.log.local.recovery.producer_replay import restore_producers
 from tierlog.log.local.retention import RetentionRules
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -62,15 +69,14 @@ class LogContents:
 
     Args:
         local: The segments.
-        loaded: What was found on disk.
-        epochs: The leader epochs.
-        high_watermark: The last known.
+        found: The log as it was found on disk, and its high watermark as far as it is known.
         is_sole_replica: Whether the high watermark follows the log's end.
         write_recovery_point: Has the published recovery point on the disk when it returns; None: nobody writes it.
 
     Attributes:
         copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: what is appended then is
             in no tier. Kafka's only rises.
+        leader: Appends the usual batch of a leader by one native call; of any other it says what it found.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
         rolled_at: Base offset of the last segment that was begun; 0 once somebody sees to the sync of what lies before.
     """
@@ -81,12 +87,9 @@ class LogContents:
         self,
         machine: Machine,
         local: LocalLog,
+        found: OpenedFolder,
         *,
-        loaded: LoadedLog,
-        epochs: LeaderEpochCache,
-        high_watermark: int,
         is_sole_replica: bool,
-        is_tiered: bool,
         write_recovery_point: Callable[[], None] | None,
     ) -> None:
         self._machine = machine
@@ -94,15 +97,16 @@ class LogContents:
         self._write_recovery_point = write_recovery_point
         self._local = local
         self.copied = -1
-        self.epochs = epochs
-        self.producers: ProducerState = loaded.producers
-        self.snapshots: ProducerSnapshots = loaded.snapshots
-        self.is_tiered = is_tiered
+        self.epochs: LeaderEpochCache = found.epochs
+        self.producers: ProducerState = found.loaded.producers
+        self.snapshots: ProducerSnapshots = found.loaded.snapshots
+        self.is_tiered = found.is_tiered
         self.rolled_at = 0
-        self.log_start = loaded.log_start_offset
-        self.local_start = loaded.local_log_start_offset
+        self.log_start = found.loaded.log_start_offset
+        self.local_start = found.loaded.local_log_start_offset
+        self._begin_leading(local.config)
         self._high_watermark = 0
-        self.set_high_watermark(high_watermark)
+        self.set_high_watermark(found.high_watermark)
         self.publish()
 
     @property
@@ -131,6 +135,23 @@ class LogContents:
             state = published.seen = self._moved(published, end_offset, end_position)
         return state
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[LogState]:
+        """A block that reads files by the state that it is given. Any thread."""
+        self._local.check_usable()
+        state = self.state
+        try:
+            yield state
+        except StoreError as error:
+            raise self.read_failed(state, error) from error
+
+    def read_failed(self, state: LogState, error: StoreError) -> Exception:
+        """The error for a reader by a state whose files failed: they may have gone under it. Any thread."""
+        self._local.check_usable()
+        if self.state.segments is not state.segments:
+            return LogTruncatedError(f"{self._local.folder}: segments went while they were read")
+        return self._local.fail(error)
+
     def _moved(self, published: _Published, end_offset: int, end_position: int) -> LogState:
         """What was published, but for where the log ends, and with that what follows the end."""
         offsets = published.seen.offsets._replace(log_end_offset=end_offset)
@@ -139,7 +160,92 @@ class LogContents:
             offsets = offsets._replace(high_watermark=end_offset, last_stable_offset=stable)
         return published.seen._replace(offsets=offsets, end_position=end_position)
 
-    def appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
+    def _begin_leading(self, config: LogConfig) -> None:
+        """Check and append by a configuration from now on."""
+        self._checks = LeaderChecks(LeaderRules.of_config(config))
+        self.leader = LeaderAppends(
+            self._checks.native,
+            self.producers.known,
+            self.epochs.latest,
+            segment_bytes=config.segment_bytes,
+            segment_ms=self._local.limit_ms,
+            info=LogAppendInfo,
+        )
+
+    def set_config(self, config: LogConfig, *, is_tiered: bool) -> None:
+        """Go by another configuration from now on; the active segment keeps its index sizes. Raises TypeError."""
+        self._local.set_config(config)
+        self.is_tiered = is_tiered
+        self._begin_leading(config)
+        self.publish()
+
+    def append_assigned(
+        self,
+        data: Buffer,
+        found: AssignedBatch | Refusal | None,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None,
+        transaction_version: int | None,
+    ) -> LogAppendInfo:
+        """Append step by step a leader's batch that ``leader`` left, which found this. Raises AppendRefusedError."""
+        local, first_offset = self._local, self._local.log_end_offset
+        taken = assign_batch(
+            self._checks,
+            data,
+            found,
+            first_offset=first_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+        )
+        if taken is None:
+            return LogAppendInfo.of_nothing(self.log_start)
+        view, batch = taken
+        local.check_fits(batch.size_bytes)
+        prepared: PreparedAppend | None = None
+        if batch.producer_id >= 0:
+            batches = (producer_batch_of(batch, view),)
+            prepared = self.producers.prepare(
+                batches, origin=origin, guard=guard, transaction_version=transaction_version
+            )
+            if prepared.duplicate is not None:
+                return LogAppendInfo.of_duplicate(prepared.duplicate, self.log_start)
+        local.check_place(first_offset, batch.last_offset)
+        self.epochs.assign(batch.leader_epoch, first_offset)
+        if local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
+            self.roll(first_offset)
+        local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
+        self._appended(prepared, batch.last_offset + 1)
+        append_ms = now_ms if self._checks.rules.log_append_time else -1
+        last_offset, start = batch.last_offset, self.log_start
+        return LogAppendInfo(first_offset, last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes)
+
+    def append_sent(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
+        """Append the batches that a leader sent. Raises AppendRefusedError."""
+        local = self._local
+        columns, size_bytes = check_sent_batches(data, next_offset=local.log_end_offset, leader_epoch=leader_epoch)
+        if not size_bytes:
+            return LogAppendInfo.of_nothing(self.log_start)
+        view = memoryview(data).cast("B")[:size_bytes]
+        local.check_fits(size_bytes)
+        first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
+        max_timestamp_ms = int(columns["max_timestamp"].max())
+        prepared: PreparedAppend | None = None
+        batches = producer_batches_of(columns, view)
+        if batches:
+            prepared = self.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
+        local.check_place(max(first_offset, local.log_end_offset), last_offset)
+        self._assign_epochs(columns)
+        if local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
+            self.roll(max(first_offset, local.log_end_offset))
+        local.active.append_run(view, columns)
+        self._appended(prepared, last_offset + 1)
+        return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, self.log_start, size_bytes)
+
+    def _appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
         """Take note of what was written to the active segment."""
         local = self._local
         local.log_end_offset = end_offset
@@ -153,7 +259,7 @@ class LogContents:
             self.producers.on_high_watermark(end_offset)
         self.publish()
 
-    def assign_epochs(self, columns: Mapping[str, NDArray[np.generic]]) -> None:
+    def _assign_epochs(self, columns: Mapping[str, NDArray[np.generic]]) -> None:
         """Take the epochs that a leader's batches have. Formats before magic 2 have none: what is known
         is void then.
         """
@@ -217,6 +323,17 @@ class LogContents:
         end = self._local.log_end_offset
         self._high_watermark = min(max(offset, self.local_start), end)
         self.producers.on_high_watermark(self.high_watermark)
+
+    def raise_high_watermark(self, offset: int) -> int | None:
+        """The old one; None if it did not rise. Raises ValueError: behind the log's end."""
+        old = self.high_watermark
+        if offset > self._local.log_end_offset:
+            raise ValueError(f"high watermark {offset}: the log ends at {self._local.log_end_offset}")
+        if offset <= old:
+            return None
+        self.set_high_watermark(offset)
+        self.publish()
+        return old
 
     def raise_log_start(self, offset: int, reason: str) -> bool:
         offset = require_int64("offset", offset)

@@ -1,4 +1,4 @@
-"""What a log syncs, and when: beside its appends, and in the background where nobody waits for it.
+"""What follows a change of a log: syncs, beside its appends or in the background, and the calls of its listeners.
 
 The recovery point moves when all that it covers is durable: segments, the snapshots of the producers that rolls took,
 and the names of both. Kafka leaves out the names of snapshots: without the one at the recovery point a start behind a
@@ -10,7 +10,6 @@ Source: Kafka UnifiedLog#flush, #roll, LocalLog#flush.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from functools import partial
 
 from tierlog.arguments import require_int64
@@ -19,6 +18,7 @@ from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
+from tierlog.log.local.log_reads import OffsetsListener
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Lock
 
@@ -29,13 +29,13 @@ class LogFlusher:
     Args:
         lock: The log's, which its writers hold.
         tasks: Where is left what nobody waits for; None: the caller's thread does it.
-        on_flushed: Called when the recovery point has moved, in the thread that moved it, which holds no lock.
 
     Attributes:
+        listeners: Called after each change of the offsets; replaced as a whole.
         syncing: Held over fsyncs, and taken before the log's lock: whoever waits for it finds the work done.
         last_flush_ms: When the log was flushed last, or opened, ms since 1970 UTC.
 
-    Thread safety: any number of threads, none of which holds the log's lock, but for ``sync_all``.
+    Thread safety: any number of threads, none of which holds the log's lock.
     """
 
     def __init__(
@@ -46,16 +46,29 @@ class LogFlusher:
         *,
         lock: Lock,
         tasks: BackgroundTasks | None,
-        on_flushed: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._local = local
         self._contents = contents
         self._lock = lock
         self._tasks = tasks
-        self._on_flushed = on_flushed
+        self.listeners: tuple[OffsetsListener, ...] = ()
         self.syncing = machine.scheduler.lock()
         self.last_flush_ms = machine.clock.time_ms()
+
+    def settle(self, *, appended: bool = False) -> None:
+        """Run the syncs that are due after a change, and call the listeners."""
+        local = self._local
+        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
+            self.flush()
+        if self._contents.rolled_at:
+            self._flush_closed()
+        if self.listeners:
+            self._notify()
+
+    def _notify(self) -> None:
+        for listener in self.listeners:
+            listener(self._contents.state.offsets)
 
     def flush(self, up_to_offset: int | None = None) -> None:
         """Fsync what lies below an offset (None: all there is now), and move the recovery point there.
@@ -85,9 +98,9 @@ class LogFlusher:
                     local.note_synced(wanted)
                     self.last_flush_ms = self._machine.clock.time_ms()
                     contents.publish()
-        self._on_flushed()
+        self._notify()
 
-    def flush_closed(self) -> None:
+    def _flush_closed(self) -> None:
         """Have what lies in front of the last roll synced in the background, if it is not yet."""
         with self._lock:
             rolled_at, self._contents.rolled_at = self._contents.rolled_at, 0
@@ -105,14 +118,26 @@ class LogFlusher:
         else:
             self._tasks.submit(self._write_epochs)
 
-    def sync_all(self) -> None:
-        """Write and sync everything, with a snapshot of the producers at the log's end: the log is about to close. The
-        caller holds ``syncing`` and the log's lock.
+    def close(self) -> None:
+        """Write and sync everything, with a snapshot of the producers at the log's end, and close the log; idempotent.
+        An offline log is closed as it is.
 
         Raises:
-            StoreError: a file could not be written or synced.
+            LogOfflineError: a file could not be written; the log is closed all the same.
         """
         local, contents = self._local, self._contents
+        with self.syncing, self._lock:
+            if local.is_closed:
+                return
+            try:
+                if local.is_usable:
+                    self._sync_all(local, contents)
+            except StoreError as error:
+                raise local.fail(error) from error
+            finally:
+                local.close()
+
+    def _sync_all(self, local: LocalLog, contents: LogContents) -> None:
         local.active.on_become_inactive()
         segments, snapshots = local.unsynced(local.log_end_offset), contents.snapshots.open_unsynced()
         local.sync(segments, snapshots, known_before=local.synced_offset)

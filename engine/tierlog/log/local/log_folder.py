@@ -39,18 +39,6 @@ _INTERNAL_TOPICS: Final = frozenset(
 )
 
 
-class LogIdentity(NamedTuple):
-    """Which log a folder holds.
-
-    Attributes:
-        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
-    """
-
-    topic: str
-    partition: int
-    topic_id: bytes | None
-
-
 def require_topic_id(topic_id: object) -> None:
     """Raises TypeError. ValueError: not 16 bytes, or all of them zero, which Kafka takes for none."""
     if topic_id is not None:

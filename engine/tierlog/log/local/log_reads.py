@@ -81,6 +81,12 @@ class LogState(NamedTuple):
     end_position: int
     generation: int
 
+    @property
+    def only_local(self) -> list[LogSegment]:
+        """The segments that the tier does not have."""
+        copied = self.offsets.highest_offset_in_remote_storage
+        return [segment for segment in self.segments if segment.base_offset >= copied]
+
 
 class FetchDataInfo(NamedTuple):
     """What a read found.

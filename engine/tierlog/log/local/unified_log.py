@@ -4,9 +4,7 @@ Writers hold the one lock, over file writes too; readers take the published stat
 for the end that usual appends move, and wait for nobody. The order of an append is Kafka's: check and assign, leader
 epoch (synced if it is new), roll, write, end offset, producers' new state, transaction index, last stable offset,
 flush. But producers are asked before the epoch and the roll: what they refuse leaves no trace, and a duplicate rolls
-nothing.
-
-Source: Kafka UnifiedLog.
+nothing. Source: Kafka UnifiedLog.
 """
 
 from __future__ import annotations
@@ -17,40 +15,40 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from tierlog._native.appends import AssignedBatch, LeaderAppends, Refusal
 from tierlog.arguments import (
     INT32_MAX,
+    INT64_MAX,
     require_buffer,
+    require_flag,
     require_function,
+    require_int,
     require_int32,
     require_int64,
+    require_type,
     require_writable,
 )
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
-from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, LogAppendInfo, assign_batch, check_sent_batches
+from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
-from tierlog.log.local.log_reads import OffsetsListener
-from tierlog.log.local.log_view import LogView
-from tierlog.log.local.producers.producer_appends import (
-    AppendOrigin,
-    producer_batch_of,
-    producer_batches_of,
-    require_append,
-)
+from tierlog.log.local.log_reads import FetchDataInfo, FetchIsolation, LogOffsets, LogReader, OffsetsListener
+from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
-from tierlog.log.local.producers.producer_state import PreparedAppend
+from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder, require_opening
+from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
 
 
-class UnifiedLog(LogView):
+class UnifiedLog:
     """A partition's log in one folder, as Kafka 4.3 keeps it. ``open`` makes one.
 
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
@@ -58,6 +56,11 @@ class UnifiedLog(LogView):
 
     Raises (all methods with arguments): TypeError: an argument is of another type. ValueError: an offset, a timestamp
     or a producer id does not fit into 64 bits, an epoch or a sequence not into 32. Nothing has changed then.
+    All methods that read or change the log: LogOfflineError. LogClosedError.
+
+    Attributes:
+        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+        recovery_report: The changes that loading made to the log's files.
 
     Thread safety: any number of threads; writers wait for each other, readers for nobody.
     """
@@ -74,36 +77,20 @@ class UnifiedLog(LogView):
         on_offline: Callable[[Exception], None] | None = None,
         write_recovery_point: Callable[[], None] | None = None,
     ) -> None:
-        loaded = found.loaded
-        local = LocalLog(
-            machine,
-            loaded.place,
-            config=config,
-            segments=loaded.segments,
-            log_end_offset=loaded.log_end_offset,
-            recovery_point=max(loaded.recovery_point, loaded.local_log_start_offset),  # nothing lies below
-            synced_offset=loaded.recovery_point,
-            tasks=tasks,
-            on_offline=on_offline,
-        )
+        local = LocalLog(machine, found.loaded, config=config, tasks=tasks, on_offline=on_offline)
         contents = LogContents(
-            machine,
-            local,
-            loaded=loaded,
-            epochs=found.epochs,
-            high_watermark=found.high_watermark,
-            is_sole_replica=is_sole_replica,
-            is_tiered=found.is_tiered,
-            write_recovery_point=write_recovery_point,
+            machine, local, found, is_sole_replica=is_sole_replica, write_recovery_point=write_recovery_point
         )
-        super().__init__(local, contents, found.identity, loaded.report)
         self._machine = machine
+        self.topic, self.partition, self.topic_id = found.topic, found.partition, found.topic_id
+        self.recovery_report: RecoveryReport = found.loaded.report
         self._broker_tiers = remote_log_enabled
-        self._epoch_file = found.epoch_file
-        self._begin_leading(config)
+        self._local = local
+        self._contents = contents
+        self._reader = LogReader(local.folder)
         self._lock = machine.scheduler.lock()
-        self._listeners: tuple[OffsetsListener, ...] = ()
-        self._flusher = LogFlusher(machine, local, contents, lock=self._lock, tasks=tasks, on_flushed=self._notify)
+        self._flusher = LogFlusher(machine, local, contents, lock=self._lock, tasks=tasks)
+        contents.epochs.on_unwritten = self._flusher.write_epochs_later
 
     @classmethod
     def open(
@@ -139,10 +126,9 @@ class UnifiedLog(LogView):
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
             directory_lock: The lock of the log directory, if the caller holds it; None: nobody may hold it now.
-            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: it has
-                ``recovery_point`` on the disk when it returns. Called under the log's lock, seldom: before records go
-                into a segment that begins behind missing offsets (else a kill soon after loses what lies behind the
-                gap), and before a truncation below it. It must call nothing of this log that waits.
+            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: it has the log's own on
+                the disk when it returns. Called under the log's lock before records go into a segment behind missing
+                offsets (a kill would lose them), and before a truncation below it. It must call nothing that waits.
 
         Raises:
             StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
@@ -152,7 +138,6 @@ class UnifiedLog(LogView):
         """
         require_opening(machine, config, remote_log_enabled=remote_log_enabled, is_sole_replica=is_sole_replica)
         machine, config = machine or Machine(), config or LogConfig()
-        opened: list[UnifiedLog] = []
         found = open_folder(
             folder,
             machine=machine,
@@ -163,9 +148,8 @@ class UnifiedLog(LogView):
             topic_id=topic_id,
             remote_log_enabled=remote_log_enabled,
             has_lock=directory_lock is not None,
-            on_epochs_unwritten=lambda: opened[0].flush_epochs_later() if opened else None,
         )
-        log = cls(
+        return cls(
             machine,
             found,
             config=config,
@@ -175,8 +159,106 @@ class UnifiedLog(LogView):
             on_offline=on_offline,
             write_recovery_point=write_recovery_point,
         )
-        opened.append(log)
-        return log
+
+    # ---- what is known: readers wait for nobody
+
+    @property
+    def folder(self) -> str:
+        return self._local.folder
+
+    @property
+    def parent_dir(self) -> str:
+        """The log directory."""
+        return self._local.place.parent
+
+    @property
+    def config(self) -> LogConfig:
+        return self._local.config
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether a file failed, so that every call ends with LogOfflineError."""
+        return self._local.failure is not None
+
+    def take_offline(self, cause: Exception) -> None:
+        """Let every later call end with LogOfflineError: the disk failed for another log. Waits for nobody."""
+        self._local.fail(cause)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._local.is_closed
+
+    @property
+    def offsets(self) -> LogOffsets:
+        """All offsets, of one moment."""
+        return self._contents.state.offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._contents.state.offsets.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        return self._contents.state.offsets.local_log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._contents.state.offsets.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._contents.state.offsets.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._contents.state.offsets.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._contents.state.offsets.recovery_point
+
+    @property
+    def highest_offset_in_remote_storage(self) -> int:
+        return self._contents.state.offsets.highest_offset_in_remote_storage
+
+    @property
+    def leader_epoch_cache(self) -> LeaderEpochCache:
+        return self._contents.epochs
+
+    @property
+    def producer_state_manager(self) -> ProducerSnapshots:
+        """The producer snapshots on disk, by offset."""
+        return self._contents.snapshots
+
+    def remote_log_enabled(self) -> bool:
+        """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""
+        return self._contents.is_tiered
+
+    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> tuple[LogSegment, ...]:
+        """The segments, ascending; with bounds, from the one that contains ``from_offset`` on, base offsets below
+        ``to_offset``.
+        """
+        segments = self._contents.state.segments
+        if from_offset is None and to_offset is None:
+            return segments.segments
+        low = 0 if from_offset is None else require_int64("from_offset", from_offset)
+        return segments.between(low, INT64_MAX if to_offset is None else require_int64("to_offset", to_offset))
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._contents.state.segments.active
+
+    def size(self) -> int:
+        """Bytes of all segments' logs."""
+        return self._contents.state.segments.size_bytes
+
+    def only_local_log_segments_size(self) -> int:
+        """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
+        return sum(segment.size_bytes for segment in self._contents.state.only_local)
+
+    def only_local_log_segments_count(self) -> int:
+        """How many segments the tier does not have."""
+        return len(self._contents.state.only_local)
 
     def has_late_transaction(self) -> bool:
         """Whether a transaction is open for longer than any producer may leave it open."""
@@ -187,12 +269,68 @@ class UnifiedLog(LogView):
         """Have somebody told of every change of the offsets, until ``remove_listener``."""
         require_function("listener", listener)
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._flusher.listeners = (*self._flusher.listeners, listener)
 
     def remove_listener(self, listener: OffsetsListener) -> None:
         """Tell somebody no more; calls that have begun may still come."""
         with self._lock:
-            self._listeners = tuple(known for known in self._listeners if known != listener)
+            self._flusher.listeners = tuple(known for known in self._flusher.listeners if known != listener)
+
+    # ---- reading
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
+    ) -> FetchDataInfo:
+        """What the log has from an offset on.
+
+        Args:
+            start_offset: The batch that holds it is the first one handed out; without one, the next batch.
+            max_bytes: At most so many bytes, but with ``min_one_message`` always the whole first batch.
+            isolation: Up to where.
+            min_one_message: Whether a first batch that is larger than ``max_bytes`` is handed out whole.
+
+        Raises:
+            OffsetOutOfRangeError: also for what the tier alone has. CorruptRecordError: no batch stands where one must.
+                LogTruncatedError: the log was cut meanwhile; read again.
+        """
+        if type(start_offset) is not int or type(max_bytes) is not int or type(isolation) is not FetchIsolation:
+            start_offset, max_bytes = require_int("start_offset", start_offset), require_int("max_bytes", max_bytes)
+            require_type("isolation", isolation, FetchIsolation, "a FetchIsolation")
+        if min_one_message is not True:
+            require_flag("min_one_message", min_one_message)
+        self._local.check_usable()
+        state = self._contents.state
+        try:
+            return self._reader.read(
+                state, start_offset, max_bytes=max_bytes, isolation=isolation, min_one_message=min_one_message
+            )
+        except StoreError as error:
+            raise self._contents.read_failed(state, error) from error
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, over what is
+        local; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction leaves,
+        whose file was changed at or after that time. Raises as ``read``.
+        """
+        timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
+        with self._contents.reading() as state:
+            return self._reader.find_by_timestamp(
+                state, self._contents.epochs.epochs, timestamp_ms, remote_log_enabled=self._contents.is_tiered
+            )
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+        leader_epoch = require_int32("leader_epoch", leader_epoch)
+        return self._contents.epochs.end_offset_for(leader_epoch, self._contents.state.offsets.log_end_offset)
+
+    def collect_aborted_transactions(
+        self, start_offset: int, upper_bound_offset: int
+    ) -> tuple[tuple[int, int, int], ...]:
+        """(producer id, first offset, last offset) of the aborted transactions that touch [start, upper bound)."""
+        start_offset = require_int64("start_offset", start_offset)
+        upper_bound_offset = require_int64("upper_bound_offset", upper_bound_offset)
+        with self._contents.reading() as state:
+            return self._reader.collect_aborted(state, start_offset, upper_bound_offset)
 
     # ---- appending
 
@@ -214,11 +352,9 @@ class UnifiedLog(LogView):
             verification_guard: What ``begin_transaction_verification`` gave for this batch.
             transaction_version: Of a marker, which needs one.
 
-        Raises:
-            AppendRefusedError: with Kafka's error. TypeError: data cannot be written to. LogOfflineError.
-                LogClosedError.
+        Raises AppendRefusedError: with Kafka's error. TypeError: data cannot be written to.
         """
-        local = self._local
+        local, contents = self._local, self._contents
         if type(leader_epoch) is not int or not -1 <= leader_epoch <= INT32_MAX:
             leader_epoch = require_int32("leader_epoch", leader_epoch)
         if origin is not AppendOrigin.CLIENT or verification_guard is not None or transaction_version is not None:
@@ -229,9 +365,9 @@ class UnifiedLog(LogView):
             now_ms = self._machine.clock.time_ms()
             try:
                 # A usual batch is in the log when this returns; of any other it tells what it is.
-                info = self._leader.append(data, local.end, leader_epoch, now_ms, origin is AppendOrigin.CLIENT)
+                info = contents.leader.append(data, local.end, leader_epoch, now_ms, origin is AppendOrigin.CLIENT)
                 if not isinstance(info, LogAppendInfo):
-                    info = self._append_assigned(
+                    info = contents.append_assigned(
                         data,
                         info,
                         leader_epoch=leader_epoch,
@@ -246,52 +382,8 @@ class UnifiedLog(LogView):
                 require_writable("data", data)
                 raise
         if info.size_bytes:
-            self._settle(appended=True)
+            self._flusher.settle(appended=True)
         return info
-
-    def _append_assigned(
-        self,
-        data: Buffer,
-        found: AssignedBatch | Refusal | None,
-        *,
-        leader_epoch: int,
-        now_ms: int,
-        origin: AppendOrigin,
-        guard: VerificationGuard | None,
-        transaction_version: int | None,
-    ) -> LogAppendInfo:
-        """Append step by step what the native call left, which found this. The caller holds the lock."""
-        local, contents, first_offset = self._local, self._contents, self._local.log_end_offset
-        taken = assign_batch(
-            self._checks,
-            data,
-            found,
-            first_offset=first_offset,
-            leader_epoch=leader_epoch,
-            now_ms=now_ms,
-            origin=origin,
-        )
-        if taken is None:
-            return LogAppendInfo.of_nothing(contents.log_start)
-        view, batch = taken
-        local.check_fits(batch.size_bytes)
-        prepared: PreparedAppend | None = None
-        if batch.producer_id >= 0:
-            batches = (producer_batch_of(batch, view),)
-            prepared = contents.producers.prepare(
-                batches, origin=origin, guard=guard, transaction_version=transaction_version
-            )
-            if prepared.duplicate is not None:
-                return LogAppendInfo.of_duplicate(prepared.duplicate, contents.log_start)
-        local.check_place(first_offset, batch.last_offset)
-        contents.epochs.assign(batch.leader_epoch, first_offset)
-        if local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
-            contents.roll(first_offset)
-        local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
-        contents.appended(prepared, batch.last_offset + 1)
-        append_ms = now_ms if self._checks.rules.log_append_time else -1
-        last_offset, start = batch.last_offset, contents.log_start
-        return LogAppendInfo(first_offset, last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes)
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Append the batches that a leader sent, with their offsets and epochs.
@@ -300,46 +392,23 @@ class UnifiedLog(LogView):
             data: Batches one behind the other; one that is cut off at the end is left out.
             leader_epoch: The latest that this replica knows: batches of a later one, and all behind them, are left out.
 
-        Raises:
-            AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
+        Raises AppendRefusedError: with Kafka's error.
         """
         require_buffer("data", data)
         leader_epoch = require_int32("leader_epoch", leader_epoch)
         with self._lock:
             self._local.check_usable()
             now_ms = self._machine.clock.time_ms()
-            columns, size_bytes = check_sent_batches(
-                data, next_offset=self._local.log_end_offset, leader_epoch=leader_epoch
-            )
-            if not size_bytes:
-                return LogAppendInfo.of_nothing(self._contents.log_start)
-            view = memoryview(data).cast("B")[:size_bytes]
-            self._local.check_fits(size_bytes)
-            first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
-            max_timestamp_ms = int(columns["max_timestamp"].max())
             try:
-                batches = producer_batches_of(columns, view)
-                prepared = None
-                if batches:
-                    prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
-                self._local.check_place(max(first_offset, self._local.log_end_offset), last_offset)
-                self._contents.assign_epochs(columns)
-                if self._local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
-                    self._contents.roll(max(first_offset, self._local.log_end_offset))
-                self._local.active.append_run(view, columns)
-                self._contents.appended(prepared, last_offset + 1)
+                info = self._contents.append_sent(data, leader_epoch=leader_epoch, now_ms=now_ms)
             except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
-            start = self._contents.log_start
-        self._settle(appended=True)
-        return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, start, size_bytes)
+        if info.size_bytes:
+            self._flusher.settle(appended=True)
+        return info
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """Begin a leader epoch: on becoming leader, at the log's end. It is durable on return.
-
-        Raises:
-            ValueError: negative. LogOfflineError. LogClosedError.
-        """
+        """Begin a leader epoch: on becoming leader, at the log's end. It is durable on return. Raises ValueError."""
         leader_epoch = require_int32("leader_epoch", leader_epoch)
         with self._changing():
             self._contents.epochs.assign(leader_epoch, start_offset)
@@ -366,9 +435,6 @@ class UnifiedLog(LogView):
         Args:
             expected_next_offset: Where it begins if that lies behind the log's end: a follower knows from its leader.
                 Appends in front of it are refused from then on, those of a leader too.
-
-        Raises:
-            LogOfflineError. LogClosedError.
         """
         with self._changing():
             segment = self._contents.roll(0 if expected_next_offset is None else expected_next_offset)
@@ -380,9 +446,6 @@ class UnifiedLog(LogView):
 
         Appends go on meanwhile; who flushes at the same time shares one fsync. A failed fsync is never tried again: the
         log goes offline.
-
-        Raises:
-            LogOfflineError. LogClosedError.
         """
         self._flusher.flush(up_to_offset)
 
@@ -404,14 +467,7 @@ class UnifiedLog(LogView):
         """Raise the high watermark; the old one, None if it did not rise. Raises ValueError: behind the log's end."""
         offset = require_int64("offset", offset)
         with self._changing():
-            contents, old = self._contents, self._contents.high_watermark
-            if offset > self._local.log_end_offset:
-                raise ValueError(f"high watermark {offset}: the log ends at {self._local.log_end_offset}")
-            if offset <= old:
-                return None
-            contents.set_high_watermark(offset)
-            contents.publish()
-            return old
+            return self._contents.raise_high_watermark(offset)
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str) -> bool:
         """Raise the log start; whether it rose. Raises OffsetOutOfRangeError: above the high watermark."""
@@ -438,9 +494,6 @@ class UnifiedLog(LogView):
 
         Returns:
             Where the log starts now: a segment of the tier may be deleted only if all of it lies below.
-
-        Raises:
-            LogOfflineError. LogClosedError.
         """
         offset = require_int64("offset", offset)
         with self._changing():
@@ -452,18 +505,13 @@ class UnifiedLog(LogView):
     # ---- shortening
 
     def delete_old_segments(self) -> int:
-        """Retention: set segments aside by start offset, size and time; how many went.
-
-        Raises LogOfflineError. LogClosedError.
-        """
+        """Retention: set segments aside by start offset, size and time; how many went."""
         with self._changing():
             return self._contents.delete_old_segments(self._machine.clock.time_ms())
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut everything from an offset on; whether anything was there. What stays is on the disk on return.
-
-        Raises:
-            ValueError: negative. LogOfflineError. LogClosedError.
+        """Cut everything from an offset on; whether anything was there. What stays is on the disk on return. Raises
+        ValueError: negative.
         """
         offset = require_int64("offset", offset, least=0)
         with self._changing():
@@ -476,8 +524,7 @@ class UnifiedLog(LogView):
             offset: The log's end, and where the local log starts.
             log_start_offset: Where the log starts, in the tier; None: at the offset.
 
-        Raises:
-            ValueError: negative, or a start behind the offset. LogOfflineError. LogClosedError.
+        Raises ValueError: negative, or a start behind the offset.
         """
         with self._changing():
             self._contents.truncate_fully(offset, log_start_offset)
@@ -489,8 +536,7 @@ class UnifiedLog(LogView):
         Args:
             offset: The log's end. Snapshots behind it, or not above the log start, are deleted, as in Kafka.
 
-        Raises:
-            ValueError: the log does not end there. LogOfflineError. LogClosedError.
+        Raises ValueError: the log does not end there.
         """
         offset = require_int64("offset", offset)
         with self._changing():
@@ -508,30 +554,15 @@ class UnifiedLog(LogView):
     def update_config(self, config: LogConfig) -> None:
         """Go by another configuration from now on; the active segment keeps its index sizes."""
         with self._changing():
-            self._local.set_config(config)
-            self._contents.is_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
-            self._begin_leading(config)
-            self._contents.publish()
+            is_now_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
+            self._contents.set_config(config, is_tiered=is_now_tiered)
 
     def close(self) -> None:
-        """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable.
-
-        An offline log is closed as it is.
-
-        Raises:
-            LogOfflineError: a file could not be written; the log is closed, and the next start has to recover it.
+        """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable, and an
+        offline log is closed as it is. Raises LogOfflineError: a file could not be written; the log is closed, and the
+        next start has to recover it.
         """
-        with self._flusher.syncing, self._lock:
-            local = self._local
-            if local.is_closed:
-                return
-            try:
-                if local.is_usable:
-                    self._flusher.sync_all()
-            except StoreError as error:
-                raise local.fail(error) from error
-            finally:
-                local.close()
+        self._flusher.close()
 
     def delete(self) -> None:
         """Close, and remove the folder with all files in it. Raises StoreError: some are still there."""
@@ -544,14 +575,11 @@ class UnifiedLog(LogView):
     def rename_folder(self, folder: str) -> None:
         """Go on under another folder of the same log directory (``…-delete``, ``…-stray``).
 
-        Raises:
-            ValueError: not the name of a partition's folder there. LogOfflineError. LogClosedError.
+        Raises ValueError: not the name of a partition's folder there.
         """
         folder = require_sibling(self.folder, folder)
         with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)
-            self._contents.snapshots.move_to(folder)
-            self._epoch_file.move_to(folder)
 
     def __enter__(self) -> Self:
         return self
@@ -561,40 +589,9 @@ class UnifiedLog(LogView):
 
     # ---- inside: the caller holds the lock
 
-    def _begin_leading(self, config: LogConfig) -> None:
-        """Check and append by a configuration from now on."""
-        self._checks = LeaderChecks(LeaderRules.of_config(config))
-        self._leader = LeaderAppends(
-            self._checks.native,
-            self._contents.producers.known,
-            self._contents.epochs.latest,
-            segment_bytes=config.segment_bytes,
-            segment_ms=self._local.limit_ms,
-            info=LogAppendInfo,
-        )
-
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """A block that changes the log, under its lock: a file that fails in it takes the log offline."""
         with self._lock, self._local.changing():
             yield
-        self._settle()
-
-    def _settle(self, *, appended: bool = False) -> None:
-        """What follows a change once the lock is free: syncs that are due, and who listens."""
-        contents = self._contents
-        local = self._local
-        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
-            self._flusher.flush()
-        if contents.rolled_at:
-            self._flusher.flush_closed()
-        if self._listeners:
-            self._notify()
-
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            listener(self._contents.state.offsets)
-
-    def flush_epochs_later(self) -> None:  # the epoch cache calls it
-        """Have the epochs that a truncation left written in the background."""
-        self._flusher.write_epochs_later()
+        self._flusher.settle()

@@ -8,6 +8,7 @@ import pytest
 
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot, parse_producer_snapshot
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.producers.producer_appends import ProducerBatch
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots, in_order_of_kafka
 from tierlog.log.local.producers.producer_state import ProducerState
@@ -35,6 +36,10 @@ def state_of(*producer_ids: int) -> ProducerState:
         batch = ProducerBatch(producer_id, 0, 0, base_offset=offset, last_offset=offset, max_timestamp_ms=NOW)
         state.replay([batch], end_offset=offset + 1)
     return state
+
+
+def snapshots_of(machine: Machine) -> ProducerSnapshots:
+    return ProducerSnapshots(machine, LogFolder(machine, FOLDER))
 
 
 def entry(producer_id: int) -> ProducerEntry:
@@ -74,14 +79,14 @@ def test_the_order_is_that_of_a_javas_hash_map() -> None:
 def test_a_snapshot_is_taken_once_and_read_again() -> None:
     """Else each roll writes the same snapshot again, or a restart forgets its producers."""
     machine = machine_with()
-    snapshots, state = ProducerSnapshots(machine, FOLDER), state_of(7, 8)
+    snapshots, state = snapshots_of(machine), state_of(7, 8)
     path = snapshots.take(state)
     assert path == f"{FOLDER}/00000000000000000002.snapshot"
     assert snapshots.take(state) is None
     assert (snapshots.offsets, snapshots.latest_offset, snapshots.path_at(2)) == ((2,), 2, path)
     assert snapshots.path_at(1) is None
     loaded = ProducerState()
-    ProducerSnapshots(machine, FOLDER).load_latest(loaded, log_start_offset=0, log_end_offset=9, now_ms=NOW)
+    snapshots_of(machine).load_latest(loaded, log_start_offset=0, log_end_offset=9, now_ms=NOW)
     assert loaded.snapshot() == state.snapshot()
     assert (loaded.end_offset, loaded.snapshot_offset) == (2, 2)
 
@@ -92,7 +97,7 @@ def test_a_power_cut_leaves_a_snapshot_or_one_that_nobody_takes(fsync: bool) -> 
     for seed in range(40):
         machine = machine_with(1)
         machine.files.fsync_directory(FOLDER)
-        snapshots, state = ProducerSnapshots(machine, FOLDER), state_of(*range(40))
+        snapshots, state = snapshots_of(machine), state_of(*range(40))
         snapshots.take(state, fsync=fsync)
         if not fsync and seed % 2:
             assert snapshots.has_unsynced
@@ -103,7 +108,7 @@ def test_a_power_cut_leaves_a_snapshot_or_one_that_nobody_takes(fsync: bool) -> 
             machine.files.fsync_directory(FOLDER)
         found = Machine(files=machine.files.crash(SeededRng(seed)))  # type: ignore[attr-defined]
         loaded = ProducerState()
-        ProducerSnapshots(found, FOLDER).load_latest(loaded, log_start_offset=0, log_end_offset=40, now_ms=NOW)
+        snapshots_of(found).load_latest(loaded, log_start_offset=0, log_end_offset=40, now_ms=NOW)
         durable = fsync or seed % 2
         assert loaded.end_offset == 40 if durable else loaded.end_offset in (1, 40)
         assert len(loaded.producers) == (40 if loaded.end_offset == 40 else 0)
@@ -113,7 +118,7 @@ def test_the_newest_sound_snapshot_of_the_log_is_loaded_and_corrupt_ones_go() ->
     """Else one broken file keeps a log from opening, or a snapshot of records that were cut off is believed."""
     machine = machine_with(5, 10, 20, 30)
     machine.files.write_whole(f"{FOLDER}/{20:020d}.snapshot", b"no snapshot")
-    snapshots, state = ProducerSnapshots(machine, FOLDER), ProducerState()
+    snapshots, state = snapshots_of(machine), ProducerState()
     snapshots.load_latest(state, log_start_offset=0, log_end_offset=25, now_ms=NOW)
     assert (state.end_offset, snapshots.offsets) == (10, (5, 10, 30))
     assert machine.files.find(f"{FOLDER}/{20:020d}.snapshot") is None
@@ -133,7 +138,7 @@ def test_an_entry_twice_makes_a_snapshot_corrupt() -> None:
         state.load(
             parse_producer_snapshot(machine.files.read_whole(f"{FOLDER}/{8:020d}.snapshot")), offset=8, now_ms=NOW
         )
-    ProducerSnapshots(machine, FOLDER).load_latest(state, log_start_offset=0, log_end_offset=9, now_ms=NOW)
+    snapshots_of(machine).load_latest(state, log_start_offset=0, log_end_offset=9, now_ms=NOW)
     assert state.end_offset == 4
 
 
@@ -153,7 +158,7 @@ def test_strays_go_but_for_the_one_at_the_end(bases: tuple[int, ...], left: tupl
     """Else snapshots of segments that are gone stay for ever, or a clean stop's own is lost (Kafka
     removeStraySnapshots).
     """
-    snapshots = ProducerSnapshots(machine_with(10, 20, 30), FOLDER)
+    snapshots = snapshots_of(machine_with(10, 20, 30))
     snapshots.remove_strays(bases)
     assert snapshots.offsets == left
 
@@ -161,7 +166,7 @@ def test_strays_go_but_for_the_one_at_the_end(bases: tuple[int, ...], left: tupl
 def test_snapshots_leave_with_their_records() -> None:
     """Else a snapshot behind a truncation is believed once the log is that long again, after a power cut too."""
     machine = machine_with(5, 10, 20, 30)
-    snapshots = ProducerSnapshots(machine, FOLDER)
+    snapshots = snapshots_of(machine)
     assert snapshots.mark_deleted(20) == f"{FOLDER}/{20:020d}.snapshot.deleted"
     assert snapshots.mark_deleted(20) is None
     machine.files.remove(f"{FOLDER}/{10:020d}.snapshot")
@@ -171,8 +176,8 @@ def test_snapshots_leave_with_their_records() -> None:
     snapshots.truncate(log_start_offset=0, log_end_offset=29)
     assert snapshots.offsets == ()
     found = Machine(files=machine.files.crash())  # type: ignore[attr-defined]
-    assert ProducerSnapshots(found, FOLDER).offsets == ()
-    snapshots = ProducerSnapshots(machine_with(5, 10), FOLDER)
+    assert snapshots_of(found).offsets == ()
+    snapshots = snapshots_of(machine_with(5, 10))
     snapshots.remove_all()
     assert snapshots.latest_offset is None
     snapshots.write_empty(12)
@@ -185,4 +190,4 @@ def test_only_snapshots_are_listed() -> None:
     for name in ("00000000000000000007.snapshot.deleted", "00000000000000000007.log", "x.snapshot", "9.snapshot.bak"):
         machine.files.write_whole(f"{FOLDER}/{name}", b"")
     machine.files.make_directories(f"{FOLDER}/00000000000000000008.snapshot")
-    assert ProducerSnapshots(machine, FOLDER).offsets == (5,)
+    assert snapshots_of(machine).offsets == (5,)

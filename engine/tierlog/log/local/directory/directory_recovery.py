@@ -30,7 +30,7 @@ from tierlog.log.formats.segment_files import (
 from tierlog.log.local.directory.directory_files import OffsetCheckpointFile, lock_directory, take_marker, write_marker
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_folder import agreed_topic_id
+from tierlog.log.local.log_folder import LogFolder, agreed_topic_id
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, load_log
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
@@ -243,11 +243,12 @@ def _recovered(
 ) -> RecoveredLog:
     try:
         agreed_topic_id(machine, path, None)  # a broker does not load a log whose topic it cannot tell
+        place = LogFolder(machine, path)
         loaded = load_log(
-            path,
+            place,
             machine=machine,
             config=config,
-            epochs=LeaderEpochCache(EpochCheckpointFile(machine.files, path), machine=machine),
+            epochs=LeaderEpochCache(EpochCheckpointFile(machine.files, place), machine=machine),
             producers=ProducerState(),
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,

@@ -25,8 +25,8 @@ from tierlog.log.local.directory.directory_files import (
     write_identity,
 )
 from tierlog.log.local.log_errors import LogOfflineError
-from tierlog.log.local.log_view import LogView
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 
@@ -181,11 +181,11 @@ class DirectoryCheckpoints:
             high_watermark=self._high_watermarks.offsets.get(key, 0),
         )
 
-    def promises_more(self, log: LogView) -> bool:
+    def promises_more(self, log: UnifiedLog) -> bool:
         """Whether the file has a higher recovery point than a log: one that a crash made shorter."""
         return log.recovery_point < self._recovery_points.on_disk.get(_key(log), 0)
 
-    def write_recovery_points(self, logs: Iterable[LogView]) -> None:
+    def write_recovery_points(self, logs: Iterable[UnifiedLog]) -> None:
         """Write up to where each log is flushed, and first where it starts: what lies in front of that need not be
         flushed, and must not come back with a start that a crash takes back.
         """
@@ -196,15 +196,15 @@ class DirectoryCheckpoints:
             self._recovery_points.replace(points)
             self._unknown.clear()
 
-    def write_log_starts(self, logs: Iterable[LogView]) -> None:
+    def write_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
         """Write where each log starts, if its first segment does not tell."""
         self._log_starts.replace({_key(log): _told_start(log) for log in logs})
 
-    def write_high_watermarks(self, logs: Iterable[LogView]) -> None:
+    def write_high_watermarks(self, logs: Iterable[UnifiedLog]) -> None:
         """Write the logs' high watermarks."""
         self._high_watermarks.replace({_key(log): log.high_watermark for log in logs})
 
-    def write_all(self, logs: Iterable[LogView]) -> None:
+    def write_all(self, logs: Iterable[UnifiedLog]) -> None:
         """Write all three."""
         known = list(logs)
         self.write_recovery_points(known)
@@ -219,11 +219,11 @@ class DirectoryCheckpoints:
             kept.replace({key: None})
 
 
-def _key(log: LogView) -> PartitionKey:
+def _key(log: UnifiedLog) -> PartitionKey:
     return log.topic, log.partition
 
 
-def _told_start(log: LogView) -> int | None:
+def _told_start(log: UnifiedLog) -> int | None:
     segments = log.log_segments()
     tells = log.remote_log_enabled() or not segments or log.log_start_offset > segments[0].base_offset
     return log.log_start_offset if tells else None

@@ -18,6 +18,7 @@ from tierlog.log.formats.producer_snapshot import (
     parse_producer_snapshot,
 )
 from tierlog.log.formats.segment_files import SegmentFileKind, find_segment_file, segment_file_name
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
@@ -36,14 +37,14 @@ class ProducerSnapshots:
 
     Thread safety: one thread changes them, any number ask ``path_at``.
 
-    Attributes:
-        folder: Where they are; ``move_to`` changes it.
+    Args:
+        folder: Where they are; a rename of it moves them.
     """
 
-    def __init__(self, machine: Machine, folder: str) -> None:
+    def __init__(self, machine: Machine, folder: LogFolder) -> None:
         """List the folder. Raises StoreError."""
         self._machine = machine
-        self.folder = folder
+        self._folder = folder
         #: Replaced as a whole: other threads ask it.
         self._offsets: tuple[int, ...] = ()
         self._unsynced: list[int] = []
@@ -51,9 +52,8 @@ class ProducerSnapshots:
 
     def relist(self) -> None:
         """List the folder anew: somebody else has changed it. Raises StoreError."""
-        names = (
-            find_segment_file(i.name) for i in self._machine.files.iter_directory(self.folder) if not i.is_directory
-        )
+        entries = self._machine.files.iter_directory(self._folder.path)
+        names = (find_segment_file(entry.name) for entry in entries if not entry.is_directory)
         self._offsets = tuple(
             sorted(
                 name.base_offset
@@ -61,10 +61,6 @@ class ProducerSnapshots:
                 if name is not None and name.kind is SegmentFileKind.PRODUCER_SNAPSHOT and not name.transient
             )
         )
-
-    def move_to(self, folder: str) -> None:
-        """The folder was renamed: the snapshots are in another one now."""
-        self.folder = folder
 
     # ---- what is there
 
@@ -194,7 +190,7 @@ class ProducerSnapshots:
     # ---- inside
 
     def _path(self, offset: int) -> str:
-        return f"{self.folder}/{segment_file_name(offset, SegmentFileKind.PRODUCER_SNAPSHOT)}"
+        return f"{self._folder.path}/{segment_file_name(offset, SegmentFileKind.PRODUCER_SNAPSHOT)}"
 
     def _read(self, path: str) -> ProducerSnapshot:
         files = self._machine.files
@@ -225,7 +221,7 @@ class ProducerSnapshots:
         for path in paths:
             self._machine.files.remove(path)
         if paths and durable:
-            self._machine.files.fsync_directory(self.folder)
+            self._machine.files.fsync_directory(self._folder.path)
         return paths
 
     def _forget(self, offsets: Iterable[int]) -> None:

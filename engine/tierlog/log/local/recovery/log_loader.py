@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpoc
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_folder import (
     LogFolder,
-    LogIdentity,
     agreed_topic_id,
     check_unlocked,
     is_tiered,
@@ -87,7 +86,7 @@ class LoadedLog:
 
 
 def load_log(
-    folder: str,
+    folder: LogFolder,
     *,
     machine: Machine,
     config: LogConfig,
@@ -139,7 +138,7 @@ class _Loading:
 
     def __init__(
         self,
-        folder: str,
+        folder: LogFolder,
         machine: Machine,
         config: LogConfig,
         epochs: LeaderEpochCache,
@@ -148,8 +147,8 @@ class _Loading:
         had_clean_shutdown: bool,
         keeps_holes: bool,
     ) -> None:
-        self._folder = folder
-        self._place = LogFolder(machine, folder)
+        self._folder = folder.path
+        self._place = folder
         self._machine = machine
         self._config = config
         self._epochs = epochs
@@ -433,14 +432,16 @@ class OpenedFolder:
     """What a UnifiedLog begins with.
 
     Attributes:
+        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
         high_watermark: As it was checkpointed.
         is_tiered: Whether broker and topic say so, and the topic is neither compacted nor internal.
     """
 
-    identity: LogIdentity
+    topic: str
+    partition: int
+    topic_id: bytes | None
     loaded: LoadedLog
     epochs: LeaderEpochCache
-    epoch_file: EpochCheckpointFile
     high_watermark: int
     is_tiered: bool
 
@@ -456,12 +457,10 @@ def open_folder(
     topic_id: bytes | None,
     remote_log_enabled: bool,
     has_lock: bool,
-    on_epochs_unwritten: Callable[[], None],
 ) -> OpenedFolder:
     """Load the log of a folder; arguments and errors are those of ``UnifiedLog.open``.
 
-    ``has_lock``: the caller holds the lock of the log directory. ``on_epochs_unwritten``: of the LeaderEpochCache; it
-    may be called before this returns.
+    ``has_lock``: the caller holds the lock of the log directory.
     """
     folder = require_path("folder", folder)
     settings = ProducerSettings() if producer_settings is None else producer_settings
@@ -475,8 +474,8 @@ def open_folder(
         check_unlocked(machine.files, folder)
     machine.files.make_directories(folder)
     known_id = agreed_topic_id(machine, folder, topic_id)
-    epoch_file = EpochCheckpointFile(machine.files, folder)
-    epochs = LeaderEpochCache(epoch_file, machine=machine, on_unwritten=on_epochs_unwritten)
+    place = LogFolder(machine, folder)
+    epochs = LeaderEpochCache(EpochCheckpointFile(machine.files, place), machine=machine)
     producers = ProducerState(
         expiration_ms=settings.producer_id_expiration_ms,
         transaction_timeout_ms_max=settings.transaction_max_timeout_ms,
@@ -484,7 +483,7 @@ def open_folder(
     )
     tiered = is_tiered(topic, config, broker_tiers=remote_log_enabled)
     loaded = load_log(
-        folder,
+        place,
         machine=machine,
         config=config,
         epochs=epochs,
@@ -493,8 +492,7 @@ def open_folder(
         had_clean_shutdown=had_clean_shutdown,
         remote_log_enabled=tiered,
     )
-    identity = LogIdentity(topic, partition, known_id)
-    return OpenedFolder(identity, loaded, epochs, epoch_file, checkpoints.high_watermark, tiered)
+    return OpenedFolder(topic, partition, known_id, loaded, epochs, checkpoints.high_watermark, tiered)
 
 
 def require_opening(machine: object, config: object, *, remote_log_enabled: object, is_sole_replica: object) -> None:
