@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -26,9 +25,8 @@ from tierlog.arguments import (
     wrong_type,
 )
 from tierlog.errors import ConfigError, UnknownTopicError
+from tierlog.opening import Config, Metadata, Path, open_path, topic_names
 from tierlog.record_reader import RecordReader
-from tierlog.remote.tier import open_tier
-from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.plan import plan_scan
@@ -75,14 +73,9 @@ _PER_MS: Final = {
     "as": Fraction(10**15),
 }
 
-Config = Mapping[str, str] | str | os.PathLike[str]
-
-#: One source of metadata, or several that add up.
-Metadata = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
 
 def read(
-    path: str | os.PathLike[str],
+    path: Path,
     topic: Topics,
     *,
     partitions: Iterable[int] | None = None,
@@ -147,7 +140,7 @@ def read(
 
     Thread safety: the reader belongs to one thread at a time; any may close it.
     """
-    where = require_path("path", path)
+    require_path("path", path)
     wanted = DEFAULT_COLUMNS if columns is None else require_names("columns", columns)
     schema = records_schema(wanted)
     topics, record_filter = _topics(topic, partitions)
@@ -174,8 +167,14 @@ def read(
         target_bytes=BATCH_BYTES,
     )
     workers = _workers(threads)
-    tier = _open(
-        where, layout=layout, config=config, metadata=metadata, metadata_client=metadata_client, machine=machine
+    tier = open_path(
+        path,
+        layout=layout,
+        config=config,
+        metadata=metadata,
+        metadata_client=metadata_client,
+        machine=machine,
+        list_once=True,
     )
     try:
         plan = plan_scan(tier, request)
@@ -191,7 +190,7 @@ def read(
 
 
 def topics(
-    path: str | os.PathLike[str],
+    path: Path,
     topic: Topics | None = None,
     *,
     config: Config | None = None,
@@ -220,38 +219,22 @@ def topics(
 
     Cost: one listing, one small request for each segment's description, and one for each partition.
     """
-    where = require_path("path", path)
     names, pattern = None, None
     if isinstance(topic, re.Pattern):
-        pattern = re.compile(require_type("the pattern of topic", topic.pattern, str, "one of str"), topic.flags)
+        require_type("the pattern of topic", topic.pattern, str, "one of str")
+        pattern = topic
     elif topic is not None:
-        names = _names(topic)
-    with _open(
-        where, layout=layout, config=config, metadata=metadata, metadata_client=metadata_client, machine=machine
+        names = topic_names(topic)
+    with open_path(
+        path,
+        layout=layout,
+        config=config,
+        metadata=metadata,
+        metadata_client=metadata_client,
+        machine=machine,
+        list_once=True,
     ) as tier:
         return topic_infos(TierHistory(tier).partitions(names, pattern=pattern))
-
-
-def _open(
-    path: str,
-    *,
-    layout: str,
-    config: Config | None,
-    metadata: Metadata | None,
-    metadata_client: Mapping[str, str] | None,
-    machine: Machine | None,
-) -> Tier:
-    """The tier of a caller's arguments, listed once."""
-    if machine is not None:
-        require_type("machine", machine, Machine, "a Machine")
-    named_layout, keys = require_text("layout", layout), _config(config)
-    known = None
-    if metadata is not None:
-        from tierlog.remote.metadata.metadata_source import open_metadata  # a third of this module's import, for few
-
-        client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
-        known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
-    return open_tier(path, layout=named_layout, config=keys, machine=machine, known=known, list_once=True)
 
 
 def _topics(topic: Topics, partitions: Iterable[int] | None) -> tuple[TopicSelection, RecordFilter]:
@@ -259,22 +242,10 @@ def _topics(topic: Topics, partitions: Iterable[int] | None) -> tuple[TopicSelec
     if isinstance(topic, re.Pattern):
         require_type("the pattern of topic", topic.pattern, str, "one of str")
         return TopicSelection.matching(topic), RecordFilter(partitions=None if numbers is None else frozenset(numbers))
-    names = _names(topic)
+    names = topic_names(topic)
     if numbers is None:
         return TopicSelection.of_names(names), RecordFilter()
     return TopicSelection.assign(dict.fromkeys(names, numbers)), RecordFilter()
-
-
-def _names(topic: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topic, str):
-        names: tuple[str, ...] = (topic,)
-    elif isinstance(topic, bytes | Mapping) or not isinstance(topic, Iterable):
-        raise wrong_type("topic", topic, "a str, a sequence of str or a compiled pattern")
-    else:
-        names = tuple(require_names("topic", topic))
-    if not names or not all(names):
-        raise ConfigError("topic names no topic")
-    return names
 
 
 def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[PerPartition | None, int | None]:
@@ -362,22 +333,6 @@ def _offsets(name: str, given: object) -> dict[int, int]:
 def _isolation_level(given: IsolationLevel) -> IsolationLevel:
     require_text("isolation_level", given)
     return given
-
-
-def _config(given: Config | None) -> Mapping[str, str] | None:
-    if given is None or isinstance(given, Mapping):
-        return given
-    if not isinstance(given, str | os.PathLike):
-        raise wrong_type("config", given, "a mapping, or the path of a file")
-    return {"rsm.config.file": require_path("config", given)}
-
-
-def _sources(given: Metadata) -> list[str]:
-    if isinstance(given, str | os.PathLike):
-        return [require_path("metadata", given)]
-    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
-        raise wrong_type("metadata", given, "a path, or a sequence of paths")
-    return [require_path("each of metadata", each) for each in given]
 
 
 def _workers(threads: int | None) -> int | None:

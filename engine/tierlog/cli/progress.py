@@ -35,11 +35,12 @@ class ByteProgress:
             self._bar.start()
         return self
 
-    def set_total(self, total_bytes: int) -> None:
-        """Set the total that was not known at the beginning."""
-        self._total_bytes = total_bytes
-        if self._bar is not None and self._task is not None:
+    def step(self, size_bytes: int, total_bytes: int) -> None:
+        """Advance the bar of a job, which knows its total from its first step on."""
+        if total_bytes != self._total_bytes and self._bar is not None and self._task is not None:
             self._bar.update(self._task, total=total_bytes)
+        self._total_bytes = total_bytes
+        self.advance(size_bytes)
 
     def advance(self, size_bytes: int) -> None:
         if self._bar is not None and self._task is not None:

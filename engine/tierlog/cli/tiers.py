@@ -50,22 +50,26 @@ def open_path(
         CorruptDataError: the metadata is damaged.
         StoreError and its kinds: the path does not exist, or access is refused.
     """
-    from tierlog.remote.tier import open_tier
+    from tierlog import opening
 
     check_command_config(metadata, command_config)
-    if metadata and is_file(path):
-        raise ConfigError(f"{path} is a file: --metadata says what a bucket holds")
-    known = read_metadata(metadata, command_config) if metadata else None
-    return open_tier(path, layout=layout, config=config_keys(config), limited=limited, known=known)
+    return opening.open_path(
+        path,
+        layout=layout,
+        config=config_keys(config),
+        metadata=metadata or None,
+        metadata_client=command_keys(command_config),
+        limited=limited,
+    )
 
 
 def read_metadata(
     sources: Sequence[str], command_config: Path | None = None, *, remember_departed: bool = False
 ) -> MetadataView:
     """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
-    from tierlog.remote.metadata.metadata_source import open_metadata
+    from tierlog import opening
 
-    return open_metadata(sources, client_keys=command_keys(command_config), remember_departed=remember_departed)
+    return opening.read_metadata(sources, command_keys(command_config), remember_departed=remember_departed)
 
 
 def check_command_config(metadata: Sequence[str] | None, command_config: Path | None) -> None:
@@ -90,7 +94,7 @@ def command_keys(command_config: Path | None) -> dict[str, str]:
 
 def is_file(path: str) -> bool:
     """Whether PATH is one file of this machine."""
+    from tierlog import opening
     from tierlog.runtime.machine import Machine
 
-    found = None if "://" in path else Machine().files.find(path)
-    return found is not None and not found.is_directory
+    return opening.names_file(path, Machine())

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from tierlog.cli.tiers import is_file
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.remote.tier.tier import StoredTopic, Tier
-from tierlog.scan.scan_request import TopicSelection
-from tierlog.scan.topic_name import TopicName
+from tierlog.scan.scan_request import TopicName, TopicSelection
 
 #: In front of a pattern, which it is part of.
 _PATTERN = "^"

@@ -27,7 +27,7 @@ from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
 from tierlog.remote.tier.objects.object_keys import key_prefix_hint
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
-from tierlog.scan.topic_name import TopicName
+from tierlog.scan.scan_request import TopicName
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16

@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tierlog.errors import ConfigError
+from tierlog.remote.api import TopicIdPartition
+
+if TYPE_CHECKING:
+    from tierlog.remote.tier.tier import StoredTopic
 
 #: In place of an offset: the first one that there is.
 EARLIEST = -2
@@ -25,6 +29,28 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 NoMatch = Literal["error", "latest"]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_OFFSET_MAX: Final = 2**63 - 2
+_WITH_ID: Final = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
+
+
+class TopicName(NamedTuple):
+    """A name, and the topic id that was given with it; None for any."""
+
+    topic_id: str | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Any text is a name; one that begins with 22 characters of an id and a colon has that id."""
+        found = _WITH_ID.fullmatch(text)
+        return cls(found[1], found[2]) if found else cls(None, text)
+
+    def accepts(self, partition: TopicIdPartition) -> bool:
+        """Whether a partition is of this topic."""
+        return partition.topic == self.name and self.topic_id in (None, str(partition.topic_id))
+
+    def __str__(self) -> str:
+        return self.name if self.topic_id is None else f"{self.topic_id}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +190,36 @@ def _check_offsets(which: str, offsets: PerPartition, *, special: int, refused: 
             raise ConfigError(f"{which} offsets of a batch read cannot be {names[refused]}")
         if value < 0 and value != special:
             raise ConfigError(f"{which} offset {value} is neither an offset nor {names[special]}")
+
+
+def parse_log_starts(values: Iterable[str]) -> dict[int | None, int]:
+    """Log start offsets as people write them: ``OFFSET`` for all partitions, or ``PARTITION:OFFSET`` for one.
+
+    Returns:
+        Offsets by partition; under None that of all others. Later ones win.
+
+    Raises:
+        ConfigError: malformed.
+    """
+    starts: dict[int | None, int] = {}
+    for value in values:
+        match = re.fullmatch(r"(?:([0-9]{1,10}):)?([0-9]{1,19})", value)
+        if match is None or int(match[2]) > _OFFSET_MAX:
+            raise ConfigError(f"log start {value!r}: expected OFFSET or PARTITION:OFFSET")
+        starts[None if match[1] is None else int(match[1])] = int(match[2])
+    return starts
+
+
+def log_starts_by_topic(starts: Mapping[int | None, int], topics: Iterable[StoredTopic]) -> dict[str, dict[int, int]]:
+    """Log start offsets of these topics, as a request takes them; those below were deleted, which no bucket shows.
+
+    Args:
+        starts: By partition; under None that of all partitions that are not named.
+        topics: The topics that they are of.
+    """
+    named = {partition: offset for partition, offset in starts.items() if partition is not None}
+    found: dict[str, dict[int, int]] = {}
+    for stored in topics if starts else ():
+        everywhere = {partition: starts[None] for partition in stored.partitions if None in starts}
+        found[stored.name] = found.get(stored.name, {}) | everywhere | named
+    return found

@@ -1,5 +1,77 @@
-"""Looking after tiers and logs without a broker: verify, export, copy between buckets, orphans, key rotation.
+"""Looking after tiers and logs without a broker: verify, export, copy between buckets, orphans, restore, key rotation.
+
+``tierlog.upkeep.verify``, ``export``, ``copy``, ``orphans``, ``restore`` and ``restore_copied`` are the jobs, each with
+the arguments of ``tierlog.read`` for its tier, a typed result, and no printing (docs/jobs.md).
 
 What belongs here: jobs over whole partitions that change or judge what is stored. What does not: reading records for a
 user (``tierlog.scan``), the storage manager that does each copy (``remote.storage``), printing (``cli``).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.log.checks.findings import Finding, Report, Severity
+    from tierlog.upkeep.copying.bucket_copy import CopyResult, CopyState, SegmentOutcome, copy
+    from tierlog.upkeep.exporting.broker_directory import TargetCluster
+    from tierlog.upkeep.exporting.partition_export import ExportedPartition
+    from tierlog.upkeep.exporting.topic_export import ExportResult, export
+    from tierlog.upkeep.orphan_search import Orphan, OrphanKind, OrphanReport, orphans
+    from tierlog.upkeep.restoring.bucket_metadata import RestoredPartition, RestoredSegment
+    from tierlog.upkeep.restoring.metadata_restore import (
+        MovedTopic,
+        RestorePlace,
+        RestoreResult,
+        restore,
+        restore_copied,
+    )
+    from tierlog.upkeep.verification.verification import VerifyResult, verify
+else:
+    _ROOMS = {
+        "tierlog.log.checks.findings": ("Finding", "Report", "Severity"),
+        "tierlog.upkeep.copying.bucket_copy": ("CopyResult", "CopyState", "SegmentOutcome", "copy"),
+        "tierlog.upkeep.exporting.broker_directory": ("TargetCluster",),
+        "tierlog.upkeep.exporting.partition_export": ("ExportedPartition",),
+        "tierlog.upkeep.exporting.topic_export": ("ExportResult", "export"),
+        "tierlog.upkeep.orphan_search": ("Orphan", "OrphanKind", "OrphanReport", "orphans"),
+        "tierlog.upkeep.restoring.bucket_metadata": ("RestoredPartition", "RestoredSegment"),
+        "tierlog.upkeep.restoring.metadata_restore": (
+            "MovedTopic",
+            "RestorePlace",
+            "RestoreResult",
+            "restore",
+            "restore_copied",
+        ),
+        "tierlog.upkeep.verification.verification": ("VerifyResult", "verify"),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, {name: room for room, names in _ROOMS.items() for name in names})
+
+__all__ = [
+    "CopyResult",
+    "CopyState",
+    "ExportResult",
+    "ExportedPartition",
+    "Finding",
+    "MovedTopic",
+    "Orphan",
+    "OrphanKind",
+    "OrphanReport",
+    "Report",
+    "RestorePlace",
+    "RestoreResult",
+    "RestoredPartition",
+    "RestoredSegment",
+    "SegmentOutcome",
+    "Severity",
+    "TargetCluster",
+    "VerifyResult",
+    "copy",
+    "export",
+    "orphans",
+    "restore",
+    "restore_copied",
+    "verify",
+]

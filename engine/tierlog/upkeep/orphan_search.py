@@ -6,20 +6,24 @@ long as the metadata knows a failed copy, the broker will remove what it left.
 
 Never touched: objects whose keys are no segment's; objects younger than the given age; topics that the metadata does
 not know, which may be another cluster's; segments that may be newer than the metadata. In the last two cases the search
-refuses to go on, unless it is told to leave them alone. Without metadata every segment that is not whole is an orphan,
-except one that has a description and lacks objects: only the metadata can tell half a deletion from a loss.
+refuses to go on, unless ``skip_unknown`` leaves them alone. Without metadata every segment that is not whole is an
+orphan, except one that has a description and lacks objects: only the metadata can tell half a deletion from a loss.
 """
 
 from __future__ import annotations
 
+import datetime
 import enum
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from tierlog.arguments import require_flag, require_type
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError
+from tierlog.opening import Config, Metadata, Path, given_machine, open_path, read_metadata
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -32,11 +36,14 @@ from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 from tierlog.remote.tier.objects.object_keys import PARSERS, ObjectKey
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.stores.protocol.store_probe import probe_key
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 
+#: Younger objects may belong to a copy that still runs.
+OLDER_THAN: Final = datetime.timedelta(hours=24)
 _BATCH: Final = 250
 _CONCURRENCY: Final = 16
 _SHOWN: Final = 3
@@ -95,6 +102,7 @@ class OrphanReport:
         foreign: The number of objects whose keys are no segment's; they are left alone.
         young: The number of groups that would be orphans if they were older.
         left_alone: The number of groups that the metadata does not know, or may not know yet.
+        deleted: Those of the orphans that were removed.
     """
 
     orphans: list[Orphan] = field(default_factory=list)
@@ -103,6 +111,13 @@ class OrphanReport:
     foreign: int = 0
     young: int = 0
     left_alone: int = 0
+    deleted: list[Orphan] = field(default_factory=list)
+
+    @property
+    def left(self) -> list[Orphan]:
+        """The orphans that still exist."""
+        gone = {id(orphan) for orphan in self.deleted}
+        return [orphan for orphan in self.orphans if id(orphan) not in gone]
 
 
 class OrphanSearch:
@@ -322,7 +337,7 @@ class OrphanSearch:
         return ConfigError(
             f"the metadata does not cover this bucket: {'; '.join(places[:_SHOWN])}{more}. It is another cluster's, "
             "lacks partitions of the metadata topic, or is behind the bucket: nothing is concluded and nothing was "
-            "deleted (--skip-unknown leaves alone what it does not know)"
+            "deleted (skip-unknown leaves alone what it does not know)"
         )
 
     def delete(self, orphans: Sequence[Orphan]) -> Iterator[Orphan]:
@@ -378,3 +393,66 @@ def _owned_places(metadata: MetadataView) -> set[str]:
         if custom.object_key is not None:
             places.add((custom.object_prefix or "") + custom.object_key)
     return places
+
+
+def orphans(
+    path: Path,
+    *,
+    metadata: Metadata | None = None,
+    metadata_client: Mapping[str, str] | None = None,
+    older_than: datetime.timedelta = OLDER_THAN,
+    delete: bool = False,
+    skip_unknown: bool = False,
+    config: Config | None = None,
+    layout: str = "auto",
+    on_deleted: Callable[[Orphan], None] = lambda _: None,
+    machine: Machine | None = None,
+) -> OrphanReport:
+    """Find objects that no segment owns, segments that lack objects, and uploads that were never finished.
+
+    The bucket is listed first, then the metadata is read to its end. Objects whose keys are no segment's are never
+    touched; segments that lack objects are named and not touched.
+
+    Args:
+        path: A bucket, or a folder in it.
+        metadata: As for ``tierlog.read``. Without it, every object that is not part of a whole segment counts.
+        metadata_client: As for ``tierlog.read``.
+        older_than: Younger objects are left alone.
+        delete: Delete the orphans. Then ages are taken by the store's clock, else by the machine's.
+        skip_unknown: Leave segments alone that the metadata does not know, or may not know yet, instead of refusing.
+        config: As for ``tierlog.read``.
+        layout: As for ``tierlog.read``.
+        on_deleted: Called with each orphan as soon as it is gone.
+        machine: What the job runs on; by default this machine.
+
+    Returns:
+        The orphans, those that were deleted, and how much was looked at.
+
+    Raises:
+        TypeError: an argument is of another type; it is named. ConfigError: the tier is no bucket, or the metadata is
+        empty, lacks its beginning, does not know a topic of the bucket, or is older than the bucket: nothing was
+        deleted. CorruptDataError: the metadata is damaged. StoreError and its kinds.
+    """
+    age = require_type("older_than", older_than, datetime.timedelta, "a timedelta")
+    require_flag("delete", delete)
+    require_flag("skip_unknown", skip_unknown)
+    machine = given_machine(machine)
+    with ExitStack() as held:
+        tier = held.enter_context(open_path(path, config=config, layout=layout, machine=machine))
+
+        def read() -> MetadataView:
+            assert metadata is not None
+            view = read_metadata(metadata, metadata_client, machine=machine, remember_departed=True)
+            return held.enter_context(view)
+
+        search = OrphanSearch(
+            tier,
+            None if metadata is None else read,
+            older_than_ms=age // datetime.timedelta(milliseconds=1),
+            skip_unknown=skip_unknown,
+        )
+        report = search.run(ask_store=delete)
+        for orphan in search.delete(report.orphans) if delete else ():
+            report.deleted.append(orphan)
+            on_deleted(orphan)
+    return report

@@ -218,7 +218,9 @@ def test_no_room_is_said_before_anything_is_written(
     """Otherwise the disk is full when it is said."""
     SCRIPTS["1"](tmp_path / "bucket")
     usage = os.statvfs(tmp_path)
-    monkeypatch.setattr("tierlog.cli.verbs.export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30))
+    monkeypatch.setattr(
+        "tierlog.upkeep.exporting.topic_export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30)
+    )
     outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
     assert outcome.code == 3
     assert re.search(r"are free: \d+ for the logs, .* and \d+ MiB to spare", outcome.err)

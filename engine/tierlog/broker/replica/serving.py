@@ -41,7 +41,7 @@ from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import LoopCalls, Worker
-from tierlog.scan.log_starts import parse_log_starts
+from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
 
 #: Threads that open and close what the server needs.
 _THREADS: Final = 2
@@ -161,7 +161,7 @@ class Replica:
     def _log_starts(self, tier: Tier) -> Mapping[str, Mapping[int, int]]:
         """Topic -> partition -> log start offset."""
         starts = self._config.log_starts
-        return parse_log_starts(starts, tier.topics()) if starts else {}
+        return log_starts_by_topic(parse_log_starts(starts), tier.topics()) if starts else {}
 
     def _coordinator(self, timers: Timers, store: GroupStore, state: StoredState) -> GroupCoordinator:
         return GroupCoordinator(self._config.groups, self._machine, timers, store, state, on_loop=LoopCalls().submit)

@@ -158,8 +158,8 @@ def cat(
     from tierlog.cli.records.record_search import RecordSearch
     from tierlog.cli.records.scan_options import scan_request
     from tierlog.cli.topics import TopicChoice
-    from tierlog.scan.log_starts import parse_log_starts
     from tierlog.scan.planning.plan import list_histories, plan_scan
+    from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
 
     output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
     output.check_target(out)
@@ -169,6 +169,7 @@ def cat(
     choice = TopicChoice.of(path, topic)
     with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         label, choice = _labelled(tier, choice)
+        starts = log_starts_by_topic(parse_log_starts(log_start), choice.of_tier(tier.topics())) if log_start else {}
         request = scan_request(
             topics=choice.selection(partition),
             partitions=partition,
@@ -177,7 +178,7 @@ def cat(
             since=since,
             until=until,
             isolation_level=isolation.value,
-            log_start_offsets=parse_log_starts(log_start, choice.of_tier(tier.topics())) if log_start else {},
+            log_start_offsets=starts,
             fail_on_data_loss=fail_on_data_loss,
             now_ms=tier.machine.clock.time_ms(),
         )

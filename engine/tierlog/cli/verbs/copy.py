@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import collections
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +12,10 @@ import typer
 from tierlog.cli.exits import ExitCode, complain, guarded
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption, PartitionOption
 from tierlog.cli.progress import ByteProgress
-from tierlog.cli.tiers import config_keys, open_path
-from tierlog.errors import ConfigError
+from tierlog.cli.tiers import config_keys
 
 if TYPE_CHECKING:
-    from tierlog.upkeep.copying.bucket_copy import BucketCopy, SegmentOutcome
+    from tierlog.upkeep import SegmentOutcome
 
 _WORKERS = 4
 
@@ -91,60 +89,38 @@ def copy(
     custom metadata in base64.
     """
     from tierlog.cli.topics import check_topic
-    from tierlog.remote.storage.copy.copy_target import open_copy_target
-    from tierlog.upkeep.copying.bucket_copy import BucketCopy
+    from tierlog.upkeep import copy as copy_segments
     from tierlog.upkeep.copying.segment_source import TopicMap
 
-    failed = 0
-    mapped = TopicMap.parse(maps or ())
-    kept: collections.Counter[str] = collections.Counter()
     for topic in topics or ():
         check_topic(source, topic)
-    with open_path(source, layout=layout, config=config, limited=True) as tier:
-        target = open_copy_target(dest, config=config_keys(dest_config))
-        try:
-            is_same = tier.url.rstrip("/") == dest.rstrip("/") != ""
-            if is_same and not mapped:
-                raise ConfigError(f"{dest} is both SRC and DEST")
-            if is_same and target.config.layout != tier.layout:
-                text = f"{dest} has the layout {tier.layout}: give --dest-config with layout={tier.layout}"
-                raise ConfigError(text)
-            with ByteProgress("copy") as progress:
-                run = BucketCopy(
-                    tier,
-                    target,
-                    topics=topics or (),
-                    partitions=partition,
-                    topic_map=mapped,
-                    only_mapped=is_same,
-                    recheck=recheck,
-                    workers=jobs,
-                    on_bytes=progress.advance,
-                )
-                progress.set_total(run.size_bytes)
-                _tell_left_out(run)
-                for error in run.faults:
-                    complain(str(error))
-                    failed += 1
-                for outcome in run:
-                    failed += outcome.error is not None
-                    kept.update(str(kind.value) for kind in outcome.kept)
-                    _say(outcome, output)
-        finally:
-            target.close()
-    if kept:
-        told = ", ".join(f"{kind} of {count}" for kind, count in sorted(kept.items()))
+    with ByteProgress("copy") as progress:
+        result = copy_segments(
+            source,
+            dest,
+            topics or (),
+            partitions=partition,
+            config=config_keys(config),
+            dest_config=config_keys(dest_config),
+            topic_map=TopicMap.parse(maps or ()),
+            layout=layout,
+            recheck=recheck,
+            workers=jobs,
+            on_segment=lambda outcome: _say(outcome, output),
+            on_bytes=progress.step,
+        )
+    for error in result.faults:
+        complain(str(error))
+    if result.internal:
+        complain(f"left out: Kafka's own topics {', '.join(result.internal)}")
+    if result.active:
+        complain(f"left out: {result.active} active segments, which a broker may still write to")
+    if result.empty:
+        complain(f"left out: {result.empty} empty segments: the ones before them reach over their offsets")
+    if result.kept:
+        told = ", ".join(f"{kind} of {count}" for kind, count in result.kept.items())
         complain(f"{dest} has these segments of another replica, whose parts are kept where SRC's differ: {told}")
-    return ExitCode.DATA_ERROR if failed else ExitCode.DONE
-
-
-def _tell_left_out(run: BucketCopy) -> None:
-    if run.internal:
-        complain(f"left out: Kafka's own topics {', '.join(run.internal)}")
-    if run.active:
-        complain(f"left out: {len(run.active)} active segments, which a broker may still write to")
-    if run.empty:
-        complain(f"left out: {len(run.empty)} empty segments: the ones before them reach over their offsets")
+    return ExitCode.DONE if result.is_whole else ExitCode.DATA_ERROR
 
 
 def _say(outcome: SegmentOutcome, output: Output) -> None:

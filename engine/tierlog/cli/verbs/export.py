@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,18 +23,12 @@ from tierlog.cli.options import (
     PathArgument,
 )
 from tierlog.cli.progress import ByteProgress
-from tierlog.cli.tiers import open_path
-from tierlog.errors import ConfigError, StoreError
+from tierlog.cli.tiers import check_command_config, command_keys, config_keys
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.remote.api import Uuid
-    from tierlog.runtime.machine.files import Files
-    from tierlog.upkeep.exporting.broker_directory import TargetCluster
-    from tierlog.upkeep.exporting.partition_export import PartitionExport
-
-LOCK_NAME = ".tierlog-export.lock"
-#: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and what a file system needs itself.
-SPARE_BYTES = 16 << 20
+    from tierlog.upkeep import ExportedPartition, TargetCluster
 
 
 def register(app: typer.Typer) -> None:
@@ -105,54 +97,38 @@ def export(
     With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
     reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
     """
-    from tierlog.cli.topics import TopicChoice, check_topic
-    from tierlog.runtime.machine import Machine
-    from tierlog.scan.history import TierHistory
-    from tierlog.scan.log_starts import parse_log_starts
-    from tierlog.upkeep.exporting.broker_directory import BrokerDirectory
-    from tierlog.upkeep.exporting.partition_export import PartitionExport
+    from tierlog.cli.topics import check_topic
+    from tierlog.scan.scan_request import parse_log_starts
+    from tierlog.upkeep import export as export_topic
 
+    check_command_config(metadata, command_config)
     check_topic(path, topic)
-    machine = Machine()
-    files = machine.files
-    target = parsed_target(for_cluster, node_id, topic_id, directory_id)
-    directory = None if target is None else BrokerDirectory(machine, str(dest), target)
-    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
-        starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
-        history = TierHistory(tier, log_start_offsets=starts)
-        assigned = {topic: partition} if partition else None
-        exports = [
-            PartitionExport(
-                tier,
-                files,
-                each,
-                str(dest / f"{each.topic}-{each.partition}"),
-                fail_on_data_loss=fail_on_data_loss,
-                topic_id=None if target is None else target.topic_id,
-                only_last=last_segment,
-            )
-            for each in history.partitions(None if assigned else [topic], assigned=assigned)
-        ]
-        with _locked(files, dest):
-            _check_space(files, dest, exports)
-            if directory is not None:
-                directory.prepare()
-            with ByteProgress("export", sum(each.size_bytes for each in exports)) as progress:
-                for each in exports:
-                    for size_bytes in each.run():
-                        progress.advance(size_bytes)
-                    _say(each, output)
-            if directory is not None:
-                directory.finish([each.extent for each in exports])
-            for caution in [text for each in exports for text in each.cautions()]:
-                complain(f"note: {caution}")
+    with ByteProgress("export") as progress:
+        result = export_topic(
+            path,
+            topic,
+            dest,
+            partitions=partition or None,
+            config=config_keys(config),
+            layout=layout,
+            metadata=metadata or None,
+            metadata_client=command_keys(command_config),
+            log_start_offsets=parse_log_starts(log_start or ()),
+            fail_on_data_loss=fail_on_data_loss,
+            last_segment=last_segment,
+            cluster=parsed_target(for_cluster, node_id, topic_id, directory_id),
+            on_partition=lambda done: _say(done, output),
+            on_bytes=progress.step,
+        )
+    for text in result.notes:
+        complain(f"note: {text}")
 
 
 def parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
     """The target cluster of the options. Raises ConfigError: one of the options lacks the others that it needs."""
-    from tierlog.upkeep.exporting.broker_directory import TargetCluster
+    from tierlog.upkeep import TargetCluster
 
     if cluster_id is None:
         if node_id is not None or topic_id is not None or directory_id is not None:
@@ -161,11 +137,12 @@ def parsed_target(
     if node_id is None:
         raise ConfigError("--for-cluster needs --node-id: a log directory is one broker's")
     return TargetCluster(
-        cluster_id, node_id, _parsed_id("--topic-id", topic_id), _parsed_id("--directory-id", directory_id)
+        cluster_id, node_id, parsed_id("--topic-id", topic_id), parsed_id("--directory-id", directory_id)
     )
 
 
-def _parsed_id(option: str, text: str | None) -> Uuid | None:
+def parsed_id(option: str, text: str | None) -> Uuid | None:
+    """The id that an option gives. Raises ConfigError: it is none."""
     from tierlog.remote.api import Uuid
 
     try:
@@ -174,41 +151,18 @@ def _parsed_id(option: str, text: str | None) -> Uuid | None:
         raise ConfigError(f"{option} {text!r:.40}: {error}") from None
 
 
-@contextmanager
-def _locked(files: Files, dest: Path) -> Iterator[None]:
-    """A block that locks the destination: two exports would write into one temporary file."""
-    files.make_directories(str(dest))
-    lock = files.try_lock(str(dest / LOCK_NAME))
-    if lock is None:
-        raise ConfigError(f"another export is writing to {dest}")
-    with lock:
-        yield
-
-
-def _check_space(files: Files, dest: Path, exports: Sequence[PartitionExport]) -> None:
-    missing = sum(each.missing_bytes() for each in exports)
-    needed = missing + missing // 100 + SPARE_BYTES if missing else 0
-    free = files.free_bytes(str(dest))
-    if needed > free:
-        raise StoreError(
-            f"{dest}: about {needed} bytes are needed, {free} are free: {missing} for the logs, 1 % of that for "
-            f"indexes, and {SPARE_BYTES >> 20} MiB to spare for small files and the file system"
-        )
-
-
-def _say(done: PartitionExport, output: Output) -> None:
+def _say(done: ExportedPartition, output: Output) -> None:
     for warning in done.warnings:
         complain(f"warning: {warning}")
-    cut = sum(not each.whole for each in done.segments)
     if output is Output.JSON:
         told = {
             "folder": done.folder,
-            "segments": len(done.segments),
-            "cut": cut,
+            "segments": done.segments,
+            "cut": done.cut,
             "sizeBytes": done.size_bytes,
             "lastLeaderEpoch": done.last_leader_epoch,
         }
         print(json.dumps(told, ensure_ascii=False))
     else:
-        cut_text = f", {cut} of them cut" if cut else ""
-        print(f"{done.folder}: {len(done.segments)} segments{cut_text}, last leader epoch {done.last_leader_epoch}")
+        cut_text = f", {done.cut} of them cut" if done.cut else ""
+        print(f"{done.folder}: {done.segments} segments{cut_text}, last leader epoch {done.last_leader_epoch}")

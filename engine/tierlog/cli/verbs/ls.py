@@ -171,7 +171,7 @@ def _compare(
     """List the segments of the bucket and of the metadata side by side."""
     from contextlib import ExitStack
 
-    from tierlog.scan.topic_name import TopicName
+    from tierlog.scan.scan_request import TopicName
     from tierlog.upkeep.metadata_comparison import compare_with_metadata
 
     def accepts(found: TopicIdPartition) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,13 +18,12 @@ from tierlog.cli.options import (
     Output,
     OutputOption,
 )
-from tierlog.cli.tiers import check_command_config, open_path, read_metadata
+from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.remote.metadata.metadata_view import MetadataView
-    from tierlog.upkeep.orphan_search import Orphan, OrphanReport
+    from tierlog.upkeep import Orphan, OrphanReport
 
 
 def register(app: typer.Typer) -> None:
@@ -65,39 +63,26 @@ def orphans(
     JSON: one object for each finding,
     {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
     """
-    from tierlog.upkeep.orphan_search import OrphanSearch
+    from tierlog.upkeep import orphans as find_orphans
 
     check_command_config(metadata, command_config)
-    older_than_ms = _age_ms(older_than)
-    with ExitStack() as held:
-        tier = held.enter_context(open_path(path, layout=layout, config=config))
-
-        def read() -> MetadataView:
-            return held.enter_context(read_metadata(metadata or (), command_config, remember_departed=True))
-
-        search = OrphanSearch(tier, read if metadata else None, older_than_ms=older_than_ms, skip_unknown=skip_unknown)
-        report = search.run(ask_store=delete)
-        if not delete:
-            for orphan in report.orphans:
-                _say(orphan, output, deleted=False)
-            left = len(report.orphans)
-        else:
-            left = _delete(search.delete(report.orphans), report, output)
-        if output is Output.TEXT:
-            _sum_up(report, left)
-    return ExitCode.FAULTS_FOUND if left else ExitCode.DONE
-
-
-def _delete(gone: Iterator[Orphan], report: OrphanReport, output: Output) -> int:
-    """How many findings are still there."""
-    deleted = set()
-    for orphan in gone:
-        _say(orphan, output, deleted=True)
-        deleted.add(id(orphan))
-    left = [orphan for orphan in report.orphans if id(orphan) not in deleted]
+    report = find_orphans(
+        path,
+        metadata=metadata or None,
+        metadata_client=command_keys(command_config),
+        older_than=_age(older_than),
+        delete=delete,
+        skip_unknown=skip_unknown,
+        config=config_keys(config),
+        layout=layout,
+        on_deleted=lambda orphan: _say(orphan, output, deleted=True),
+    )
+    left = report.left
     for orphan in left:
         _say(orphan, output, deleted=False)
-    return len(left)
+    if output is Output.TEXT:
+        _sum_up(report, len(left))
+    return ExitCode.FAULTS_FOUND if left else ExitCode.DONE
 
 
 def _say(orphan: Orphan, output: Output, *, deleted: bool) -> None:
@@ -138,8 +123,11 @@ def _in_words(age_ms: int) -> str:
     return f"{age_ms // 1000} s"
 
 
-def _age_ms(text: str) -> int:
+def _age(text: str) -> datetime.timedelta:
     age_ms = parse_duration_ms(text)
     if age_ms is None:
         raise ConfigError(f"--older-than {text!r}: a number and s, m, h, d or w expected, as 24h")
-    return age_ms
+    try:
+        return datetime.timedelta(milliseconds=age_ms)
+    except OverflowError:
+        return datetime.timedelta.max

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import collections
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,24 +20,14 @@ from tierlog.cli.options import (
     OutputOption,
     PartitionOption,
 )
-from tierlog.cli.tiers import command_keys, config_keys, open_path
+from tierlog.cli.tiers import command_keys, config_keys
 from tierlog.cli.times import utc_text
-from tierlog.cli.verbs.export import parsed_target
-from tierlog.errors import ConfigError, UnknownTopicError
+from tierlog.cli.verbs.export import parsed_id, parsed_target
 
 if TYPE_CHECKING:
-    from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-    from tierlog.remote.tier import Tier
-    from tierlog.runtime.machine import Machine
-    from tierlog.upkeep.copying.segment_source import TopicMap
-    from tierlog.upkeep.exporting.broker_directory import TargetCluster
-    from tierlog.upkeep.restoring.bucket_metadata import (
-        BucketMetadata,
-        LeftOutSegment,
-        RestoredPartition,
-        RestoredSegment,
-    )
-    from tierlog.upkeep.restoring.restore_targets import RestoreTarget
+    from tierlog.remote.api import RemoteLogSegmentMetadata, Uuid
+    from tierlog.upkeep import MovedTopic, RestoredPartition, RestoredSegment, RestorePlace, RestoreResult
+    from tierlog.upkeep.restoring.bucket_metadata import LeftOutSegment
 
 _COPY_BYTES_MAX = 1 << 30
 _QUIET_MINUTES = 10
@@ -134,84 +121,52 @@ def restore(
     JSON: one object for each segment, with the names of `ls` and "state": COPY_SEGMENT_FINISHED, or null and "reason".
     """
     from tierlog.cli.topics import check_topic
-    from tierlog.runtime.machine import Machine
+    from tierlog.upkeep import RestorePlace
+    from tierlog.upkeep import restore as restore_metadata
     from tierlog.upkeep.copying.segment_source import TopicMap
 
-    machine = Machine()
-    mapped = TopicMap.parse(maps or ())
     for topic in topics or ():
         check_topic(path, topic)
     cluster = parsed_target(for_cluster, node_id, topic_id if for_cluster else None, directory_id)
-    with ExitStack() as held:
-        target = None
-        if to is not None:
-            place = (partitions, _parsed_id(topic_id), cluster, command_config)
-            target = held.enter_context(_target(to, machine, *place))
-        if from_copy:
-            return _register_copied(path, target, to, machine, output, dry_run=dry_run)
-        tier = held.enter_context(open_path(path, layout=layout, config=config))
-        bucket = held.enter_context(_bucket(tier, config, machine, topics, partition, mapped))
-        if target is not None:
-            seen: set[str] = set()
-            newest = bucket.survey(partial(_look, target, seen))
-            _require_found(tier, topics or (), seen, mapped, bucket)
-            _check_quiet(newest, quiet_minutes, machine, refuses=not dry_run)
-            target.check(partial(_all_of, bucket))
-        run = _Run(tier, path, config, mapped, output)
-        for found in bucket.iter_partitions():
-            if target is not None and not dry_run:
-                _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
-                for segment in found.segments:
-                    target.add(segment.metadata, started_ms=segment.started_ms)
-            run.say(found)
-        if target is not None and not dry_run:
-            target.finish()
-        elif target is None:
-            _require_found(tier, topics or (), run.topics, mapped, bucket)
-            _check_quiet(run.newest, quiet_minutes, machine, refuses=False)
-        run.sum_up(to, None if dry_run else target)
-    return ExitCode.FAULTS_FOUND if run.left_out else ExitCode.DONE
+    place = RestorePlace(
+        partition_count=partitions,
+        topic_id=parsed_id("--topic-id", topic_id),
+        cluster=cluster,
+        client_keys=command_keys(command_config),
+    )
+    writes = to is not None and not dry_run
+    if from_copy:
+        return _register_copied(path, to, place, output, dry_run=dry_run)
+    result = restore_metadata(
+        path,
+        topics or (),
+        to=to,
+        place=place,
+        dry_run=dry_run,
+        partitions=partition or None,
+        topic_map=TopicMap.parse(maps or ()),
+        quiet_minutes=quiet_minutes,
+        config=config_keys(config),
+        layout=layout,
+        on_partition=lambda found: _say(found, output),
+    )
+    for warning in result.warnings:
+        complain(f"warning: {warning}")
+    for moved in result.moved:
+        _tell_moved(moved, path, config)
+    if output is Output.TEXT:
+        left = f", {len(result.left_out)} left out" if result.left_out else ""
+        counted = f"{result.segments} segments of {result.partitions} partitions, {result.size_bytes} bytes{left}"
+        print(one_line(f"{counted}: {_told(result, to if writes else None)}"))
+    return ExitCode.FAULTS_FOUND if result.left_out else ExitCode.DONE
 
 
-def _look(target: RestoreTarget, seen: set[str], segment_id: RemoteLogSegmentId) -> None:
-    seen.add(segment_id.topic_id_partition.topic)
-    target.look(segment_id)
-
-
-def _require_found(
-    tier: Tier, topics: Iterable[str], seen: Collection[str], mapped: TopicMap, bucket: BucketMetadata
-) -> None:
-    """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
-    from tierlog.scan.topic_name import TopicName
-
-    for topic in topics:
-        if TopicName.parse(topic).name not in seen:
-            raise UnknownTopicError(f"{tier.describe()}: no topic {topic}")
-    missing = sorted(map(str, mapped.new_ids.keys() - bucket.found_old_ids))
-    if missing:
-        raise ConfigError(f"--map: the bucket has no topic of id {', '.join(missing)}")
-
-
-def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
-    return ((each.metadata, each.started_ms) for found in bucket.iter_partitions() for each in found.segments)
-
-
-def _register_copied(
-    path: str, target: RestoreTarget | None, to: str | None, machine: Machine, output: Output, *, dry_run: bool
-) -> ExitCode:
+def _register_copied(path: str, to: str | None, place: RestorePlace, output: Output, *, dry_run: bool) -> ExitCode:
     """The segments that ``tierlog copy`` printed, restored without a look at a bucket."""
-    from tierlog.upkeep.restoring.copied_segments import read_copied
+    from tierlog.runtime.machine import Machine
+    from tierlog.upkeep import restore_copied
 
-    data = machine.files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
-    copied = list(read_copied(data.decode("utf-8", "replace").splitlines()))
-    there = [each.metadata for each in copied if each.metadata is not None]
-    if target is not None:
-        for metadata in there:
-            target.look(metadata.remote_log_segment_id)
-        target.check(lambda: ((each, each.event_timestamp_ms) for each in there))
-    for metadata in there:
-        if target is not None and not dry_run:
-            target.add(metadata, started_ms=metadata.event_timestamp_ms)
+    def say(metadata: RemoteLogSegmentMetadata) -> None:
         partition = metadata.topic_id_partition
         told = {
             "topic": partition.topic,
@@ -226,174 +181,61 @@ def _register_copied(
             print(json.dumps(told, ensure_ascii=False))
         else:
             print(one_line(f"{metadata.remote_log_segment_id}  {metadata.start_offset}-{metadata.end_offset}"))
-    for each in copied:
-        if each.error is not None:
-            complain(f"left out: {each.name}: it was not copied: {each.error}")
-    if target is not None and not dry_run:
-        target.finish()
+
+    data = Machine().files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
+    lines = data.decode("utf-8", "replace").splitlines()
+    result = restore_copied(lines, to=to, place=place, dry_run=dry_run, on_segment=say)
+    for name, reason in result.left_out.items():
+        complain(f"left out: {name}: {reason}")
     if output is Output.TEXT:
-        print(one_line(f"{len(there)} segments: {_told(len(there), to, None if dry_run else target)}"))
-    return ExitCode.FAULTS_FOUND if len(there) < len(copied) else ExitCode.DONE
+        print(one_line(f"{result.segments} segments: {_told(result, None if dry_run else to)}"))
+    return ExitCode.FAULTS_FOUND if result.left_out else ExitCode.DONE
 
 
-def _told(segments: int, to: str | None, target: RestoreTarget | None) -> str:
-    """The end of the last line. ``target`` is None where nothing is to be written."""
-    if target is None:
+def _told(result: RestoreResult, to: str | None) -> str:
+    """The end of the last line. ``to`` is None where nothing is to be written."""
+    if to is None:
         return "would be registered (nothing was written)"
-    if target.known < segments:
-        return f"written to {to}" if not target.known else f"{segments - target.known} of them written to {to}"
-    return f"nothing was written: {to} knows them all" if segments else f"no segment was written to {to}"
+    if result.written:
+        return f"written to {to}" if result.written == result.segments else f"{result.written} of them written to {to}"
+    return f"nothing was written: {to} knows them all" if result.segments else f"no segment was written to {to}"
 
 
-@contextmanager
-def _bucket(
-    tier: Tier,
-    config: Path | None,
-    machine: Machine,
-    topics: list[str] | None,
-    partitions: list[int] | None,
-    mapped: TopicMap,
-) -> Iterator[BucketMetadata]:
-    from tierlog.remote.config import read_storage_config
-    from tierlog.scan.topic_name import TopicName
-    from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata
-
-    names = [TopicName.parse(topic) for topic in topics or ()]
-
-    def wanted(partition: TopicIdPartition) -> bool:
-        if partitions and partition.partition not in partitions:
-            return False
-        return not names or any(name.accepts(partition) for name in names)
-
-    read = read_storage_config(config_keys(config), machine=machine)
-    with BucketMetadata(tier, read, wanted=wanted, topics=mapped) as bucket:
-        yield bucket
-
-
-@contextmanager
-def _target(
-    to: str,
-    machine: Machine,
-    partitions: int,
-    topic_id: Uuid | None,
-    cluster: TargetCluster | None,
-    command_config: Path | None,
-) -> Iterator[RestoreTarget]:
-    from tierlog.remote.metadata.cluster_topic import is_bootstrap
-    from tierlog.upkeep.restoring.restore_targets import SnapshotFile, TopicFolder
-
-    there = machine.files.find(to)
-    if there is None and is_bootstrap(to):
-        from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
-        from tierlog.runtime.kafka.client_keys import client_settings
-        from tierlog.runtime.kafka.topic_admin import TopicAdmin
-        from tierlog.upkeep.restoring.topic_writer import TopicWriter
-
-        client_keys = command_keys(command_config)
-        with ExitStack() as held:
-            log = open_cluster_log(to, client_keys=client_keys, writable=True, machine=machine)
-            held.enter_context(log)
-            settings = client_settings("admin", {**client_keys, "bootstrap.servers": to}, client_id="tierlog-restore")
-            topics = held.enter_context(TopicAdmin(settings, machine=machine))
-            writer = TopicWriter(log, machine, topics=topics)
-            writer.read_topic()
-            yield writer
-    elif to.endswith("/") or (there is not None and there.is_directory):
-        folder = to.rstrip("/") or "/"
-        yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
+def _tell_moved(moved: MovedTopic, path: str, config: Path | None) -> None:
+    """Say what is still to be done for a mapped topic."""
+    where = f"{moved.segments} segments of {moved.topic} lie under its old id {moved.old_id}"
+    copy = f"tierlog copy {path} {path} {moved.old_id}:{moved.topic} --map {moved.old_id}={moved.new_id}"
+    if config is not None:
+        copy += f" --config {config} --dest-config {config}"
+    if moved.layout == "kafka":
+        complain(f"note: {where}: Tierlog's storage manager finds them there by their custom metadata")
+    elif moved.layout == "local-tiered":
+        complain(f"note: {where}, where LocalTieredStorage does not look: rename their folders first")
     else:
-        with closing(SnapshotFile(to, machine=machine)) as snapshot:
-            yield snapshot
+        complain(
+            f"note: {where}: Tierlog's storage manager finds them by their custom metadata; Aiven's plugin looks below "
+            f"{moved.new_id} only, and needs `{copy}` first, then this command again"
+        )
 
 
-def _parsed_id(text: str | None) -> Uuid | None:
-    from tierlog.remote.api import Uuid
-
-    try:
-        return None if text is None else Uuid.from_text(text)
-    except ValueError as error:
-        raise ConfigError(f"--topic-id {text!r:.40}: {error}") from None
-
-
-def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine, *, refuses: bool) -> None:
-    """Raises ConfigError: the newest object is too young; or says so on stderr."""
-    newest_ms, key = newest
-    age_ms = machine.clock.time_ms() - newest_ms
-    if newest_ms < 0 or quiet_minutes == 0 or age_ms >= quiet_minutes * 60_000:
-        return
-    text = (
-        f"{key} was written {max(0, age_ms) // 1000} s ago, and nothing in a bucket keeps a broker from going on: stop "
-        "the brokers, or the managers, that write to it"
-    )
-    if refuses:
-        raise ConfigError(f"{text}; then wait {quiet_minutes:g} min (--quiet-minutes)")
-    complain(f"warning: {text}")
-
-
-class _Run:
-    """The segments and faults that one run of restore has found, counted and printed."""
-
-    def __init__(self, tier: Tier, path: str, config: Path | None, mapped: TopicMap, output: Output) -> None:
-        self._tier = tier
-        self._path = path
-        self._config = config
-        self._mapped = mapped
-        self._output = output
-        self._partitions = self._segments = self._size_bytes = 0
-        self._moved: collections.Counter[tuple[str, Uuid, Uuid]] = collections.Counter()
-        self.topics: set[str] = set()
-        self.newest = (-1, "")
-        self.left_out = 0
-
-    def say(self, found: RestoredPartition) -> None:
-        """Print one partition."""
-        self._partitions += bool(found.segments)
-        self._segments += len(found.segments)
-        self._size_bytes += sum(segment.metadata.segment_size_in_bytes for segment in found.segments)
-        self.left_out += len(found.left_out)
-        self.newest = max(self.newest, (found.newest_ms, found.newest))
+def _say(found: RestoredPartition, output: Output) -> None:
+    """Print one partition."""
+    spans: dict[Uuid, list[tuple[int, int]]] = {}
+    for span in found.history.spans if found.history else ():
+        segment_id = span.segment.metadata.remote_log_segment_id.id
+        spans.setdefault(segment_id, []).append((span.first_offset, span.end_offset_exclusive - 1))
+    if output is Output.JSON:
         for segment in found.segments:
-            if segment.moved:
-                was = segment.stored.topic_id_partition
-                self._moved[was.topic, was.topic_id, segment.metadata.topic_id_partition.topic_id] += 1
-        self.topics.add(found.topic_id_partition.topic)
-        spans: dict[Uuid, list[tuple[int, int]]] = {}
-        for span in found.history.spans if found.history else ():
-            segment_id = span.segment.metadata.remote_log_segment_id.id
-            spans.setdefault(segment_id, []).append((span.first_offset, span.end_offset_exclusive - 1))
-        if self._output is Output.JSON:
-            for segment in found.segments:
-                told = _as_dict(segment, spans.get(segment.metadata.remote_log_segment_id.id, []))
-                print(json.dumps(told | {"layout": self._tier.layout}, ensure_ascii=False))
-            for left in found.left_out:
-                print(json.dumps(_left_as_dict(left), ensure_ascii=False))
-        else:
-            _print_text(found, spans)
+            told = _as_dict(segment, spans.get(segment.metadata.remote_log_segment_id.id, []))
+            print(json.dumps(told | {"layout": segment.stored.layout}, ensure_ascii=False))
         for left in found.left_out:
-            complain(f"left out: {left.name}: {left.reason}")
-        for warning in found.history.warnings if found.history else ():
-            complain(f"warning: {warning}")
-
-    def sum_up(self, to: str | None, target: RestoreTarget | None) -> None:
-        """Print what was done, and what is still to be done for mapped topics."""
-        for (topic, old, new), count in sorted(self._moved.items()):
-            where = f"{count} segments of {topic} lie under its old id {old}"
-            copy = f"tierlog copy {self._path} {self._path} {old}:{topic} --map {old}={new}"
-            if self._config is not None:
-                copy += f" --config {self._config} --dest-config {self._config}"
-            if self._tier.layout == "kafka":
-                complain(f"note: {where}: Tierlog's storage manager finds them there by their custom metadata")
-            elif self._tier.layout == "local-tiered":
-                complain(f"note: {where}, where LocalTieredStorage does not look: rename their folders first")
-            else:
-                complain(
-                    f"note: {where}: Tierlog's storage manager finds them by their custom metadata; Aiven's plugin "
-                    f"looks below {new} only, and needs `{copy}` first, then this command again"
-                )
-        if self._output is Output.TEXT:
-            left = f", {self.left_out} left out" if self.left_out else ""
-            counted = f"{self._segments} segments of {self._partitions} partitions, {self._size_bytes} bytes{left}"
-            print(one_line(f"{counted}: {_told(self._segments, to, target)}"))
+            print(json.dumps(_left_as_dict(left), ensure_ascii=False))
+    else:
+        _print_text(found, spans)
+    for left in found.left_out:
+        complain(f"left out: {left.name}: {left.reason}")
+    for warning in found.history.warnings if found.history else ():
+        complain(f"warning: {warning}")
 
 
 def _as_dict(segment: RestoredSegment, spans: Sequence[tuple[int, int]]) -> dict[str, object]:

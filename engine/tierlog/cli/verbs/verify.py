@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,10 +22,10 @@ from tierlog.cli.options import (
     TopicArgument,
 )
 from tierlog.cli.progress import ByteProgress
-from tierlog.cli.tiers import is_file, open_path
+from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 
 if TYPE_CHECKING:
-    from tierlog.log.checks.findings import Finding, Report
+    from tierlog.upkeep import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -63,70 +61,45 @@ def verify(
     written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1). It is a fault too if PATH is one file,
     since only the directory shows which segment is active.
     """
-    printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
+    from tierlog.cli.topics import check_topic
+    from tierlog.upkeep import verify as verify_tier
+
+    check_command_config(metadata, command_config)
     if topic is not None:
-        from tierlog.cli.topics import check_topic
-
         check_topic(path, topic)
-    if is_file(path) and topic is None and not metadata:
-        from tierlog.runtime.machine import Machine
-        from tierlog.upkeep.verification.file_verification import verify_file
+    with_notes = notes if notes is not None else output is Output.TEXT
+    with ByteProgress("verify") as progress:
+        result = verify_tier(
+            path,
+            topic,
+            partitions=partition,
+            config=config_keys(config),
+            layout=layout,
+            metadata=metadata or None,
+            metadata_client=command_keys(command_config),
+            workers=jobs,
+            on_report=lambda report: _print(report, output, with_notes=with_notes),
+            on_bytes=progress.step,
+        )
+    if output is Output.TEXT:
+        read = "" if result.segments is None else f"{result.segments} segments, "
+        print(
+            f"{read}{result.batches} batches, {result.records} records, {result.size_bytes} bytes: "
+            f"{result.faults} faults, {result.errors} errors, {result.notes} notes"
+        )
+    sys.stdout.flush()
+    if result.faults:
+        return ExitCode.FAULTS_FOUND
+    return ExitCode.DATA_ERROR if result.errors else ExitCode.DONE
 
-        printer.take(verify_file(Machine().files, path))
-        return printer.end()
 
-    from tierlog.upkeep.verification.verification import Verification
+def _print(report: Report, output: Output, *, with_notes: bool) -> None:
+    from tierlog.upkeep import Severity
 
-    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
-        run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)
-        with ByteProgress("verify", run.size_bytes) as progress:
-            for report in run:
-                printer.take(report)
-                progress.advance(report.size_bytes)
-    return printer.end(segments=len(run.segments))
-
-
-@dataclass(slots=True)
-class _Printer:
-    """Prints findings as they come and sums up."""
-
-    output: Output
-    with_notes: bool
-    faults: int = 0
-    errors: int = 0
-    notes: int = 0
-    batches: int = 0
-    records: int = 0
-    size_bytes: int = 0
-
-    def take(self, report: Report) -> None:
-        self.batches += report.batches
-        self.records += report.records
-        self.size_bytes += report.size_bytes
-        self._print(report.findings)
-
-    def _print(self, findings: Iterable[Finding]) -> None:
-        from tierlog.log.checks.findings import Severity
-
-        for finding in findings:
-            self.faults += finding.severity is Severity.FAULT
-            self.errors += finding.severity is Severity.ERROR
-            self.notes += finding.severity is Severity.NOTE
-            if finding.severity is Severity.NOTE and not self.with_notes:
-                continue
-            if self.output is Output.JSON:
-                print(json.dumps(finding.as_dict(), ensure_ascii=False))
-            else:
-                print(one_line(f"{finding.severity}: {finding.kind}: {finding}"))
-
-    def end(self, *, segments: int | None = None) -> ExitCode:
-        if self.output is Output.TEXT:
-            read = "" if segments is None else f"{segments} segments, "
-            print(
-                f"{read}{self.batches} batches, {self.records} records, {self.size_bytes} bytes: {self.faults} faults, "
-                f"{self.errors} errors, {self.notes} notes"
-            )
-        sys.stdout.flush()
-        if self.faults:
-            return ExitCode.FAULTS_FOUND
-        return ExitCode.DATA_ERROR if self.errors else ExitCode.DONE
+    for finding in report.findings:
+        if finding.severity is Severity.NOTE and not with_notes:
+            continue
+        if output is Output.JSON:
+            print(json.dumps(finding.as_dict(), ensure_ascii=False))
+        else:
+            print(one_line(f"{finding.severity}: {finding.kind}: {finding}"))

@@ -18,9 +18,10 @@ epoch of each offset.
 
 from __future__ import annotations
 
+import collections
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from typing import Final
 import xxhash
 from typing_extensions import Buffer
 
+from tierlog.arguments import require_ints, require_path
 from tierlog.errors import (
     ConfigError,
     CorruptDataError,
@@ -43,15 +45,19 @@ from tierlog.errors import (
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.transaction_index import TransactionIndex
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.opening import Config, Path, config_keys, given_machine, open_path, topic_names
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
-from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy
+from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy, open_copy_target
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Arrivals, Pool
-from tierlog.scan.topic_name import TopicName
+from tierlog.scan.scan_request import TopicName
 from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
 
+#: Segments under way at once.
+WORKERS: Final = 4
 #: Kafka's own topics, which it never tiers: of a broker's disk they are copied only by name.
 INTERNAL_TOPICS: Final = frozenset(
     {
@@ -375,3 +381,127 @@ def _of_epochs(source: bytes | None, stored: bytes | None, metadata: RemoteLogSe
 
 def _shown(transactions: set[tuple[int, int, int]]) -> str:
     return ", ".join(map(str, sorted(transactions)[:5])) or "no others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyResult:
+    """What a copy did.
+
+    Attributes:
+        copied: Segments that were copied.
+        present: Segments that were whole in the target already.
+        failed: The outcomes of segments with damage, which were left out.
+        faults: Segments of the source whose description is unreadable.
+        internal: Names of Kafka's internal topics that were left out.
+        active: Segments that were left out since a broker may still write to them.
+        empty: Segments without a byte; the segments before them reach over their offsets.
+        kept: Parts of present segments in which the target and the source differ, as those of two replicas may: name
+            of the part to the number of segments. The target's were kept.
+    """
+
+    copied: int
+    present: int
+    failed: tuple[SegmentOutcome, ...]
+    faults: tuple[TierlogError, ...]
+    internal: tuple[str, ...]
+    active: int
+    empty: int
+    kept: Mapping[str, int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every closed segment is in the target."""
+        return not self.failed and not self.faults
+
+
+def copy(
+    source: Path,
+    dest: Path,
+    topics: str | Iterable[str] = (),
+    *,
+    partitions: Iterable[int] | None = None,
+    config: Config | None = None,
+    dest_config: Config | None = None,
+    topic_map: TopicMap | Mapping[Uuid, Uuid] | None = None,
+    layout: str = "auto",
+    recheck: bool = True,
+    workers: int = WORKERS,
+    on_segment: Callable[[SegmentOutcome], None] = lambda _: None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+    machine: Machine | None = None,
+) -> CopyResult:
+    """Copy closed segments into a bucket: chunked, compressed, encrypted and named as its configuration says.
+
+    Segments keep their ids, offsets, leader epochs, indexes and bytes. Every batch is checked before its segment
+    becomes visible in ``dest``; then the copy is read back and compared. The same call continues a copy that was
+    interrupted.
+
+    Args:
+        source: A broker's log directory, or a bucket of any layout.
+        dest: A bucket or a folder in it; a local folder is made if it does not exist.
+        topics: Only these: a name or several, ``<topic id>:<topic>`` for one of two topics of that name.
+        partitions: The partitions to copy; None for all.
+        config: Of ``source``, as for ``tierlog.read``.
+        dest_config: The storage plugin's keys for ``dest`` (``chunk.size``, ``compression.enabled``, ``layout`` …).
+        topic_map: Topic ids that become others in ``dest``. If that is ``source``, only mapped topics are copied.
+        layout: Of ``source``, as for ``tierlog.read``.
+        recheck: Whether to read segments again that an earlier run has copied; else their descriptions and
+            sizes decide.
+        workers: Segments under way at once.
+        on_segment: Called with each outcome, as soon as it is known.
+        on_bytes: Called, in any thread, with the bytes of logs that were read since the last call, and with the bytes
+            of all logs.
+        machine: What the job runs on; by default this machine.
+
+    Returns:
+        The counts, and what was left out.
+
+    Raises:
+        TypeError: an argument is of another type; it is named. ConfigError, UnknownTopicError, StoreError and its
+        kinds: of both sides. What concerns one segment alone is its outcome.
+    """
+    to = require_path("dest", dest)
+    names = topic_names(topics) if topics else ()
+    chosen = None if partitions is None else require_ints("partitions", partitions)
+    mapped = topic_map if isinstance(topic_map, TopicMap) else TopicMap(topic_map)
+    machine = given_machine(machine)
+    counts: collections.Counter[CopyState] = collections.Counter()
+    kept: collections.Counter[str] = collections.Counter()
+    failed = []
+    with (
+        open_path(source, config=config, layout=layout, machine=machine, limited=True) as tier,
+        closing(open_copy_target(to, config=config_keys(dest_config), machine=machine)) as target,
+    ):
+        is_same = tier.url.rstrip("/") == to.rstrip("/") != ""
+        if is_same and not mapped:
+            raise ConfigError(f"{to} is both the source and the destination")
+        if is_same and target.config.layout != tier.layout:
+            text = f"{to} has the layout {tier.layout}: give its configuration as a destination layout={tier.layout}"
+            raise ConfigError(text)
+        run = BucketCopy(
+            tier,
+            target,
+            topics=names,
+            partitions=chosen,
+            topic_map=mapped,
+            only_mapped=is_same,
+            recheck=recheck,
+            workers=workers,
+            on_bytes=lambda size_bytes: on_bytes(size_bytes, run.size_bytes),
+        )
+        for outcome in run:
+            counts[outcome.state] += 1
+            kept.update(str(kind.value) for kind in outcome.kept)
+            if outcome.error is not None:
+                failed.append(outcome)
+            on_segment(outcome)
+    return CopyResult(
+        copied=counts[CopyState.COPIED],
+        present=counts[CopyState.PRESENT],
+        failed=tuple(failed),
+        faults=tuple(run.faults),
+        internal=run.internal,
+        active=len(run.active),
+        empty=len(run.empty),
+        kept=dict(sorted(kept.items())),
+    )

@@ -82,6 +82,29 @@ class ExportedSegment:
         return segment_file_name(self.base_offset, kind)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedPartition:
+    """One partition that was written.
+
+    Attributes:
+        folder: Where it lies.
+        segments: Logs that the folder has.
+        cut: How many of them were cut, since not all of their segment counts.
+        size_bytes: Of those segments.
+        last_leader_epoch: The last leader epoch of the log: a leader of a lower one breaks the log's lineage.
+        warnings: Offsets that are missing or damaged, and parts that were left out.
+    """
+
+    topic: str
+    partition: int
+    folder: str
+    segments: int
+    cut: int
+    size_bytes: int
+    last_leader_epoch: int
+    warnings: tuple[str, ...]
+
+
 class PartitionExport:
     """The export of one partition.
 
@@ -179,6 +202,19 @@ class PartitionExport:
                 f"the transaction of producer {producer} is open from offset {offset} on: readers of committed records "
                 "wait there until it is ended (`kafka-transactions abort --start-offset`)"
             )
+
+    def result(self) -> ExportedPartition:
+        """What was written; known after ``run``."""
+        return ExportedPartition(
+            topic=self._history.topic,
+            partition=self._history.partition,
+            folder=self.folder,
+            segments=len(self.segments),
+            cut=sum(not each.whole for each in self.segments),
+            size_bytes=self.size_bytes,
+            last_leader_epoch=self.last_leader_epoch,
+            warnings=tuple(self.warnings),
+        )
 
     def missing_bytes(self) -> int:
         """About how many bytes are still to be written: the logs that are missing or have another size."""

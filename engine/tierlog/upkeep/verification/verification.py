@@ -7,18 +7,20 @@ reading them all). Logs are streamed: memory is some windows, the largest batch,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
+from tierlog.arguments import require_ints, require_path, require_text
 from tierlog.errors import CorruptIndexError, TierlogError, UnknownTopicError
 from tierlog.log.checks.checked_run import SegmentCheck
-from tierlog.log.checks.findings import Finding, Report, fault, fault_of, finding_of, note
+from tierlog.log.checks.findings import Finding, Report, Severity, fault, fault_of, finding_of, note
 from tierlog.log.checks.index_checks import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -29,16 +31,21 @@ from tierlog.log.checks.index_checks import (
 )
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.opening import Config, Metadata, Path, given_machine, names_file, open_path
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import parse_log_dir
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Arrivals, Event, Lock, Pool
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
+from tierlog.upkeep.verification.file_verification import verify_file
 from tierlog.upkeep.verification.log_walk import FILE_WINDOW_BYTES, LogWalk
 from tierlog.upkeep.verification.segment_checks import EpochCheck, ProducerChecks, RangeCheck
 
+#: Findings of one result; the others are counted.
+FINDINGS_MAX: Final = 10_000
 REQUIRED_PARTS = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH)
 #: Layouts that say where a segment ends; of the others its end was read from its own log.
 DESCRIBING_LAYOUTS = frozenset({"aiven", "kafka"})
@@ -387,3 +394,98 @@ def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] |
         if topic in (None, partition.topic) and (partitions is None or partition.partition in partitions):
             found.append(info)
     return found
+
+
+@dataclass(slots=True)
+class VerifyResult:
+    """What a verification found, in numbers, and its first findings.
+
+    Attributes:
+        faults: Things that are wrong.
+        errors: Things that could not be checked.
+        notes: Things that are odd but legal.
+        findings: The first 10,000 of all three.
+        segments: Segments that were read; None if one file was.
+        batches, records, size_bytes: How much of the logs was read.
+    """
+
+    faults: int = 0
+    errors: int = 0
+    notes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    segments: int | None = None
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all was checked and nothing is wrong."""
+        return not self.faults and not self.errors
+
+    def add(self, report: Report) -> None:
+        """Count a report in."""
+        self.faults += report.count(Severity.FAULT)
+        self.errors += report.count(Severity.ERROR)
+        self.notes += report.count(Severity.NOTE)
+        self.findings += report.findings[: max(0, FINDINGS_MAX - len(self.findings))]
+        self.batches += report.batches
+        self.records += report.records
+        self.size_bytes += report.size_bytes
+
+
+def verify(
+    path: Path,
+    topic: str | None = None,
+    *,
+    partitions: Iterable[int] | None = None,
+    config: Config | None = None,
+    layout: str = "auto",
+    metadata: Metadata | None = None,
+    metadata_client: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    on_report: Callable[[Report], None] = lambda _: None,
+    on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
+    machine: Machine | None = None,
+) -> VerifyResult:
+    """Check every batch, record, index entry, snapshot, checkpoint, chunk and size of a tier, also against each other.
+
+    Args:
+        path: A bucket, a folder in it, a broker's log directory, or one file of a log directory.
+        topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name; None for all.
+        partitions: The partitions to verify; None for all.
+        config: As for ``tierlog.read``.
+        layout: As for ``tierlog.read``.
+        metadata: As for ``tierlog.read``.
+        metadata_client: As for ``tierlog.read``.
+        workers: Segments that are checked side by side; None for one a core.
+        on_report: Called with the findings of the listing, then with those of each segment as soon as it is checked.
+        on_bytes: Called with the bytes of logs that were read since the last call, and with the bytes of all logs.
+        machine: What the job runs on; by default this machine.
+
+    Returns:
+        The counts, and the first findings. A log that ends inside a batch is a note if it is the active segment of a
+        log directory, and a fault anywhere else.
+
+    Raises:
+        TypeError: an argument is of another type; it is named. ConfigError, UnknownTopicError, StoreError and its
+        kinds: the tier cannot be opened or listed. What fails later is a finding.
+    """
+    where, machine = require_path("path", path), given_machine(machine)
+    chosen = None if partitions is None else require_ints("partitions", partitions)
+    result = VerifyResult()
+    if topic is None and metadata is None and names_file(where, machine):
+        result.add(report := verify_file(machine.files, where))
+        on_report(report)
+        return result
+    name = None if topic is None else require_text("topic", topic)
+    with open_path(
+        where, config=config, layout=layout, metadata=metadata, metadata_client=metadata_client, machine=machine
+    ) as tier:
+        run = Verification(tier, topic=name, partitions=chosen, workers=workers or machine.scheduler.cores)
+        result.segments = len(run.segments)
+        for report in run:
+            result.add(report)
+            on_report(report)
+            on_bytes(report.size_bytes, run.size_bytes)
+    return result

@@ -10,7 +10,7 @@ from typing import Final
 from tierlog.broker.partitions import Topic
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.scan.topic_name import TopicName
+from tierlog.scan.scan_request import TopicName
 
 _log = logging.getLogger(__name__)
 
