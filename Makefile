@@ -96,28 +96,17 @@ fuzz-requests: setup ## atheris over the reading of Kafka's requests (FUZZ_SECON
 	@$(BIN)/python -m tests.support.request_fuzzer -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
 	  -max_len=4096 -verbosity=0 -artifact_prefix=tests/fuzz_corpus/requests/ $(FUZZ)/corpus/requests tests/fuzz_corpus/requests
 
+BENCHES := spark replica storage decoders local_log metadata_table fetch micro footprint
 bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (an hour and a half; fetches the peers)
-	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark --counts
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark_limits
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark_tier
-	@$(SPARK_ENV) $(BIN)/python -m bench.spark_objects
-	@$(BIN)/python -m bench.storage
-	@$(BIN)/python -m bench.fetch_limits
-	@$(BIN)/python -m bench.many_readers
-	@$(BIN)/python -m bench.footprint
-	@$(BIN)/python -m bench.metadata_table
-	@$(BIN)/python -m bench.local_log
+	@for suite in $(BENCHES); do $(SPARK_ENV) $(BIN)/python -m bench.$$suite; done
 	@$(BIN)/python -m bench.report
 
 bench-local-log: setup $(VENV)/.bench ## the local log beside Kafka's own, and beside bare system calls (about five minutes)
 	@$(BIN)/python -m bench.local_log
 	@$(BIN)/python -m bench.report
 
-bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate
-	@$(BIN)/python -m pytest -m bench bench/test_decode.py bench/test_scan.py bench/test_assembly.py bench/test_deflate.py $(PYTEST_ARGUMENTS)
+bench-micro: setup $(VENV)/.bench ## one process, no broker and no server: decode, scan, CRC-32C, chunks
+	@$(BIN)/python -m bench.micro
 
 ##@ Build
 
@@ -208,5 +197,5 @@ wheel: jar-if-possible ## sdist and repaired wheel, and the tests on that wheel 
 	@$(SPARK_ENV) .ci/test-wheel.sh "$(CURDIR)/$(BIN)/python" $(PYTEST_ARGUMENTS)
 
 clean: ## remove what was built; the virtual environment stays
-	rm -rf build dist wheelhouse out $(JAVA)/target $(dir $(JAR)) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist wheelhouse out $(JAVA)/target $(dir $(JAR)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f engine/tierlog/_native/*.so $(VENV)/.native

@@ -28,7 +28,7 @@ trap 'rm -rf "$away"' EXIT
 "$python" -m venv "$away/venv"
 wheel=$(ls "$PWD"/wheelhouse/*.whl)
 "$away/venv/bin/pip" install --quiet "$wheel[all,dev]"
-# The sdist's own tests; some hold the traces of the benchmarks to what they claim.
+# The sdist's own tests, those of the benches' harness among them.
 mkdir "$away/sdist"
 tar -xzf dist/*.tar.gz -C "$away/sdist" --strip-components=1
 mv "$away/sdist/tests" "$away/sdist/bench" "$away/sdist/pyproject.toml" "$away"

@@ -1,6 +1,6 @@
 """What it costs to have us at hand: imports, and a storage manager on S3 that nobody asks anything.
 
-    python -m bench.footprint [--rounds 11]
+    python -m bench.footprint [imports idle] [--rounds 5]
 
 Every import is of a fresh interpreter, its files in the page cache; the time is that of the import statement. The
 manager is one of a process that imports nothing else, on a real S3 server on loopback (SeaweedFS) with the probe of its
@@ -9,20 +9,16 @@ start: as it is configured, and ten seconds behind a copy and fetches of 16 MiB.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
-from bench.findings import Findings, spread
-from bench.logs import MIB
-from bench.side_by_side import ROOT
-from bench.storage_segment import form_keys, make_segment, s3_keys, write_description
+from bench.bare import CORES
+from bench.harness import MIB, ROOT, Suite, arguments, spread, work_folder
+from bench.storage_sides import form_keys, make_segment, s3_keys, write_description
 from tests.support.servers import seaweed
 
 _CONFIGURED = (
@@ -68,9 +64,10 @@ about = job["segment"]
 data = LogSegmentData(about["log_segment"], about["offset_index"], about["time_index"], None,
                       about["producer_snapshot"], about["leaderEpochs"].encode())
 partition = TopicIdPartition(Uuid.from_text(about["topicId"]), about["topic"], about["partition"])
-metadata = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(15) + b"\\2")), 0, about["endOffset"],
-                                    about["maxTimestampMs"], 1, 1_700_000_000_000, about["sizeBytes"], {0: 0},
-                                    txn_idx_empty=True)
+metadata = RemoteLogSegmentMetadata(
+    RemoteLogSegmentId(partition, Uuid(bytes(15) + b"\\2")), start_offset=0, end_offset=about["endOffset"],
+    max_timestamp_ms=about["maxTimestampMs"], broker_id=1, event_timestamp_ms=1_700_000_000_000,
+    segment_size_in_bytes=about["sizeBytes"], segment_leader_epochs={0: 0}, txn_idx_empty=True)
 manager.copy_log_segment_data(metadata, data)
 metadata = dataclasses.replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 with manager.fetch_log_segment(metadata, 0) as stream:
@@ -90,7 +87,8 @@ def run(program: str, given: str = "") -> dict[str, Any]:
     return answer
 
 
-def imports(rounds: int, found: Findings) -> None:
+def imports(suite: Suite, rounds: int) -> None:
+    """Milliseconds of import statements, each in a fresh interpreter."""
     answers: dict[str, list[dict[str, Any]]] = {statement: [] for statement in IMPORTS}
     for _ in range(rounds + 1):
         for statement, told in answers.items():
@@ -99,32 +97,32 @@ def imports(rounds: int, found: Findings) -> None:
         taken = [1000 * answer["seconds"] for answer in told[1:]]
         about = f"{spread(taken)} ms, {told[-1]['modules']} modules"
         name = "the same, and a manager configured over a folder" if statement == _CONFIGURED else f"`{statement}`"
-        found.add(f"{name}, ms", about, statistics.median(taken), IMPORTS[statement])
+        suite.add(f"{name}, ms", about, statistics.median(taken), IMPORTS[statement], least=False)
 
 
-def idle(found: Findings, folder: pathlib.Path) -> None:
+def idle(suite: Suite, folder: pathlib.Path) -> None:
     """Threads and memory of a manager on S3."""
     described = json.loads(write_description(make_segment(folder / "source", 16 * MIB)).read_text())
     (folder / "s3").mkdir()
     with seaweed(folder / "s3") as server:
         keys = form_keys("zstd + AES") | s3_keys(server.options)
         told = run(_IDLE, json.dumps({"keys": keys, "segment": described, "rest": REST_SECONDS}))
-    cores = len(os.sched_getaffinity(0))
     for name, when in (("configured", "configured"), ("rested", f"{REST_SECONDS} s behind a copy and a fetch")):
         what, memory = f"idle manager on S3, {when}", told[name]
         text = f"{memory['threads']} threads, {memory['VmRSS'] / MIB:.0f} MiB"
-        found.add(f"{what}, MiB resident", text, memory["VmRSS"] / MIB, IDLE_MIB_MAX)
-        found.add(f"{what}, threads", text, memory["threads"], cores + THREADS_MORE)
+        suite.add(f"{what}, MiB resident", text, memory["VmRSS"] / MIB, IDLE_MIB_MAX, least=False)
+        suite.add(f"{what}, threads", text, memory["threads"], CORES + THREADS_MORE, least=False)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=11)
-    found = Findings()
-    imports(parser.parse_args().rounds, found)
-    with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
-        idle(found, pathlib.Path(name))
-    found.save("footprint", {})
+    chosen = arguments(__doc__, ("imports", "idle"))
+    suite = Suite("footprint")
+    if "imports" in chosen.parts:
+        imports(suite, 2 * chosen.rounds + 1)
+    if "idle" in chosen.parts:
+        with work_folder() as folder:
+            idle(suite, folder)
+    suite.save()
 
 
 if __name__ == "__main__":

@@ -1,48 +1,117 @@
 """The local log beside Kafka's own UnifiedLog and OffsetIndex, and beside bare system calls, over the same bytes.
 
-    python -m bench.local_log [append read lookups recovery] [--batches 16384] [--rounds 5] [--folder DIR]
+    python -m bench.local_log [append read lookups recovery] [--scale 0.05] [--rounds 5] [--folder DIR]
 
-Sides take turns: Kafka's classes in a JVM (``bench/peers/LogTurns.java``), the core in C (``bench/local_log.c``), ours
-from Python. What they write, find and rebuild is compared before any time counts: files byte for byte, answers one by
-one. Nothing is fsynced but where it says so: what a log leaves for its background is dropped on both sides. All files
-lie in one folder of one file system, and are removed behind each round, before the system writes them out.
+Sides take turns: Kafka 4.3.1's classes in a warm JVM (``bench/peers/LogTurns.java``), the core in C
+(``bench/local_log.c``), ours from Python. 16 records of 1,020 bytes a batch, as producers send them (*plain*), or from
+eight idempotent producers in turn; segments of 64 MiB. Compared first: every file of the log byte for byte between
+Kafka, Python and, as far as it writes them, C; each answer of an index; what recovery rebuilds against what was there,
+and against what Kafka rebuilds. Nothing is fsynced while appends are measured: what a roll leaves for the background is
+dropped on both sides. All files lie in one folder of one file system (``--folder``; the system's own otherwise), and
+are removed behind each round, before the system writes them out.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import hashlib
 import os
 import pathlib
 import shutil
-import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.findings import Findings, ratios, spread
-from bench.local_log_data import BATCH_BYTES, INDEX_BASE, write_batches, write_index, write_questions
-from bench.peers.rounds import Peer, started
+from bench import data
+from bench.harness import (
+    PEERS,
+    ROOT,
+    Rounds,
+    Side,
+    Suite,
+    arguments,
+    equal,
+    in_turn,
+    quotient,
+    spread,
+    started,
+    work_folder,
+)
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
-from tierlog.log.formats.offset_index import OffsetIndex
+from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES, OffsetIndex, encode_offset_index
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import encode_batch, encode_record
 
-HERE = pathlib.Path(__file__).resolve().parent
-SEGMENT_BYTES = 64 << 20
-RECOVERED_BATCHES = (1 << 30) // BATCH_BYTES
-READ_BYTES = 1 << 20
-QUESTIONS = 1 << 20
-AT_ONCE = 64
+RECORDS_A_BATCH, RECORD_BYTES, PRODUCERS = 16, 1020, 8
+BATCH_BYTES = 61 + RECORDS_A_BATCH * RECORD_BYTES
+BATCHES, RECOVERED_BYTES = 16384, 1 << 30
+SEGMENT_BYTES, READ_BYTES = 64 << 20, 1 << 20
 LEADER_EPOCH = 3
 KINDS = ("plain", "idempotent")
+KAFKA, WRITE = "Kafka's UnifiedLog", "write(2)"
+INDEX, INDEX_BYTES, INDEX_BASE = "Kafka's OffsetIndex", 10 << 20, 1_000_000
+QUESTIONS, AT_ONCE = 1 << 20, 64
+#: Behind them Kafka searches in what it takes to be warm.
+TAIL_BYTES = 8192
+
+
+# ---- what is appended, and what is asked, from fixed seeds
+
+
+def _record_of(number: int, offset_delta: int, timestamp_delta: int, value: bytes) -> bytes:
+    """A record of exactly RECORD_BYTES."""
+    key = b"customer-%07d" % number
+    deltas = {"offset_delta": offset_delta, "timestamp_delta": timestamp_delta}
+    size = RECORD_BYTES - len(encode_record(**deltas, key=key, value=b"")) - 2
+    made = encode_record(**deltas, key=key, value=value[:size])
+    assert len(made) <= RECORD_BYTES, len(made)
+    return encode_record(**deltas, key=key, value=value[: size + RECORD_BYTES - len(made)])
+
+
+def write_batches(path: pathlib.Path, batches: int, *, idempotent: bool) -> None:
+    """A file of uncompressed batches as producers send them: base offset 0, no epoch; ids and sequences or none."""
+    rng = np.random.default_rng(data.SEED + 7)
+    values = [value for value in data.values(2 * RECORD_BYTES) if len(value) >= RECORD_BYTES][:256]
+    pool = [
+        [_record_of(number, delta, delta // 4, value) for number, value in enumerate(values)]
+        for delta in range(RECORDS_A_BATCH)
+    ]
+    with path.open("wb") as file:
+        for batch in range(batches):
+            picks = rng.integers(len(values), size=RECORDS_A_BATCH).tolist()
+            timestamp, producer = data.FIRST_TIMESTAMP_MS + 5 * batch, batch % PRODUCERS
+            sequence = batch // PRODUCERS * RECORDS_A_BATCH
+            ids = {"producer_id": 1000 + producer, "producer_epoch": 0, "base_sequence": sequence}
+            file.write(
+                encode_batch(
+                    base_offset=0,
+                    records=b"".join(pool[delta][pick] for delta, pick in enumerate(picks)),
+                    record_count=RECORDS_A_BATCH,
+                    last_offset_delta=RECORDS_A_BATCH - 1,
+                    base_timestamp=timestamp,
+                    max_timestamp=timestamp + (RECORDS_A_BATCH - 1) // 4,
+                    **(ids if idempotent else {}),
+                )
+            )
+
+
+def write_index(path: pathlib.Path) -> tuple[int, int]:
+    """An offset index of 10 MiB; (the first offset of its last 8 KiB, its last offset)."""
+    rng = np.random.default_rng(data.SEED + 8)
+    entries = INDEX_BYTES // ENTRY_SIZE_BYTES
+    offsets = INDEX_BASE + np.cumsum(rng.integers(1, 64, entries))
+    path.write_bytes(encode_offset_index(INDEX_BASE, offsets, np.cumsum(rng.integers(1, 3000, entries))))
+    return int(offsets[-TAIL_BYTES // ENTRY_SIZE_BYTES]), int(offsets[-1])
+
+
+# ---- ours from Python
 
 
 class _Dropped:
@@ -57,179 +126,8 @@ def _opened(folder: pathlib.Path, segment_bytes: int) -> UnifiedLog:
     return UnifiedLog.open(str(folder), config=config, tasks=_Dropped())
 
 
-def _digests(folder: pathlib.Path) -> dict[str, str]:
-    """Name to content of all files of a log."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-
-
-def _compare(what: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    differing = [name for name in theirs | ours if theirs.get(name) != ours.get(name)]
-    if differing:
-        raise RuntimeError(f"{what}: {', '.join(differing)} differ")
-
-
-class _Bench:
-    """The sides, their files, and what they told."""
-
-    def __init__(self, folder: pathlib.Path, kafka: Peer, c: Peer, *, batches: int, rounds: int) -> None:
-        self.folder = folder
-        self.kafka = kafka
-        self.c = c
-        self.batches = batches
-        self.rounds = rounds
-        self.told = Findings()
-
-    @contextlib.contextmanager
-    def _log_folder(self) -> Iterator[pathlib.Path]:
-        folder = self.folder / "logs" / "orders-0"
-        folder.mkdir(parents=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder.parent)
-
-    # ---- append
-
-    def append(self) -> None:
-        for kind in KINDS:
-            self._append(kind)
-
-    def _append(self, kind: str) -> None:
-        data = self.folder / "batches"
-        write_batches(data, self.batches, idempotent=kind == "idempotent")
-        sides: dict[str, Callable[[pathlib.Path], tuple[float, float]]] = {
-            "write": lambda log: (self.c("write", data, log, SEGMENT_BYTES), self.c.last["cpu"]),
-            "c": lambda log: (self.c("append", data, log, SEGMENT_BYTES), self.c.last["cpu"]),
-            "kafka": lambda log: (self.kafka("append", data, log, SEGMENT_BYTES), self.kafka.last["cpu"]),
-            "python": lambda log: _append_from_python(data, log),
-        }
-        rounds: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-        for number in range(self.rounds + 2):  # the first compares, the second goes on to warm the JVM
-            written: dict[str, dict[str, str]] = {}
-            for side, measure in sides.items():
-                with self._log_folder() as log:
-                    rounds[side].append(measure(log))
-                    if number == 0 and side != "write":
-                        written[side] = _digests(log)
-            if number == 0:
-                _compare(f"files of {kind} appends", written["kafka"], written["python"])
-                kept = {name: written["kafka"].get(name, "") for name in written["c"]}
-                _compare(f"files of {kind} appends in C", kept, written["c"])
-        data.unlink()
-        self._tell_append(kind, {side: seconds[2:] for side, seconds in rounds.items()})
-
-    def _tell_append(self, kind: str, seconds: dict[str, list[tuple[float, float]]]) -> None:
-        """Batches a second by the clock; and the processor time of a batch, which other work disturbs less."""
-        rates = {side: [self.batches / wall / 1000 for wall, _ in told] for side, told in seconds.items()}
-        cpu = {side: spread([spent / self.batches * 1e6 for _, spent in told], ".1f") for side, told in seconds.items()}
-        bare, c, kafka, python = rates["write"], rates["c"], rates["kafka"], rates["python"]
-        text = f"{spread(c, '.1f')} k/s, write(2) {spread(bare, '.1f')} k/s, ratios {ratios(c, bare)}"
-        text += f"; CPU {cpu['c']} and {cpu['write']} µs"
-        self.told.add(f"append, {kind}, C, × write(2)", text, _quotient(c, bare), 0.7, least=True)
-        text = f"{spread(python, '.1f')} k/s, Kafka {spread(kafka, '.1f')} k/s, ratios {ratios(python, kafka)}"
-        text += f"; CPU {cpu['python']} and {cpu['kafka']} µs"
-        self.told.add(f"append, {kind}, Python, × Kafka's UnifiedLog", text, _quotient(python, kafka), 1, least=True)
-
-    # ---- read
-
-    def read(self) -> None:
-        data = self.folder / "batches"
-        write_batches(data, self.batches, idempotent=False)
-        with self._log_folder() as folder:
-            _append_from_python(data, folder)
-            data.unlink()
-            buffer = memoryview(bytearray(READ_BYTES))
-            with _opened(folder, SEGMENT_BYTES) as log:
-                starts, ranges = _reads_of(log)
-                _check_reads(log, starts, ranges, buffer)
-                ours, bare = [], []
-                for _ in range(self.rounds + 1):
-                    bare.append(_read_bare(ranges, buffer))
-                    ours.append(_read_log(log, starts, buffer))
-        size = sum(each[2] for each in ranges)
-        rates = [[size / each / 1e9 for each in seconds[1:]] for seconds in (ours, bare)]
-        text = f"{spread(rates[0], '.2f')} GB/s, preadv {spread(rates[1], '.2f')} GB/s, ratios {ratios(*rates)}"
-        self.told.add(
-            "read, sequential, warm, 1 MiB, × preadv of the same ranges", text, _quotient(*rates), 0.85, least=True
-        )
-
-    # ---- lookups
-
-    def lookups(self) -> None:
-        index, questions = self.folder / f"{INDEX_BASE:020}.index", self.folder / "questions"
-        tail, last = write_index(index)
-        for where, first in (("random", INDEX_BASE), ("in the last 8 KiB", tail)):
-            write_questions(questions, first, last, QUESTIONS)
-            rounds: dict[str, list[float]] = {"kafka": [], "many": [], "one": [], "python": []}
-            view, asked = OffsetIndex(index.read_bytes(), INDEX_BASE), np.fromfile(questions, "<i8")
-            parts = np.split(asked, QUESTIONS // AT_ONCE)
-            for number in range(self.rounds + 2):
-                answers = [self.folder / side if number == 0 else "-" for side in ("kafka", "many", "one")]
-                rounds["kafka"].append(self.kafka("lookup", index, INDEX_BASE, questions, answers[0]))
-                rounds["many"].append(self.c("lookup", index, INDEX_BASE, questions, AT_ONCE, answers[1]))
-                rounds["one"].append(self.c("lookup", index, INDEX_BASE, questions, 1, answers[2]))
-                rounds["python"].append(_look_up(view, parts))
-                if number == 0:
-                    _check_answers(view, parts, [np.fromfile(path, "<i8") for path in answers])
-            self._tell_lookups(where, {side: seconds[2:] for side, seconds in rounds.items()})
-
-    def _tell_lookups(self, where: str, seconds: dict[str, list[float]]) -> None:
-        rates = {side: [QUESTIONS / each / 1e6 for each in told] for side, told in seconds.items()}
-        kafka = rates["kafka"]
-        for side, name, bar in (
-            ("many", f"C, batches of {AT_ONCE}", 3),
-            ("python", f"Python, batches of {AT_ONCE}", 2),
-            ("one", "C, one by one", None),
-        ):
-            ours = rates[side]
-            text = f"{spread(ours, '.1f')} M/s, Kafka {spread(kafka, '.1f')} M/s, ratios {ratios(ours, kafka)}"
-            what = f"offset lookups, {where}, {name}, × Kafka's OffsetIndex"
-            self.told.add(what, text, _quotient(ours, kafka), bar if where == "random" else None, least=True)
-
-    # ---- recovery
-
-    def recovery(self) -> None:
-        batches = RECOVERED_BATCHES if self.batches >= QUESTIONS >> 6 else self.batches
-        for kind in KINDS:
-            data = self.folder / "batches"
-            write_batches(data, batches, idempotent=kind == "idempotent")
-            with self._log_folder() as folder:
-                self.c("append", data, folder, 1 << 30)
-                data.unlink()
-                log = folder / f"{0:020}.log"
-                whole = _digests(folder)
-                _sync(log)
-                rounds: dict[str, list[float]] = {"bare": [], "ours": [], "fsync": [], "kafka": []}
-                for number in range(self.rounds + 1):
-                    rounds["bare"].append(self.c("checksum", log))
-                    _leave_log_alone(folder)
-                    seconds, fsync, end = _recover(folder)
-                    rounds["ours"].append(seconds - fsync)
-                    rounds["fsync"].append(fsync)
-                    rebuilt = _digests(folder)
-                    _compare("rebuilt files", whole, {name: rebuilt[name] for name in whole})
-                    _leave_log_alone(folder)
-                    if number < 3:  # Kafka's takes long, and has no bar
-                        rounds["kafka"].append(self.kafka("recover", folder, 1 << 30))
-                        _compare("files that Kafka rebuilt", rebuilt, _digests(folder))
-                        if self.kafka.last["end"] != end:
-                            raise RuntimeError(f"Kafka's log ends at {self.kafka.last['end']}, ours at {end}")
-            self._tell_recovery(kind, batches * BATCH_BYTES, rounds)
-
-    def _tell_recovery(self, kind: str, size: int, rounds: dict[str, list[float]]) -> None:
-        bare, ours, fsync = (rounds[side][1:] for side in ("bare", "ours", "fsync"))
-        kafka = rounds["kafka"][1:]
-        text = (
-            f"{spread(ours, '.3f')} s and {spread(fsync, '.3f')} s of fsync; pread and CRC-32C {spread(bare, '.3f')} s"
-            f", ratios {ratios(ours, bare)}; Kafka {spread(kafka, '.2f')} s; {size >> 20} MiB"
-        )
-        value = statistics.median(ours) / statistics.median(bare)
-        self.told.add(f"recovery without indexes, {kind}, time × pread by 1 MiB and CRC-32C", text, value, 1.3)
-
-
-def _append_from_python(data: pathlib.Path, folder: pathlib.Path) -> tuple[float, float]:
-    """Seconds by the clock, and of this thread's processor time."""
-    everything = memoryview(bytearray(data.read_bytes()))
+def _append(batches: pathlib.Path, folder: pathlib.Path) -> dict[str, float]:
+    everything = memoryview(bytearray(batches.read_bytes()))
     requests = [everything[at : at + BATCH_BYTES] for at in range(0, len(everything), BATCH_BYTES)]
     with _opened(folder, SEGMENT_BYTES) as log:
         gc.collect()
@@ -237,82 +135,11 @@ def _append_from_python(data: pathlib.Path, folder: pathlib.Path) -> tuple[float
         start, begun = time.perf_counter(), time.thread_time()
         for request in requests:
             append(request, leader_epoch=LEADER_EPOCH)
-        return time.perf_counter() - start, time.thread_time() - begun
+        return {"wall": time.perf_counter() - start, "cpu": time.thread_time() - begun}
 
 
-def _reads_of(log: UnifiedLog) -> tuple[list[int], list[tuple[str, int, int]]]:
-    """Offsets of reads one behind the other, and (path, position, size) of what they give."""
-    starts, ranges, offset = [], [], 0
-    while offset < log.log_end_offset:
-        records = log.read(offset, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
-        assert records is not None
-        starts.append(offset)
-        ranges.append((records.path, records.position, records.size_bytes))
-        offset += records.size_bytes // BATCH_BYTES * 16
-    return starts, ranges
-
-
-def _check_reads(
-    log: UnifiedLog, starts: Sequence[int], ranges: Sequence[tuple[str, int, int]], buffer: memoryview
-) -> None:
-    for start, (path, position, size) in zip(starts, ranges, strict=True):
-        records = log.read(start, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
-        assert records is not None
-        records.read_into(buffer[:size])
-        with pathlib.Path(path).open("rb") as file:
-            if os.pread(file.fileno(), size, position) != buffer[:size]:
-                raise RuntimeError(f"the read at offset {start} has other bytes than the file")
-
-
-def _read_log(log: UnifiedLog, starts: Sequence[int], buffer: memoryview) -> float:
-    read = log.read
-    begun = time.perf_counter()
-    for start in starts:
-        records = read(start, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
-        assert records is not None
-        records.read_into(buffer[: records.size_bytes])
-    return time.perf_counter() - begun
-
-
-def _read_bare(ranges: Sequence[tuple[str, int, int]], buffer: memoryview) -> float:
-    with contextlib.ExitStack() as stack:
-        files = {path: stack.enter_context(pathlib.Path(path).open("rb")).fileno() for path, _, _ in ranges}
-        begun = time.perf_counter()
-        for path, position, size in ranges:
-            os.preadv(files[path], [buffer[:size]], position)
-        return time.perf_counter() - begun
-
-
-def _look_up(index: OffsetIndex, parts: Sequence[np.ndarray[Any, Any]]) -> float:
-    look_up = index.lookup_many
-    begun = time.perf_counter()
-    for part in parts:
-        look_up(part)
-    return time.perf_counter() - begun
-
-
-def _check_answers(
-    index: OffsetIndex, parts: Sequence[np.ndarray[Any, Any]], answers: Sequence[np.ndarray[Any, Any]]
-) -> None:
-    columns = [np.concatenate(column) for column in zip(*map(index.lookup_many, parts), strict=True)]
-    ours = np.stack(columns, axis=1).ravel()
-    if not all(np.array_equal(each, ours) for each in answers):
-        raise RuntimeError("the sides found different entries")
-
-
-def _leave_log_alone(folder: pathlib.Path) -> None:
-    for path in folder.iterdir():
-        if path.suffix != ".log":
-            path.unlink()
-
-
-def _sync(path: pathlib.Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _recover(folder: pathlib.Path) -> tuple[float, float, int]:
-    """Seconds in all, of them in fsync, and where the log ends. The log is closed behind the measurement."""
+def _recover(folder: pathlib.Path) -> dict[str, float]:
+    """Seconds without those of fsync, these apart, and where the log ends. It is closed behind the measurement."""
     spent, bare = [0.0], os.fsync
 
     def fsync(file: int) -> None:
@@ -329,34 +156,200 @@ def _recover(folder: pathlib.Path) -> tuple[float, float, int]:
         os.fsync = bare
     synced = spent[0]
     with log:
-        return seconds, synced, log.log_end_offset
+        return {"wall": seconds - synced, "fsync": synced, "end": log.log_end_offset}
 
 
-def _quotient(above: Sequence[float], below: Sequence[float]) -> float:
-    return statistics.median(above) / statistics.median(below)
+def _digests(folder: pathlib.Path) -> dict[str, str]:
+    """Name to content of all files of a log."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-def _kafka_version() -> str:
-    return next(iter(install.jars("kafka").glob("kafka-storage-[0-9]*.jar"))).stem.rpartition("-")[2]
+class Bench:
+    """The sides and their files."""
+
+    def __init__(self, suite: Suite, folder: pathlib.Path, kafka: Side, c: Side, scale: float, rounds: int) -> None:
+        self.suite, self.folder, self.kafka, self.c, self.rounds = suite, folder, kafka, c, rounds
+        self.scale, self.count = scale, max(64, int(BATCHES * scale))
+
+    @contextlib.contextmanager
+    def _log_folder(self) -> Iterator[pathlib.Path]:
+        folder = self.folder / "logs" / "orders-0"
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder.parent)
+
+    def append(self) -> None:
+        for kind in KINDS:
+            self._append(kind)
+
+    def _append(self, kind: str) -> None:
+        """Batches a second by the clock; and the processor time of a batch, which other work disturbs less."""
+        batches = self.folder / "batches"
+        write_batches(batches, self.count, idempotent=kind == "idempotent")
+        sides: dict[str, Callable[[pathlib.Path], dict[str, Any]]] = {
+            WRITE: lambda log: self.c("write", batches, log, SEGMENT_BYTES),
+            "C": lambda log: self.c("append", batches, log, SEGMENT_BYTES),
+            KAFKA: lambda log: self.kafka("append", batches, log, SEGMENT_BYTES),
+            "Python": lambda log: _append(batches, log),
+        }
+        written: dict[str, dict[str, str]] = {}
+
+        def run(side: str, measure: Callable[[pathlib.Path], dict[str, Any]]) -> dict[str, Any]:
+            with self._log_folder() as log:
+                told = measure(log)
+                if side not in written:
+                    written[side] = _digests(log)
+                return told
+
+        calls = {side: partial(run, side, measure) for side, measure in sides.items()}
+        in_turn(calls, 1, warm=0)
+        equal(f"files of {kind} appends", {side: written[side] for side in (KAFKA, "Python")})
+        same = {name: written[KAFKA].get(name, "") for name in written["C"]}
+        equal(f"files of {kind} appends in C", {KAFKA: same, "C": written["C"]})
+        found = in_turn(calls, self.rounds)  # the first goes on to warm the JVM
+        batches.unlink()
+        for ours, peer, bar in (("C", WRITE, 0.7), ("Python", KAFKA, 1.0)):
+            self._speed(f"append, {kind}, {ours}", found, ours, peer, self.count, "k/s", bar, each="µs")
+
+    def _speed(
+        self, what: str, found: Rounds, ours: str, peer: str, amount: int, unit: str, bar: float | None, each: str = ""
+    ) -> None:
+        """A row of a speed, and the processor time of each piece of work where it is told."""
+        self.suite.speed(what, found, peer, amount=amount, unit=unit, ours=ours, bar=bar)
+        if each:
+            cpu = [[1e6 * taken.cpu / amount for taken in found[side]] for side in (ours, peer)]
+            told = f"{spread(cpu[0], '.1f')} {each}, {peer} {spread(cpu[1], '.1f')} {each}"
+            self.suite.add(f"{what}, CPU, × {peer}", told, quotient(*cpu), None)
+
+    def read(self) -> None:
+        """Fetches of a mebibyte one behind the other, the page cache warm, beside preadv of the same ranges."""
+        batches = self.folder / "batches"
+        write_batches(batches, self.count, idempotent=False)
+        with self._log_folder() as folder:
+            _append(batches, folder)
+            batches.unlink()
+            buffer = memoryview(bytearray(READ_BYTES))
+            with _opened(folder, SEGMENT_BYTES) as log, contextlib.ExitStack() as stack:
+                starts, ranges, offset = [], [], 0
+                files: dict[str, int] = {}
+                while offset < log.log_end_offset:
+                    records = log.read(offset, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
+                    assert records is not None
+                    if records.path not in files:
+                        files[records.path] = stack.enter_context(pathlib.Path(records.path).open("rb")).fileno()
+                    starts.append(offset)
+                    ranges.append((files[records.path], records.position, records.size_bytes))
+                    records.read_into(buffer[: records.size_bytes])
+                    same = os.pread(files[records.path], records.size_bytes, records.position)
+                    equal(f"the read at {offset}", {"log": buffer[: len(same)] == same, "file": True})
+                    offset += records.size_bytes // BATCH_BYTES * RECORDS_A_BATCH
+
+                def ours() -> None:
+                    for start in starts:
+                        records = log.read(start, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
+                        assert records is not None
+                        records.read_into(buffer[: records.size_bytes])
+
+                def bare() -> None:
+                    for file, position, size in ranges:
+                        os.preadv(file, [buffer[:size]], position)
+
+                found = in_turn({"preadv": bare, "ours": ours}, self.rounds)
+        size = sum(each[2] for each in ranges)
+        self.suite.speed("read, sequential, warm, 1 MiB", found, "preadv", amount=size, bar=0.85)
+
+    def lookups(self) -> None:
+        """Random offsets of an index of 10 MiB, and of its last 8 KiB."""
+        index = self.folder / f"{INDEX_BASE:020}.index"
+        tail, last = write_index(index)
+        for where, first, bars in (("random", INDEX_BASE, (3, None, 2)), ("in the last 8 KiB", tail, (None,) * 3)):
+            self._lookups(index, where, first, last, bars)
+
+    def _lookups(self, index: pathlib.Path, where: str, first: int, last: int, bars: Sequence[float | None]) -> None:
+        questions, answers = self.folder / "questions", [self.folder / str(each) for each in range(3)]
+        count = max(AT_ONCE, int(QUESTIONS * self.scale) // AT_ONCE * AT_ONCE)
+        asked = np.random.default_rng(data.SEED + 9).integers(first, last + 1, count).astype("<i8")
+        asked.tofile(questions)
+        view, parts = OffsetIndex(index.read_bytes(), INDEX_BASE), np.split(asked, count // AT_ONCE)
+        many, one, python = f"C, batches of {AT_ONCE}", "C, one by one", f"Python, batches of {AT_ONCE}"
+
+        def sides(out: Sequence[object]) -> dict[str, Callable[[], object]]:
+            return {
+                INDEX: lambda: self.kafka("lookup", index, INDEX_BASE, questions, out[0]),
+                many: lambda: self.c("lookup", index, INDEX_BASE, questions, AT_ONCE, out[1]),
+                one: lambda: self.c("lookup", index, INDEX_BASE, questions, 1, out[2]),
+                python: lambda: [view.lookup_many(part) for part in parts],
+            }
+
+        (ours,) = in_turn(sides(answers), 1, warm=0)[python]
+        columns = np.stack([np.concatenate(column) for column in zip(*ours.told, strict=True)], axis=1).ravel()
+        same = [bool(np.array_equal(np.fromfile(path, "<i8"), columns)) for path in answers]
+        equal(f"entries, {where}", {"the same": same, "wanted": [True] * 3})
+        found = in_turn(sides("---"), self.rounds)
+        for side, bar in zip((many, one, python), bars, strict=True):
+            what = f"offset lookups, {where}, {side}"
+            self.suite.speed(what, found, INDEX, amount=count, unit="M/s", ours=side, bar=bar)
+
+    def recovery(self) -> None:
+        """A log without its indexes, beside reading and checking it alone; Kafka's takes long, and has no bar."""
+        for kind in KINDS:
+            batches, count = self.folder / "batches", max(64, int(RECOVERED_BYTES * self.scale) // BATCH_BYTES)
+            write_batches(batches, count, idempotent=kind == "idempotent")
+            with self._log_folder() as folder:
+                self.c("append", batches, folder, 1 << 30)
+                batches.unlink()
+                self._recovery(kind, folder, count * BATCH_BYTES)
+
+    def _recovery(self, kind: str, folder: pathlib.Path, size: int) -> None:
+        log, whole = folder / f"{0:020}.log", _digests(folder)
+        with log.open("rb+") as file:
+            os.fsync(file.fileno())
+        rebuilt: dict[str, dict[str, str]] = {}
+        ends: dict[str, float] = {}
+
+        def run(side: str, recover: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+            for path in folder.iterdir():
+                if path != log:
+                    path.unlink()
+            told = recover()
+            rebuilt[side], ends[side] = _digests(folder), told["end"]
+            return told
+
+        bare = "pread and CRC-32C"
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            bare: lambda: self.c("checksum", log),
+            "ours": lambda: run("ours", lambda: _recover(folder)),
+            KAFKA: lambda: run(KAFKA, lambda: self.kafka("recover", folder, 1 << 30)),
+        }
+        in_turn(calls, 1, warm=0)
+        equal("rebuilt files", {"before": whole, "ours": {name: rebuilt["ours"][name] for name in whole}})
+        equal("files that both rebuilt", rebuilt)
+        equal("ends", ends)
+        kafka = in_turn({KAFKA: calls.pop(KAFKA)}, 2, warm=0)[KAFKA]
+        found = in_turn(calls, self.rounds)
+        ours, theirs = ([each.wall for each in found[side]] for side in ("ours", bare))
+        fsync = [each.told["fsync"] for each in found["ours"]]
+        told = f"{spread(ours, '.3f')} s and {spread(fsync, '.3f')} s of fsync; {bare} {spread(theirs, '.3f')} s; "
+        told += f"Kafka {spread([each.wall for each in kafka], '.2f')} s; {size >> 20} MiB"
+        what = f"recovery without indexes, {kind}, × the time of {bare}"
+        self.suite.add(what, told, quotient(ours, theirs), 1.3, least=False)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", choices=["append", "read", "lookups", "recovery", []], default=[])
-    parser.add_argument("--batches", type=int, default=16384)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="a folder of the file system to measure on; the system's own otherwise")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tierlog-bench-", dir=chosen.folder) as name:
-        folder = pathlib.Path(name)
-        classes = java_class_path(HERE / "peers" / "LogTurns.java", folder / "classes")
+    parts = ("append", "read", "lookups", "recovery")
+    chosen = arguments(__doc__, parts, folder="")
+    suite = Suite("local_log", {"Kafka": install.kafka_version()})
+    with work_folder(chosen.folder) as folder:
+        classes = java_class_path(PEERS / "LogTurns.java", folder / "classes")
         java = [install.java(), "-Xmx3g", "-cp", classes, "org.apache.kafka.storage.internals.log.LogTurns"]
-        program = c_program(pathlib.Path(__file__).with_suffix(".c"), folder)
-        with started("Kafka", java) as kafka, started("ours in C", [str(program)]) as c:
-            bench = _Bench(folder, kafka, c, batches=chosen.batches, rounds=chosen.rounds)
-            for what in chosen.what or ["append", "read", "lookups", "recovery"]:
-                getattr(bench, what)()
-    bench.told.save("local_log", {"Kafka": _kafka_version()})
+        program = str(c_program(ROOT / "bench" / "local_log.c", folder))
+        with started("Kafka", java) as kafka, started("ours in C", [program]) as c:
+            bench = Bench(suite, folder, kafka, c, chosen.scale, chosen.rounds)
+            for part in chosen.parts:
+                getattr(bench, part)()
+    suite.save()
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 """The segment table beside Kafka's RemoteLogMetadataCache, over the same bytes and the same questions.
 
-    python -m bench.metadata_table [--partitions 2600] [--segments 1000] [--rounds 5]
+    python -m bench.metadata_table [--scale 0.05] [--rounds 5]
 
-Sides take turns: Kafka's cache in a JVM (``bench/peers/MetadataCache.java``), ours in C (``bench/metadata_table.c``),
-ours from Python. Each round applies all events to an empty table, from one buffer of record batches; what the sides
-found is compared before any time counts. CRC-32C is checked by all. What is started from a snapshot is the table that a
-round filled.
+2,600 partitions of 1,000 segments: STARTED and FINISHED of each, in the order of its partition, partitions in turns of
+64, one to three leader epochs a segment; then questions about random ones. Sides take turns: Kafka's cache in a warm
+JVM (``bench/peers/MetadataCache.java``), ours in C (``bench/metadata_table.c``), ours from Python. Caches lie in an
+array in the JVM, so that what its manager looks up in maps before is not counted. Each round applies all events to an
+empty table, from one buffer of record batches; what the sides found is compared before any time counts. CRC-32C is
+checked by all. Questions are asked of a table that is settled (``SegmentTable.settle``), as the manager does when
+nothing comes. What is started from a snapshot is the table that a round filled.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import gc
 import pathlib
-import statistics
-import tempfile
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,48 +23,127 @@ from typing import Any
 
 import numpy as np
 
-from bench.findings import Findings, ratios, spread
-from bench.metadata_events import QUESTION, partition_of, write_events, write_questions
-from bench.peers.rounds import Peer, started
+from bench.harness import PEERS, ROOT, Round, Suite, arguments, equal, in_turn, quotient, spread, started, work_folder
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
+from tierlog._native.checksums import crc32c
+from tierlog.remote.api import TopicIdPartition, Uuid
 from tierlog.remote.metadata.records.event_runs import BatchRun
 from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
 from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
 from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
 
-HERE = pathlib.Path(__file__).resolve().parent
+PARTITIONS, SEGMENTS = 2600, 1000
 QUESTIONS = 1 << 20
 #: Of them from Python, one by one.
 FIRST = 1 << 17
-PACE_EVENTS = 500_000
-RUN_BYTES = 1 << 18
+PACE_EVENTS, RUN_BYTES = 500_000, 1 << 18
 COMPARED = ("events", "found", "check", "check_first", "highest_check", "listed", "list_check")
+KAFKA = "Kafka's cache"
+
+# ---- events as record batches, and questions about them
+
+PARTITIONS_EACH_TOPIC = 100
+SEGMENT_OFFSETS = 1000
+#: Offsets of a leader epoch, by partition: so that segments have one, one or two, two or three.
+EPOCH_OFFSETS = (5000, 1500, 650)
+TURN = 64
+BATCH_RECORDS = 1000
+FIRST_MS = 1_700_000_000_000
+QUESTION = np.dtype([("partition", "<i4"), ("epoch", "<i4"), ("offset", "<i8")])
+
+_BODY = struct.Struct(">qqiqq")
+_EPOCH = struct.Struct(">iqx")
+_BATCH = struct.Struct(">hiqqqhii")
 
 
-@contextlib.contextmanager
-def _sides(folder: pathlib.Path, partitions: int) -> Iterator[tuple[Peer, Peer]]:
-    given = [str(folder / "events"), str(folder / "questions"), str(partitions), str(FIRST)]
-    classes = folder / "classes"
-    classes.mkdir()
-    main = "org.apache.kafka.server.log.remote.metadata.storage.MetadataCache"
-    java = [
-        install.java(),
-        "-Xmx10g",
-        "-cp",
-        java_class_path(HERE / "peers" / "MetadataCache.java", classes),
-        main,
-        *given,
-    ]
-    with (
-        started("Kafka's cache", java) as kafka,
-        started("ours in C", [str(c_program(pathlib.Path(__file__).with_suffix(".c"), folder)), *given]) as ours,
-    ):
-        yield kafka, ours
+def partition_of(index: int) -> TopicIdPartition:
+    topic, number = divmod(index, PARTITIONS_EACH_TOPIC)
+    return TopicIdPartition(Uuid(topic.to_bytes(16, "big")), f"topic-{topic:05}", number)
 
 
-class _FromPython:
+def _varint(number: int) -> bytes:
+    value = number << 1 ^ number >> 63
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def event_values(partitions: int, segments: int) -> Iterator[bytes]:
+    """The values of all records, in the order of the topic."""
+    heads = []
+    for index in range(partitions):
+        partition = partition_of(index)
+        name = partition.topic.encode()
+        head = bytes([len(name) + 1]) + name + partition.topic_id.raw + struct.pack(">ix", partition.partition)
+        heads.append((index << 32, head))
+    for number in range(segments):
+        start, end = number * SEGMENT_OFFSETS, (number + 1) * SEGMENT_OFFSETS - 1
+        tail = _BODY.pack(start, end, number % 5, FIRST_MS + start, FIRST_MS + end)
+        bodies = []
+        for length in EPOCH_OFFSETS:
+            epochs = range(start // length, end // length + 1)
+            told = b"".join(_EPOCH.pack(epoch, max(start, epoch * length)) for epoch in epochs)
+            bodies.append(tail + bytes([len(epochs) + 1]) + told + struct.pack(">ixxx", 100_000_000 + number))
+        finished = struct.pack(">xiqxbx", number % 5, FIRST_MS + end, 1)
+        for turn in range(0, partitions, TURN):
+            ours = range(turn, min(turn + TURN, partitions))
+            ids = [struct.pack(">8xQ", heads[index][0] | number) for index in ours]
+            for index, segment_id in zip(ours, ids, strict=True):
+                yield b"\1\0\0" + heads[index][1] + segment_id + b"\0" + bodies[index % 3]
+            for index, segment_id in zip(ours, ids, strict=True):
+                yield b"\1\1\0" + heads[index][1] + segment_id + finished
+
+
+def _batches(values: Iterator[bytes]) -> Iterator[bytes]:
+    deltas = [b"\0\0" + _varint(delta) + b"\1" for delta in range(BATCH_RECORDS)]
+    first, records = 0, bytearray()
+    count = 0
+    for value in values:
+        fields = deltas[count] + _varint(len(value)) + value + b"\0"
+        records += _varint(len(fields)) + fields
+        count += 1
+        if count == BATCH_RECORDS:
+            yield _batch(first, count, records)
+            first, count = first + count, 0
+            records.clear()
+    if count:
+        yield _batch(first, count, records)
+
+
+def _batch(first: int, count: int, records: bytearray) -> bytes:
+    now = FIRST_MS + first
+    summed = _BATCH.pack(0, count - 1, now, now, -1, -1, -1, count) + records
+    head = struct.pack(">qiiBI", first, len(summed) + 9, 0, 2, crc32c(summed))
+    return head + summed
+
+
+def write_events(path: pathlib.Path, partitions: int, segments: int) -> None:
+    """Write the batches."""
+    with path.open("wb") as file:
+        for batch in _batches(event_values(partitions, segments)):
+            file.write(batch)
+
+
+def write_questions(path: pathlib.Path, partitions: int, segments: int, count: int) -> None:
+    """Write questions of random partitions and offsets with the epoch that wrote them; one in twenty of another one."""
+    rng = np.random.default_rng(20261123)
+    questions = np.empty(count, QUESTION)
+    questions["partition"] = rng.integers(0, partitions, count)
+    questions["offset"] = rng.integers(0, segments * SEGMENT_OFFSETS, count)
+    questions["epoch"] = questions["offset"] // np.array(EPOCH_OFFSETS)[questions["partition"] % 3]
+    questions["epoch"] += rng.integers(0, 20, count) == 0
+    path.write_bytes(questions.tobytes())
+
+
+# ---- ours from Python
+
+
+class FromPython:
     """Ours from Python: seconds of a round, and what it found."""
 
     def __init__(self, folder: pathlib.Path, events: bytes, questions: np.ndarray[Any, Any], partitions: int) -> None:
@@ -185,95 +264,74 @@ def _runs_of(events: bytes) -> Sequence[BatchRun]:
     return runs
 
 
-def _signed(number: int) -> int:
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _compare(kafka: dict[str, Any], ours: dict[str, Any]) -> None:
-    for name in COMPARED:
-        if name in ours and _signed(kafka[name]) != _signed(ours[name]):
-            raise RuntimeError(f"{name}: Kafka's is {kafka[name]}, ours {ours[name]}")
+# ---- the rounds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--partitions", type=int, default=2600)
-    parser.add_argument("--segments", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
-        folder = pathlib.Path(name)
-        write_events(folder / "events", chosen.partitions, chosen.segments)
-        write_questions(folder / "questions", chosen.partitions, chosen.segments, QUESTIONS)
-        events = (folder / "events").read_bytes()
+    chosen = arguments(__doc__)
+    partitions, segments = max(100, int(PARTITIONS * chosen.scale)), SEGMENTS
+    with work_folder() as folder:
+        write_events(folder / "events", partitions, segments)
+        write_questions(folder / "questions", partitions, segments, QUESTIONS)
         questions = np.fromfile(folder / "questions", QUESTION)
-        python = _FromPython(folder, events, questions, chosen.partitions)
-        rounds: dict[str, list[dict[str, Any]]] = {"kafka": [], "c": [], "python": []}
-        waits = []
-        with _sides(folder, chosen.partitions) as (kafka, c):
-            for _ in range(chosen.rounds + 1):
-                kafka()
-                c()
-                rounds["kafka"].append(kafka.last)
-                rounds["c"].append(c.last)
-                rounds["python"].append(python.round())
-                _compare(kafka.last, c.last)
-                _compare(kafka.last, rounds["python"][-1])
-                if rounds["python"][-1]["restored"] != rounds["python"][-1]["listed"]:
-                    raise RuntimeError(f"a snapshot of {rounds['python'][-1]['restored']} segments")
+        python = FromPython(folder, (folder / "events").read_bytes(), questions, partitions)
+        given = [str(folder / "events"), str(folder / "questions"), str(partitions), str(FIRST)]
+        (folder / "classes").mkdir()
+        class_path = java_class_path(PEERS / "MetadataCache.java", folder / "classes")
+        program = "org.apache.kafka.server.log.remote.metadata.storage.MetadataCache"
+        java = [install.java(), "-Xmx10g", "-cp", class_path, program, *given]
+        c = str(c_program(ROOT / "bench" / "metadata_table.c", folder))
+        waits: list[Any] = []
+        with started(KAFKA, java) as kafka, started("ours in C", [c, *given]) as ours:
+
+            def compared() -> dict[str, Any]:
+                told = {KAFKA: kafka(), "C": ours(), "Python": python.round()}
+                for name in COMPARED:
+                    equal(name, {side: each[name] % (1 << 64) for side, each in told.items() if name in each})
+                equal("segments of a snapshot", {name: told["Python"][name] for name in ("restored", "listed")})
                 waits.append(python.beside_a_writer())
-    _tell(chosen, {side: told[1:] for side, told in rounds.items()}, waits[1:])  # the first round warms the JVM
+                return told
+
+            rounds = [each.told for each in in_turn({"all": compared}, chosen.rounds)["all"]]  # the first warms the JVM
+    _tell(Suite("metadata_table", {"Kafka": install.kafka_version()}), partitions * segments, rounds, waits[1:])
 
 
-def _tell(chosen: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]], waits: Sequence[Any]) -> None:
-    segments = chosen.partitions * chosen.segments
-    told = Findings()
+def _tell(suite: Suite, segments: int, rounds: Sequence[dict[str, Any]], waits: Sequence[Any]) -> None:
+    def column(side: str, name: str) -> list[float]:
+        return [each[side][name] for each in rounds]
 
-    def speeds(side: str, what: str, count: int) -> list[float]:
-        return [count / each[what] / 1e6 for each in rounds[side]]
-
-    def compare(what: str, side: str, name: str, count: int, bar: float | None, *, theirs: str | None = None) -> None:
-        kafka, ours = speeds("kafka", theirs or name, _asked(theirs or name)), speeds(side, name, count)
-        text = f"{spread(ours, '.2f')} M/s, Kafka {spread(kafka, '.2f')} M/s, ratios {ratios(ours, kafka)}"
-        told.add(what, text, statistics.median(ours) / statistics.median(kafka), bar, least=True)
-
-    def _asked(name: str) -> int:
-        return {"seconds": 2 * segments, "parse": 2 * segments, "list": segments}.get(name, QUESTIONS)
-
-    compare("events applied from one buffer, C, × Kafka", "c", "seconds", 2 * segments, 7)
-    compare("events applied from one buffer, Python, × Kafka", "python", "seconds", 2 * segments, 7)
-    compare("events of nobody's partitions passed over, C, × Kafka's deserialize", "c", "parse", 2 * segments, 1)
-    compare("lookups batched, C, × Kafka", "c", "find_many", QUESTIONS, 10, theirs="find")
-    compare("lookups batched by partition, Python, × Kafka", "python", "find_many", QUESTIONS, 10, theirs="find")
-    compare("lookups one by one, C, × Kafka", "c", "find", QUESTIONS, 2)
-    compare("lookups one by one, Python, × Kafka", "python", "find", FIRST, 1)
-    compare("highest offset for epoch, batched, C, × Kafka", "c", "highest_many", QUESTIONS, 1, theirs="highest")
-    compare("highest offset for epoch, one by one, C, × Kafka", "c", "highest", QUESTIONS, None)
-    compare("listing, C, × Kafka", "c", "list", segments, 1)
-    compare("listing as columns, Python, × Kafka", "python", "list", segments, 1)
-    started = [each["snapshot"] for each in rounds["python"]]
-    replayed = [each["seconds"] for each in rounds["kafka"]]
-    text = f"{spread(started, '.2f')} s for {segments} segments, Kafka's replay {spread(replayed, '.2f')} s"
-    told.add("start from a snapshot, × as fast as Kafka's replay", text, _quotient(replayed, started), 10, least=True)
-    if segments >= 2_600_000:
-        told.add("start from a snapshot of 2.6 M segments, in s", text, statistics.median(started), 1)
-    bytes_each = [each["held"] / segments for each in rounds["c"]]
-    theirs = [each["held"] / segments for each in rounds["kafka"]]
-    text = f"RSS {spread(bytes_each)} bytes, Kafka's heap {spread(theirs)}; {segments} segments, events in topic order"
-    told.add("bytes a segment", text, min(bytes_each[:1] or bytes_each), 100)
-    late = [float(np.percentile(each, 99)) / 1000 for each in waits]
-    worst = [float(np.percentile(each, 99.9)) / 1000 for each in waits]
-    text = f"p99 {spread(late, '.1f')} µs, p99.9 {spread(worst, '.1f')} µs; {PACE_EVENTS} events/s in another thread"
-    told.add("lookup from Python beside a writer, p99 in µs", text, statistics.median(late), 50)
-    told.save("metadata_table", {"Kafka": _kafka_version()})
-
-
-def _quotient(above: Sequence[float], below: Sequence[float]) -> float:
-    return statistics.median(above) / statistics.median(below)
-
-
-def _kafka_version() -> str:
-    return next(iter(install.jars("kafka").glob("kafka-storage-[0-9]*.jar"))).stem.rpartition("-")[2]
+    events = 2 * segments
+    rows: list[tuple[str, str, str, int, float | None, str, int]] = [
+        ("events applied from one buffer, C", "C", "seconds", events, 7, "seconds", events),
+        ("events applied from one buffer, Python", "Python", "seconds", events, 7, "seconds", events),
+        ("events of nobody's partitions passed over, C, beside deserialize", "C", "parse", events, 1, "parse", events),
+        ("lookups batched, C", "C", "find_many", QUESTIONS, 10, "find", QUESTIONS),
+        ("lookups batched by partition, Python", "Python", "find_many", QUESTIONS, 10, "find", QUESTIONS),
+        ("lookups one by one, C", "C", "find", QUESTIONS, 2, "find", QUESTIONS),
+        ("lookups one by one, Python", "Python", "find", FIRST, 1, "find", QUESTIONS),
+        ("highest offset for epoch, batched, C", "C", "highest_many", QUESTIONS, 1, "highest", QUESTIONS),
+        ("highest offset for epoch, one by one, C", "C", "highest", QUESTIONS, None, "highest", QUESTIONS),
+        ("listing, C", "C", "list", segments, 1, "list", segments),
+        ("listing as columns, Python", "Python", "list", segments, 1, "list", segments),
+    ]
+    for what, side, name, count, bar, theirs, their_count in rows:
+        found = {
+            "ours": [Round(wall, 0.0) for wall in column(side, name)],
+            KAFKA: [Round(wall, 0.0) for wall in column(KAFKA, theirs)],
+        }
+        suite.speed(what, found, KAFKA, amount=count, their_amount=their_count, unit="M/s", bar=bar)
+    begun, replayed = column("Python", "snapshot"), column(KAFKA, "seconds")
+    told = f"{spread(begun, '.2f')} s for {segments} segments, Kafka's replay {spread(replayed, '.2f')} s"
+    suite.add("start from a snapshot, × as fast as Kafka's replay", told, quotient(replayed, begun), 10)
+    if segments >= PARTITIONS * SEGMENTS:
+        suite.add("start from a snapshot of 2.6 M segments, s", told, quotient(begun, [1.0]), 1, least=False)
+    sizes = [[size / segments for size in column(side, "held")] for side in ("C", KAFKA)]
+    told = f"RSS {spread(sizes[0])} bytes, Kafka's heap {spread(sizes[1])}; events in topic order"
+    suite.add("bytes a segment", told, sizes[0][0], 100, least=False)
+    late, worst = ([float(np.percentile(each, share)) / 1000 for each in waits] for share in (99, 99.9))
+    told = f"p99 {spread(late, '.1f')} µs, p99.9 {spread(worst, '.1f')} µs; {PACE_EVENTS} events/s in another thread"
+    suite.add("lookup from Python beside a writer, p99 in µs", told, quotient(late, [1.0]), 50, least=False)
+    suite.save()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
  *
  * Each request on a connection is read whole and answered with SIZE bytes as the records of partition 0 of a topic, Fetch
  * v11. A thread a connection. Without PLACES these are the first bytes of FILE, each time. With PLACES the file has the
- * chunks that bench/turns_bare.py writes with zstd and AES, and they are the bytes that follow: pread, decrypt, decompress
+ * chunks that bench/bare.py writes with zstd and AES, and they are the bytes that follow: pread, decrypt, decompress
  * and send, nothing between; PLACES has position and size of each chunk, CHUNK_BYTES is what comes out of one. */
 #define _GNU_SOURCE 1
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "turns_bare.c"
+#include "bare.c"
 
 static int file;
 static size_t size;

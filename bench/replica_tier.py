@@ -1,118 +1,75 @@
-"""The parts *tier* of ``bench.replica``: a real broker's tier, read from that broker and from the replica in turn."""
+"""The part *tier* of ``bench.replica``: a real broker's tier, read from that broker and from the replica in turn."""
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import shutil
-import statistics
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from bench import spark
-from bench.bare_chunks import Bytes
-from bench.findings import Findings, ratios, spread
-from bench.replica_sides import (
-    PARTITION_BYTES,
-    Client,
-    Served,
-    confluent_read,
-    perf_read,
-    replica_over,
-    rounds_of,
-    series,
-    tell,
-    waited_seconds,
-)
-from bench.side_by_side import ROOT
-from bench.spark_tier import MONTH_MS, broker_settings, our_options, tiered
-from bench.storage_segment import CHUNK, FORMS
-from bench.turns_bare import BareChunks, Rooms
+from bench.bare import Bytes, Chunks, Rooms
+from bench.harness import Rounds, Suite, equal, quotient, spread
+from bench.replica_sides import PARTITION_BYTES, Client, Served, pread_server, replica_over, rounds_of, series
+from bench.storage_sides import CHUNK, FORMS
+from bench.topics import GIGABYTES, broker_settings, fill, fill_tier, log_bytes, our_options, segment_settings
 from tests.support.peers import broker, plugin
 from tierlog import open_tier
 from tierlog.scan.history import TierHistory
 
-HEAP = "2g"
-#: Threads of the bare calls that ours is set against.
+OURS = "tierlog replica"
+#: MB/s × the broker at least, CPU seconds × the broker's at most, of plain objects.
+BARS = {"raw client": (1.5, 0.5), "librdkafka": (1.0, None), "Kafka's perf consumer": (1.0, None)}
 BARE_THREADS = 2
 #: The load under which the loop's lag is looked at, ten times a second.
-LOAD_CLIENTS, LOAD_SECONDS = 8, 20.0
-LAG = "tierlog_server_loop_lag_seconds_bucket"
+LOAD_CLIENTS, LOAD_SECONDS, LAG = 8, 20.0, "tierlog_server_loop_lag_seconds_bucket"
 
 
-def measure_tier(found: Findings, folder: pathlib.Path, form: str, scale: float, rounds: int) -> None:
+def measure_tier(suite: Suite, folder: pathlib.Path, form: str, scale: float, rounds: int) -> None:
     """One form of a tier's objects."""
     root = folder / "bucket"
     root.mkdir(parents=True)
-    settings = broker_settings(form, root, folder, "none", 64 << 20)
-    segment = max(1 << 20, int((64 << 20) * min(1, scale * 4)))
-    shared = (f"segment.ms={MONTH_MS}", f"segment.bytes={segment}", "file.delete.delay.ms=500")
     cold = f"cold-{form.replace(' + ', '-')}"
-    with broker.running(folder / "broker", heap=HEAP, extra=settings) as running:
-        spark.ensure_topic(
-            running,
-            "none",
-            scale,
-            name=cold,
-            settings=("remote.storage.enable=true", "local.retention.bytes=1", *shared),
-        )
-        client = Client(folder, cold, tiered(running, cold))
+    with broker.running(folder / "broker", heap="2g", extra=broker_settings(form, root, folder)) as running:
+        client = Client(folder, cold, fill_tier(running, cold, "none", scale))
         keys, monitor = our_options(form, root, folder), broker.free_port()
         with replica_over(root, folder, "--monitor", f"127.0.0.1:{monitor}", keys=keys) as ours:
             name = "the plugin's broker" if plugin.jars() else "Kafka's broker"
             theirs = Served(name, running.bootstrap, running.process.pid)
-            if client.hashes(ours) != client.hashes(theirs):
-                raise SystemExit(f"{form}: the replica and the broker send different batches")
-            size = sum(int(line.split()[0]) for line in client.read(theirs, "discard"))
-            _clients(found, form, ours, theirs, client, cold, rounds, size)
+            hashes = {each.name: [line.split()[-1] for line in client.read(each, "hash")] for each in (ours, theirs)}
+            equal(f"{form}, hash of all batches", hashes)
+            size = sum(int(line.split()[0]) for line in client.read(theirs))
+            _clients(suite, form, ours, theirs, client, rounds, size)
             if form == "plain":
-                _warm(found, folder, running, ours, client, scale, shared, rounds, size)
+                fill(running, "warm", "none", int(GIGABYTES * 1e9 * scale), settings=segment_settings(scale))
+                local = Served("the broker's local log", running.bootstrap, running.process.pid)
+                own = Client(folder, "warm", client.ends)
+                reads = {local: partial(own.read, local), ours: partial(client.read, ours)}
+                _tell(suite, "plain, warm, raw client", rounds_of(reads, rounds), local.name, size, (0.8, None))
             else:
-                _objects(found, folder, form, ours, client, _log_of(root, keys, cold), rounds)
-            _lag(found, form, ours, client, monitor)
+                _objects(suite, folder, form, ours, client, _log_of(root, keys, cold), rounds)
+            _lag(suite, form, ours, client, monitor)
     shutil.rmtree(folder)
 
 
-def _clients(
-    found: Findings, form: str, ours: Served, theirs: Served, client: Client, topic: str, rounds: int, size: int
+def _tell(
+    suite: Suite, what: str, found: Rounds, peer: str, size: int, bars: tuple[float | None, float | None]
 ) -> None:
+    """Speed and CPU beside a peer's."""
+    suite.speed(f"{what}, MB/s", found, peer, amount=size, unit="MB/s", ours=OURS, bar=bars[0])
+    cpu = [[each.cpu for each in found[side]] for side in (OURS, peer)]
+    told = f"{spread(cpu[0], '.2f')} s, {peer} {spread(cpu[1], '.2f')} s"
+    suite.add(f"{what}, CPU s, × {peer}", told, quotient(*cpu), bars[1], least=False)
+
+
+def _clients(suite: Suite, form: str, ours: Served, theirs: Served, client: Client, rounds: int, size: int) -> None:
     """The replica beside the broker whose tier this is, with three clients. Only plain objects have bars here."""
-    bars = {"raw client": (1.5, 0.5), "librdkafka": (1.0, None), "Kafka's perf consumer": (1.0, None)}
-    reads = {
-        "raw client": lambda side: _discard(client, side),
-        "librdkafka": lambda side: confluent_read(side, topic, client.ends),
-        "Kafka's perf consumer": lambda side: perf_read(side, topic, client.ends),
-    }
-    for name, read in reads.items():
-        rounds_of((theirs, ours), rounds, read)
-        tell(found, f"{form}, tier, {name}", ours, theirs, size, bars[name] if form == "plain" else (None, None))
-
-
-def _discard(client: Client, side: Served) -> None:
-    client.read(side, "discard")
-
-
-def _warm(
-    found: Findings,
-    folder: pathlib.Path,
-    running: broker.Broker,
-    ours: Served,
-    client: Client,
-    scale: float,
-    settings: tuple[str, ...],
-    rounds: int,
-    size: int,
-) -> None:
-    """The replica's tier beside the same records on the broker's own disk, which it sends by sendfile."""
-    spark.ensure_topic(running, "none", scale, name="warm", settings=settings)
-    local = Served("the broker's local log", running.bootstrap, running.process.pid)
-    own = Client(folder, "warm", client.ends)
-    rounds_of((local, ours), rounds, lambda side: _discard(own if side is local else client, side))
-    tell(found, "plain, warm, raw client", ours, local, size, (0.8, None))
+    calls = {"raw client": client.read, "librdkafka": client.by_librdkafka}
+    for name, read in {**calls, "Kafka's perf consumer": client.by_perf_consumer}.items():
+        found = rounds_of({side: partial(read, side) for side in (theirs, ours)}, rounds)
+        _tell(suite, f"{form}, tier, {name}", found, theirs.name, size, BARS[name] if form == "plain" else (None, None))
 
 
 def _log_of(root: pathlib.Path, keys: dict[str, str], topic: str) -> Bytes:
@@ -128,98 +85,60 @@ def _log_of(root: pathlib.Path, keys: dict[str, str], topic: str) -> Bytes:
 
 
 def _objects(
-    found: Findings, folder: pathlib.Path, form: str, ours: Served, client: Client, log: Bytes, rounds: int
+    suite: Suite, folder: pathlib.Path, form: str, ours: Served, client: Client, log: Bytes, rounds: int
 ) -> None:
     """The replica beside the bare calls over a file of the same chunks: how fast these open all on two threads, and
-    what a server in C spends that opens and sends them. Both sides are counted by the bytes of the log: what the
-    replica sends twice, since a fetch ends in the middle of a batch, counts for nothing.
+    what a server in C spends that opens and sends them. Both sides are counted by the bytes of the log: bytes that the
+    replica sends twice, since a fetch ends in the middle of a batch, count for nothing.
     """
-    compressed, encrypted = FORMS[form]
     path, places = folder / "bare.chunks", folder / "bare.places"
-    bare = BareChunks(path, log, chunk_bytes=CHUNK, compressed=compressed, encrypted=encrypted)
-    bare.write_places(places)
-    stored = sum(part.stat().st_size for part in (folder / "bucket").rglob("*.log"))
-    if abs(stored / bare.stored_bytes - 1) > 0.01:
-        raise SystemExit(f"{form}: the tier's objects have {stored} bytes, the bare calls' file {bare.stored_bytes}")
+    chunks = Chunks(path, log, CHUNK, FORMS[form])
+    chunks.write_places(places)
+    stored = log_bytes(folder / "bucket")
+    if abs(stored / chunks.stored_bytes - 1) > 0.01:
+        raise SystemExit(f"{form}: the tier's objects have {stored} bytes, the bare calls' file {chunks.stored_bytes}")
     rooms = [Rooms(CHUNK) for _ in range(BARE_THREADS)]
-    for start in range(0, log.nbytes - PARTITION_BYTES, log.nbytes // 10):
-        bare.reads([start], rooms[0])
-        if bare.found(start, rooms[0]) != log[start : start + PARTITION_BYTES].tobytes():
-            raise SystemExit(f"{form}: the bare calls open other bytes than the log's at {start}")
+    chunks.check(log, range(0, log.nbytes - PARTITION_BYTES, log.nbytes // 10), rooms[0])
     opening = Served(f"the bare calls on {BARE_THREADS} threads", "", ours.pid)
-
-    def opened(side: Served) -> float | None:
-        if side is ours:
-            _discard(client, side)
-            return None
-        wall: float = bare.whole(rooms)["wall"]
-        return wall
-
-    rounds_of((opening, ours), rounds, opened)
-    speeds = [[log.nbytes / wall / 1e6 for wall in side.wall] for side in (ours, opening)]
-    told = f"{spread(speeds[0])} MB/s, {opening.name} {spread(speeds[1])} MB/s, ratios {ratios(speeds[0], speeds[1])}"
-    value = statistics.median(speeds[0]) / statistics.median(speeds[1])
-    found.add(f"{form}, tier, raw client, MB/s × {opening.name}", told, value, 0.8, least=True)
-    with pread_server(folder, path, str(places), str(CHUNK)) as sending:
-        sending.name = "pread + decrypt + decompress + send"
-        requests = log.nbytes // PARTITION_BYTES
-        rounds_of(
-            (sending, ours),
-            rounds,
-            lambda side: _discard(client, side) if side is ours else _repeat(client, side, requests),
-        )
-        tell(found, f"{form}, warm, raw client", ours, sending, log.nbytes, (None, 1.3))
-    bare.close()
+    reads = {opening: lambda: chunks.whole(rooms)["wall"], ours: partial(client.read, ours)}
+    what, peer = f"{form}, tier, raw client, MB/s", opening.name
+    found = rounds_of(reads, rounds)
+    suite.speed(what, found, peer, amount=log.nbytes, unit="MB/s", ours=OURS, bar=0.8)
+    name, requests = "pread + decrypt + decompress + send", log.nbytes // PARTITION_BYTES
+    with pread_server(folder, name, path, str(places), str(CHUNK)) as sending:
+        repeat = partial(client.repeat, sending, clients=1, requests=requests)
+        found = rounds_of({sending: repeat, ours: partial(client.read, ours)}, rounds)
+    _tell(suite, f"{form}, warm, raw client", found, name, log.nbytes, (None, 1.3))
+    chunks.close()
 
 
-def _repeat(client: Client, side: Served, requests: int) -> None:
-    client.repeat(side, clients=1, requests=requests)
-
-
-@contextlib.contextmanager
-def pread_server(folder: pathlib.Path, path: pathlib.Path, *chunks: str) -> Iterator[Served]:
-    """``pread_server.c`` over a file, or over one of chunks."""
-    program, port = folder / "pread_server", broker.free_port()
-    source = str(ROOT / "bench" / "pread_server.c")
-    subprocess.run(
-        ["cc", "-O3", source, "-lzstd", "-lcrypto", "-lpthread", "-o", str(program)],
-        check=True,
-    )
-    log = folder / "pread_server.log"
-    with log.open("wb") as out:
-        asked = [str(program), str(port), str(path), str(PARTITION_BYTES), *chunks]
-        process = subprocess.Popen(asked, stdout=out, stderr=out)
-    try:
-        broker.wait_for_port(process, port, log)
-        yield Served("pread + send", f"127.0.0.1:{port}", process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int) -> None:
+def _lag(suite: Suite, form: str, ours: Served, client: Client, monitor: int) -> None:
     """How late the replica's event loop comes round while clients read all that they can, on the cores that these and
     whatever else the machine does leave to it.
     """
-    before, waited, began = _lags(monitor), waited_seconds(ours.pid), time.monotonic()
-    until = began + LOAD_SECONDS
+
+    def waited() -> float:
+        """How long the process's first thread was ready to run and had no core."""
+        return int(pathlib.Path(f"/proc/{ours.pid}/task/{ours.pid}/schedstat").read_text().split()[1]) / 1e9
+
+    before, waited_before, began = _lags(monitor), waited(), time.monotonic()
 
     def load() -> None:
-        while time.monotonic() < until:
-            _discard(client, ours)
+        while time.monotonic() < began + LOAD_SECONDS:
+            client.read(ours)
 
     threads = [threading.Thread(target=load) for _ in range(LOAD_CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    waited = (waited_seconds(ours.pid) - waited) / (time.monotonic() - began)
+    share = (waited() - waited_before) / (time.monotonic() - began)
     counts = {bound: count - before[bound] for bound, count in _lags(monitor).items()}
     seen = counts[float("inf")]
-    what = f"{form}, loop lag p99 under {LOAD_CLIENTS} raw clients, ms"
     told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms; "
-    told += f"its thread waited for a core {waited:.0%} of the time"
-    found.add(what, told, 1000 * _quantile(counts, 0.99), 10.0)
+    told += f"its thread waited for a core {share:.0%} of the time"
+    what = f"{form}, loop lag p99 under {LOAD_CLIENTS} raw clients, ms"
+    suite.add(what, told, 1000 * _quantile(counts, 0.99), 10.0, least=False)
 
 
 def _lags(monitor: int) -> dict[float, float]:

@@ -1,49 +1,46 @@
-"""The storage manager: one segment of 256 MiB, on a folder and on a real S3 server on loopback.
+"""The storage manager: copies and fetches of one segment, on a folder and on a real S3 server on loopback.
 
-    TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [--runs 5] [--size 256] [--warm 15] [--forms plain,zstd]
-                                                       [--only plugin,steps,requests] [--no-s3]
+    TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [plugin steps requests] [--scale 0.1] [--rounds 5] [--forms zstd]
 
-*plugin*: beside the Java plugin, in turn (``bench/storage_plugin.py``). *steps*: a copy against pread, ZSTD_compress2,
-AES-256-GCM and write, one after another in this run, over the same bytes. *requests*: what a copy and fetches ask of
-the store. What was copied is read back and compared before anything is timed.
+One segment of 256 MiB in chunks of 4 MiB, zstd at level 3, everything in the page cache; what was copied is read back
+and compared before anything is timed.
+
+*plugin*: beside the Java plugin in a JVM of its own (``-Xmx2g``, G1), in turn, where TIERLOG_PLUGIN_JARS names its
+jars (no registry has them). It is warmed first: its JVM needs some 13 copies until it has AES in machine code. It syncs
+nothing and checks no batch; ours checks every batch of a copy and of a fetch, and syncs file and folder unless a row
+says *without fsync*. Whole segments and random mebibytes are read into a buffer of the reader's on both sides; *by
+views* is what ours gives without that copy. *steps*: a copy against pread, ZSTD_compress2, AES-256-GCM and write with
+fsync, one after another in one thread. *requests*: what a copy and fetches ask of the store, and what ten copies at
+once take.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import pathlib
 import random
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
-from bench.findings import Findings
-from bench.logs import MIB
-from bench.side_by_side import ROUNDS, scaled
-from bench.storage_plugin import WARM, BesidePlugin
-from bench.storage_segment import (
+from bench import bare
+from bench.harness import MIB, Round, Rounds, Side, Suite, arguments, measured, work_folder
+from bench.storage_sides import (
     CHUNK,
     FORMS,
     SEGMENT_BYTES,
-    described,
     folder_keys,
     form_keys,
     make_segment,
     manager_over,
+    positions,
     s3_keys,
+    side,
+    write_description,
 )
 from tests.support.closed_segments import ClosedSegment
 from tests.support.peers import plugin
@@ -52,62 +49,208 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
-OF_STEPS_MIN, OF_ZSTD_MIN = 0.8, 0.9
-RSS_MIB_MAX = 256
-FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX = 20, 104
-PART = 16 * MIB
-COPIES_AT_ONCE = 10
-RANDOM_READS = 100
+PLUGIN, UNSYNCED = "the plugin", "ours without fsync"
+WARM, OUR_WARM = 15, 2
+RANDOM_READS, COPIES_AT_ONCE = 100, 10
+#: Times the plugin's speed at least, by form.
+COPY_BARS = {"plain": 1.0, "zstd": 2.1, "AES": 1.5, "zstd + AES": 2.2}
+UNSYNCED_BARS = {"plain": 3.0, "zstd": 1.0, "AES": 1.0, "zstd + AES": 1.0}
+WHOLE_BARS = {"plain": 1.2, "zstd": 1.9, "AES": 2.2, "zstd + AES": 2.2}
+RANDOM_BARS = {"plain": 1.0, "zstd": 1 / 0.75, "AES": 2.0, "zstd + AES": 1 / 0.7}
+OF_STEPS_MIN, OF_ZSTD_MIN, RSS_MIB_MAX = 0.8, 0.9, 256
+FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX, PART = 20, 104, 16 * MIB
 
 
-def measured(action: Callable[[], object]) -> tuple[float, float]:
-    """(wall, CPU) seconds."""
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    action()
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+# ---- beside the plugin
 
 
-def median_wall(runs: int, action: Callable[[], object]) -> float:
-    """Median wall seconds of the rounds behind a first one that does not count."""
-    return statistics.median([measured(action)[0] for _ in range(runs + 1)][1:])
+class BesidePlugin:
+    """One segment, one form at a time: both are processes that live through all rounds of a form."""
+
+    def __init__(self, suite: Suite, segment: ClosedSegment, folder: pathlib.Path, rounds: int, warm: int) -> None:
+        self.suite, self.folder, self.rounds, self.warm = suite, folder, rounds, warm
+        self.description = str(write_description(segment))
+        self.size_bytes = segment.metadata.segment_size_in_bytes
+        self.found: dict[str, Rounds] = {}
+
+    def run(self, form: str) -> None:
+        """Measure all cells of one form."""
+        self.found = {}
+        with side(PLUGIN, self.description) as theirs, side("ours", self.description) as mine:
+            sides = {PLUGIN: theirs, "ours": mine, UNSYNCED: mine}
+            roots = {name: self.folder / name.replace(" ", "-") for name in sides}
+            for name, each in sides.items():
+                each("open", name, keys=self._keys(form, roots[name], name))
+            for number in range(self.warm + self.rounds):
+                self._copies(sides, number)
+            self._same_size(form, roots, sides)
+            for number in range(self.warm + self.rounds):
+                self._fetches(sides, number)
+            for name, each in sides.items():
+                each("close", name)
+        for root in roots.values():
+            shutil.rmtree(root)
+        self._tell(form)
+        self._memory(form)
+
+    def _keys(self, form: str, root: pathlib.Path, name: str) -> dict[str, str]:
+        keys = form_keys(form) | folder_keys(root) | {"compression.heuristic.enabled": "false"}
+        if name == UNSYNCED:
+            keys["store.durable"] = "false"
+        return plugin.with_pem_keys(keys, self.folder) if name == PLUGIN else keys
+
+    def _awake(self, sides: Mapping[str, Side], number: int) -> Iterator[tuple[str, Side]]:
+        """Whose turn it is: the plugin warms up by itself until the last rounds before the ones that count."""
+        for name, each in sides.items():
+            if name == PLUGIN or number >= self.warm - OUR_WARM:
+                yield name, each
+
+    def _keep(self, cell: str, name: str, number: int, taken: Round) -> None:
+        if number >= self.warm:
+            self.found.setdefault(cell, {}).setdefault(name, []).append(taken)
+
+    def _copies(self, sides: Mapping[str, Side], number: int) -> None:
+        for name, each in self._awake(sides, number):
+            os.sync()  # what the one before left to write is not on this one's account
+            self._keep("copy", name, number, measured(partial(each, "copy", name, id=number + 1)))
+            each("delete", name, id=number + 1)
+
+    def _same_size(self, form: str, roots: Mapping[str, pathlib.Path], sides: Mapping[str, Side]) -> None:
+        """One copy stays for the fetches: every byte of it is compared, and all sides have to store about as much."""
+        stored = {}
+        for name, each in sides.items():
+            each("copy", name, id=1)
+            each("whole", name, id=1, check=True)
+            stored[name] = sum(file.stat().st_size for file in roots[name].rglob("*.log"))
+        if max(stored.values()) > 1.01 * min(stored.values()):
+            raise SystemExit(f"{form}: the sides store different things: {stored}")
+        os.sync()
+
+    def _fetches(self, sides: Mapping[str, Side], number: int) -> None:
+        starts = positions(self.size_bytes, RANDOM_READS, random.Random(number))
+        asked = {
+            "whole": ("whole", {"into": True}),
+            "whole by views": ("whole", {}),
+            "random": ("random", {"starts": starts, "given": True}),
+            "random, open end": ("random", {"starts": starts, "given": False}),
+        }
+        for cell, (operation, fields) in asked.items():
+            for name, each in self._awake(sides, number):
+                if name == UNSYNCED or (cell == "whole by views" and name == PLUGIN):
+                    continue
+                check = number == self.warm - 1
+                taken = measured(partial(each, operation, name, id=1, check=check, **fields))
+                if operation == "random":
+                    taken = Round(statistics.median(taken.told["each"]), taken.cpu)
+                self._keep(cell, name, number, taken)
+
+    def _tell(self, form: str) -> None:
+        def speed(what: str, found: Rounds, bar: float | None, *, ours: str = "ours", amount: int = MIB) -> None:
+            self.suite.speed(what, found, PLUGIN, amount=amount, unit="MB/s", ours=ours, bar=bar)
+
+        whole, size = self.found["whole"], self.size_bytes
+        speed(f"copy, {form}", self.found["copy"], COPY_BARS[form], amount=size)
+        speed(f"copy, {form}, without fsync", self.found["copy"], UNSYNCED_BARS[form], ours=UNSYNCED, amount=size)
+        speed(f"fetch whole, {form}", whole, WHOLE_BARS[form], amount=size)
+        speed(
+            f"fetch whole, {form}, by views",
+            whole | self.found["whole by views"] | {PLUGIN: whole[PLUGIN]},
+            None,
+            amount=size,
+        )
+        speed(f"fetch random MiB, p50, {form}", self.found["random"], RANDOM_BARS[form])
+        speed(f"fetch random MiB, open end, p50, {form}", self.found["random, open end"], None)
+
+    def _memory(self, form: str) -> None:
+        """Ten copies at once in fresh processes, behind one copy: what each is at most."""
+        peaks, told = {}, []
+        for name in ("ours", PLUGIN):
+            root = self.folder / "ten"
+            with side(name, self.description) as each:
+                each("open", name, keys=self._keys(form, root, name))
+                idle = each("memory")["VmRSS"]
+                each("copy", name, id=1)
+                each("peak")
+                os.sync()
+                answer = each("copies", name, ids=list(range(2, 2 + COPIES_AT_ONCE)))
+                peaks[name] = each("memory")["VmHWM"]
+            shutil.rmtree(root)
+            speed = COPIES_AT_ONCE * self.size_bytes / answer["wall"] / 1e6
+            told.append(f"{name} {peaks[name] / MIB:.0f} MiB ({idle / MIB:.0f} idle, {speed:.0f} MB/s)")
+        what = f"resident at most, {COPIES_AT_ONCE} copies at once, {form}, of the plugin's"
+        self.suite.add(what, ", ".join(told), peaks["ours"] / peaks[PLUGIN], 1.0, least=False)
 
 
-def _pread(path: str, size: int, room: Bytes) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    for start in range(0, size, CHUNK):
-        os.preadv(descriptor, [room.data], start)
-    os.close(descriptor)
+# ---- beside the steps of a copy
 
 
-def _write(target: pathlib.Path, chunks: list[Bytes], *, durable: bool) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for chunk in chunks:
-        os.write(descriptor, chunk.data)
-    if durable:
-        os.fsync(descriptor)
-    os.close(descriptor)
-    target.unlink()
-
-
-def steps_alone(segment: ClosedSegment, runs: int, folder: pathlib.Path) -> dict[str, float]:
+def steps_alone(segment: ClosedSegment, rounds: int, folder: pathlib.Path) -> dict[str, float]:
     """Bytes a second of each step alone: one thread, the log in the page cache."""
     path, size = segment.data.log_segment, segment.metadata.segment_size_in_bytes
-    room: Bytes = np.ones(CHUNK, np.uint8)
-    out: Bytes = np.ones(2 * CHUNK, np.uint8)
-    log = np.fromfile(path, np.uint8)
+    room, out, log = np.ones(CHUNK, np.uint8), np.ones(2 * CHUNK, np.uint8), np.fromfile(path, np.uint8)
     chunks = [log[start : start + CHUNK] for start in range(0, size, CHUNK)]
-    zstd, gcm = BareZstd(3), BareGcm(bytes(range(32)), bytes(32))
+
+    def pread() -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        for start in range(0, size, CHUNK):
+            os.preadv(descriptor, [room.data], start)
+        os.close(descriptor)
+
+    def write() -> None:
+        descriptor = os.open(folder / "limit", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for chunk in chunks:
+            os.write(descriptor, chunk.data)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        (folder / "limit").unlink()
+
     steps: dict[str, Callable[[], object]] = {
-        "pread": partial(_pread, path, size, room),
-        "zstd": lambda: [zstd.compress(chunk, out) for chunk in chunks],
-        "AES": lambda: [gcm.encrypt(bytes(12), chunk, out) for chunk in chunks],
-        "write": partial(_write, folder / "limit", chunks, durable=False),
-        "write and fsync": partial(_write, folder / "limit", chunks, durable=True),
+        "pread": pread,
+        "zstd": lambda: [bare.compress(3, chunk, out) for chunk in chunks],
+        "AES": lambda: [bare.seal(bytes(12), chunk, out) for chunk in chunks],
+        "write and fsync": write,
     }
-    alone = {name: size / median_wall(runs, step) for name, step in steps.items()}
-    rounds = [measured(steps["zstd"])[1] for _ in range(runs)]
-    return {**alone, "zstd, CPU": size / statistics.median(rounds)}
+    taken = {name: [measured(step) for _ in range(rounds + 1)][1:] for name, step in steps.items()}
+    alone = {name: size / statistics.median(each.wall for each in found) for name, found in taken.items()}
+    return {**alone, "zstd, CPU": size / statistics.median(each.cpu for each in taken["zstd"])}
+
+
+def measure_steps(suite: Suite, segment: ClosedSegment, folder: pathlib.Path, rounds: int) -> None:
+    """Copies to a folder: against the steps one after another, and the bare codec by CPU second."""
+    alone = steps_alone(segment, rounds, folder)
+    print(", ".join(f"{name} {speed / 1e6:.0f} MB/s" for name, speed in alone.items()), file=sys.stderr)
+    size = segment.metadata.segment_size_in_bytes
+    for form, (compressed, encrypted) in FORMS.items():
+        taken, share = copied(segment, rounds, folder / "store", form_keys(form))
+        wall, cpu = (statistics.median(getattr(each, name) for each in taken) for name in ("wall", "cpu"))
+        slowness = 1 / alone["pread"] + share / alone["write and fsync"]
+        slowness += (1 / alone["zstd"] if compressed else 0) + (share / alone["AES"] if encrypted else 0)
+        told = f"{size / wall / 1e6:.0f} MB/s; one after another {1 / slowness / 1e6:.0f} MB/s, fsync among them"
+        suite.add(f"copy, {form}, × its steps", told, size / wall * slowness, OF_STEPS_MIN)
+        if form == "zstd":
+            told = f"{size / cpu / 1e6:.0f} MB a CPU second, ZSTD_compress2 alone {alone['zstd, CPU'] / 1e6:.0f}; "
+            told += f"stored {share:.4f} of the log"
+            suite.add("copy, zstd, by CPU second × the bare codec", told, size / cpu / alone["zstd, CPU"], OF_ZSTD_MIN)
+
+
+def copied(
+    segment: ClosedSegment, rounds: int, root: pathlib.Path, keys: Mapping[str, str]
+) -> tuple[list[Round], float]:
+    """Rounds of a copy to a folder, and its stored bytes by those of the log."""
+    found: list[Round] = []
+    share = 1.0
+    with manager_over(dict(keys) | folder_keys(root)) as (manager, store):
+        for number in range(rounds + 1):
+            attempt = segment.with_id(1000 + number)
+            found.append(measured(partial(manager.copy_log_segment_data, attempt.metadata, attempt.data)))
+            share = stored_log_bytes(store) / segment.metadata.segment_size_in_bytes
+            if number == 0:
+                with manager.fetch_log_segment(attempt.finished(), 0) as stream:
+                    if stream.read() != attempt.log:
+                        raise SystemExit("what was copied reads otherwise")
+            manager.delete_log_segment_data(attempt.finished())
+    shutil.rmtree(root)
+    return found[1:], share
 
 
 def stored_log_bytes(store: ObjectStore) -> int:
@@ -115,172 +258,78 @@ def stored_log_bytes(store: ObjectStore) -> int:
     return sum(info.size_bytes for info in store.iter_objects() if info.key.endswith(".log"))
 
 
-def copies(segment: ClosedSegment, runs: int, folder: pathlib.Path, found: Findings) -> None:
-    """Copies to a folder: against the bare codec by CPU second, and the steps one after another."""
-    alone = steps_alone(segment, runs, folder)
-    print(", ".join(f"{name} {speed / 1e6:.0f} MB/s" for name, speed in alone.items()), file=sys.stderr)
-    size = segment.metadata.segment_size_in_bytes
-    for form, (compressed, encrypted) in FORMS.items():
-        wall, cpu, share = copied(segment, runs, folder / "store", form_keys(form))
-        slowness = 1 / alone["pread"] + share / alone["write and fsync"]
-        slowness += (1 / alone["zstd"] if compressed else 0) + (share / alone["AES"] if encrypted else 0)
-        told = f"{size / wall / 1e6:.0f} MB/s; one after another {1 / slowness / 1e6:.0f} MB/s, fsync among them"
-        found.add(f"copy {form}, of its steps", told, size / wall * slowness, OF_STEPS_MIN, least=True)
-        if form == "zstd":
-            told = f"{size / cpu / 1e6:.0f} MB a CPU second, ZSTD_compress2 alone {alone['zstd, CPU'] / 1e6:.0f}; "
-            told += f"stored {share:.4f} of the log"
-            value = size / cpu / alone["zstd, CPU"]
-            found.add("copy zstd, by CPU second of the bare codec", told, value, OF_ZSTD_MIN, least=True)
+# ---- requests
 
 
-def copied(
-    segment: ClosedSegment, runs: int, root: pathlib.Path, keys: Mapping[str, str]
-) -> tuple[float, float, float]:
-    """Median wall and CPU seconds of a copy to a folder, and its stored bytes by those of the log."""
-    rounds: list[tuple[float, float]] = []
-    share = 1.0
-    with manager_over(dict(keys) | folder_keys(root)) as (manager, store):
-        for number in range(runs + 1):
-            attempt = segment.with_id(1000 + number)
-            rounds.append(measured(partial(manager.copy_log_segment_data, attempt.metadata, attempt.data)))
-            share = stored_log_bytes(store) / segment.metadata.segment_size_in_bytes
-            if number == 0:
-                check_copy(manager, attempt)
-            manager.delete_log_segment_data(attempt.finished())
-    shutil.rmtree(root)
-    wall, cpu = (statistics.median(each) for each in zip(*rounds[1:], strict=True))
-    return wall, cpu, share
+def measure_requests(suite: Suite, segment: ClosedSegment, folder: pathlib.Path, rounds: int) -> None:
+    """Requests on a folder and on an S3 server, and ten copies at once on that server."""
+    _requests(suite, segment, "folder", folder_keys(folder / "store"))
+    (folder / "s3").mkdir()
+    with seaweed(folder / "s3") as server:
+        keys = s3_keys(server.options)
+        _requests(suite, segment, "S3", keys)
+        with side("ours", str(write_description(segment))) as ours:
+            ours("open", "ten", keys=form_keys("zstd + AES") | keys)
+            idle = ours("memory")["VmRSS"]
+            ours("peak")
+            seconds = ours("copies", "ten", ids=list(range(2000, 2000 + COPIES_AT_ONCE)))["wall"]
+            peak = ours("memory")["VmHWM"]
+    told = f"{idle / MIB:.0f} MiB idle, {peak / MIB:.0f} MiB at most, {seconds:.1f} s"
+    what = f"RSS growth in MiB, {COPIES_AT_ONCE} copies at once, S3"
+    suite.add(what, told, (peak - idle) / MIB, RSS_MIB_MAX, least=False)
 
 
-def check_copy(manager: TieredStorageManager, attempt: ClosedSegment) -> None:
-    with manager.fetch_log_segment(attempt.finished(), 0) as stream:
-        if stream.read() != attempt.log:
-            raise SystemExit("what was copied reads otherwise")
-
-
-def drain(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata) -> int:
-    """Read the whole segment and drop the bytes; returns their number."""
-    size = metadata.segment_size_in_bytes
-    with manager.fetch_log_segment(metadata, 0) as stream:
-        if (found := sum(view.nbytes for view in stream.buffers(size))) != size:
-            raise SystemExit(f"a fetch gave {found} of {size} bytes")
-    return size
-
-
-def read_at(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, starts: list[int]) -> None:
-    """Read a mebibyte at each of the positions."""
-    for start in starts:
-        with manager.fetch_log_segment(metadata, start, start + MIB - 1) as stream:
-            if len(stream.read()) != MIB:
-                raise SystemExit("a short answer")
-
-
-def random_starts(segment: ClosedSegment, seed: int) -> list[int]:
-    chance = random.Random(seed)
-    return [chance.randrange(segment.metadata.segment_size_in_bytes - MIB) for _ in range(RANDOM_READS)]
-
-
-def asked(store: ObjectStore, action: Callable[[], object]) -> dict[str, int]:
-    """Requests by verb that an action takes."""
-    before = dict(store.requests)
-    action()
-    counts = {verb: count - before.get(verb, 0) for verb, count in store.requests.items()}
-    return {verb: count for verb, count in counts.items() if count}
-
-
-def requests(keys: Mapping[str, str], segment: ClosedSegment, where: str, found: Findings) -> None:
-    """Requests that a copy, a full fetch and random reads take."""
+def _requests(suite: Suite, segment: ClosedSegment, where: str, keys: Mapping[str, str]) -> None:
+    attempt = segment.with_id(500)
+    metadata, size = attempt.finished(), segment.metadata.segment_size_in_bytes
+    starts = positions(size, RANDOM_READS, random.Random(7))
     for form in ("plain", "zstd + AES"):
         with manager_over(form_keys(form) | dict(keys)) as (manager, store):
-            attempt = segment.with_id(500)
-            metadata = attempt.finished()
-            told = asked(store, partial(manager.copy_log_segment_data, attempt.metadata, attempt.data))
-            bar: int | None = 3 if where == "folder" else 4 - (-stored_log_bytes(store) // PART)
-            found.add(f"requests of a copy, {form}, {where}", str(told), sum(told.values()), bar)
-            told = asked(store, partial(drain, manager, metadata))
-            bar = None if where == "folder" else FULL_REQUESTS_MAX
-            found.add(f"requests of a full fetch, {form}, {where}", str(told), sum(told.values()), bar)
-            told = asked(store, partial(read_at, manager, metadata, random_starts(segment, 7)))
-            what = f"requests of {RANDOM_READS} random MiB, {form}, {where}"
-            bar = None if where == "folder" else RANDOM_REQUESTS_MAX
-            found.add(what, str(told), sum(told.values()), bar)
+            actions: dict[str, tuple[Callable[[], object], int]] = {
+                "a copy": (partial(manager.copy_log_segment_data, attempt.metadata, attempt.data), 0),
+                "a full fetch": (partial(_read, manager, metadata, [(0, size)]), FULL_REQUESTS_MAX),
+                f"{RANDOM_READS} random MiB": (
+                    partial(_read, manager, metadata, [(start, start + MIB) for start in starts]),
+                    RANDOM_REQUESTS_MAX,
+                ),
+            }
+            for name, (action, bar) in actions.items():
+                before = dict(store.requests)
+                action()
+                counts = {verb: count - before.get(verb, 0) for verb, count in store.requests.items()}
+                counts = {verb: count for verb, count in counts.items() if count}
+                if name == "a copy":
+                    bar = 3 if where == "folder" else 4 - (-stored_log_bytes(store) // PART)
+                limit = None if where == "folder" and name != "a copy" else bar
+                what = f"requests of {name}, {form}, {where}"
+                suite.add(what, str(counts), sum(counts.values()), limit, least=False)
             manager.delete_log_segment_data(metadata)
 
 
-def copies_at_once(keys: Mapping[str, str], segment: ClosedSegment, found: Findings) -> None:
-    """Growth of a process of its own from idle to its peak, with ten copies under way."""
-    metadata = segment.metadata
-    described_by = [metadata.segment_size_in_bytes, metadata.end_offset, metadata.max_timestamp_ms]
-    folder = str(pathlib.Path(segment.data.log_segment).parent)
-    job = json.dumps({"keys": form_keys("zstd + AES") | dict(keys), "folder": folder, "segment": described_by})
-    command = [sys.executable, "-m", "bench.storage", "--ten-copies", job]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    about = f"{told['idle'] / MIB:.0f} MiB idle, {told['peak'] / MIB:.0f} MiB at most, {told['seconds']:.1f} s"
-    growth = (told["peak"] - told["idle"]) / MIB
-    found.add(f"RSS growth in MiB, {COPIES_AT_ONCE} copies at once, S3", about, growth, RSS_MIB_MAX)
-
-
-def ten_copies(job: Mapping[str, Any]) -> None:
-    """Run ten copies at once, in the process that is measured."""
-    segment = described(pathlib.Path(job["folder"]), *job["segment"])
-    attempts = [segment.with_id(2000 + number) for number in range(COPIES_AT_ONCE)]
-    with manager_over(job["keys"]) as (manager, store):
-        list(store.iter_objects("nothing-like-this"))
-        idle = status_bytes("VmRSS")
-        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-        start = time.perf_counter()
-        with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-            list(pool.map(lambda attempt: manager.copy_log_segment_data(attempt.metadata, attempt.data), attempts))
-        seconds, peak = time.perf_counter() - start, status_bytes("VmHWM")
-        for attempt in attempts:
-            manager.delete_log_segment_data(attempt.finished())
-    print(json.dumps({"idle": idle, "peak": peak, "seconds": seconds}))
-
-
-def status_bytes(name: str) -> int:
-    """A figure of this process in /proc/self/status, in bytes."""
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+def _read(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, ranges: list[tuple[int, int]]) -> None:
+    """Read ranges, each by a fetch of its own, and drop the bytes."""
+    for start, end in ranges:
+        with manager.fetch_log_segment(metadata, start, end - 1) as stream:
+            if sum(view.nbytes for view in stream.buffers(end - start)) != end - start:
+                raise SystemExit("a short answer")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=ROUNDS)
-    parser.add_argument("--size", type=int, default=scaled(SEGMENT_BYTES) // MIB, help="MiB of the segment")
-    parser.add_argument("--warm", type=int, default=WARM, help="rounds of the plugin that do not count")
-    parser.add_argument("--forms", default=",".join(FORMS), help="beside the plugin")
-    parser.add_argument("--only", default="plugin,steps,requests")
-    parser.add_argument("--no-s3", action="store_true")
-    parser.add_argument("--ten-copies", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.ten_copies:
-        ten_copies(json.loads(arguments.ten_copies))
-        return
-    found, only = Findings(), arguments.only.split(",")
-    with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
-        folder = pathlib.Path(name)
-        segment = make_segment(folder / "source", arguments.size * MIB)
-        if "plugin" in only and plugin.jars():
-            beside = BesidePlugin(segment, folder, arguments.runs, found)
-            for form in arguments.forms.split(","):
-                beside.run(form, arguments.warm)
-        elif "plugin" in only:
+    chosen = arguments(__doc__, ("plugin", "steps", "requests"), forms=",".join(FORMS), warm=WARM)
+    suite = Suite("storage", bare.versions())
+    with work_folder() as folder:
+        segment = make_segment(folder / "source", max(8 * MIB, int(SEGMENT_BYTES * chosen.scale)))
+        if "plugin" in chosen.parts and plugin.jars():
+            beside = BesidePlugin(suite, segment, folder, chosen.rounds, chosen.warm)
+            for form in chosen.forms.split(","):
+                beside.run(form)
+        elif "plugin" in chosen.parts:
             print(plugin.HOW, file=sys.stderr)
-        if "steps" in only:
-            copies(segment, arguments.runs, folder, found)
-        if "requests" in only:
-            all_requests(segment, folder, found, on_s3=not arguments.no_s3)
-    found.save("storage", versions())
-
-
-def all_requests(segment: ClosedSegment, folder: pathlib.Path, found: Findings, *, on_s3: bool) -> None:
-    """Requests on a folder and on an S3 server, and ten copies at once on that server."""
-    requests(folder_keys(folder / "store"), segment, "folder", found)
-    if on_s3:
-        (folder / "s3").mkdir()
-        with seaweed(folder / "s3") as server:
-            requests(s3_keys(server.options), segment, "S3", found)
-            copies_at_once(s3_keys(server.options), segment, found)
+        if "steps" in chosen.parts:
+            measure_steps(suite, segment, folder, chosen.rounds)
+        if "requests" in chosen.parts:
+            measure_requests(suite, segment, folder, chosen.rounds)
+    suite.save()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ LASTING_THREADS = {
 # The fixtures of real servers.
 SERVERS = frozenset(("s3", "azure", "gcs"))
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
-SHARED_PEER_MARKS = ("spark", "server", "interop", "bench")
+SHARED_PEER_MARKS = ("spark", "server", "interop")
 PEERS = SessionPeers()
 
 

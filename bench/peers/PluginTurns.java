@@ -34,7 +34,7 @@ import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageManager;
 
-/** A Java RemoteStorageManager as a side of bench/turns.py: one round for each line of JSON, over the segment that a file describes. */
+/** A Java RemoteStorageManager as a side of bench/storage_sides.py: one round for each line of JSON, over the segment that a file describes. */
 public final class PluginTurns {
     private static final int READ = 1 << 20;
     private static final ObjectMapper JSON = new ObjectMapper();

@@ -1,4 +1,4 @@
-"""Fills topics of a running broker with the records of :mod:`bench.workload`. Run by the peers' interpreter."""
+"""Fills topics of a running broker with the records of :mod:`bench.data`. Run by the peers' interpreter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import workload
+from bench import data
 
 YEAR_MS = 365 * 24 * 3600 * 1000
 
@@ -39,7 +39,7 @@ def fill(
             "enable.idempotence": True,
         }
     )
-    for number, (key, value, timestamp) in enumerate(workload.records(total_bytes, mean_size)):
+    for number, (key, value, timestamp) in enumerate(data.records(total_bytes, mean_size)):
         while True:
             try:
                 producer.produce(topic, value, key, partition=number % partitions, timestamp=timestamp)
@@ -56,7 +56,7 @@ def roll(bootstrap: str, topic: str, partitions: int) -> None:
     """Close every partition's segment by one record of a year later, which is alone in the next."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(partitions):
-        producer.produce(topic, b"", b"", partition=number, timestamp=workload.FIRST_TIMESTAMP_MS + YEAR_MS)
+        producer.produce(topic, b"", b"", partition=number, timestamp=data.FIRST_TIMESTAMP_MS + YEAR_MS)
     if producer.flush(60):
         raise RuntimeError("the broker did not take the records that roll")
 

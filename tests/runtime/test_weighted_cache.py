@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bench.cache_trace import BEST_RATIO_MIN, LRU_RATIO_MIN, TRACES, hit_ratios
+from tests.support.cache_traces import BEST_RATIO_MIN, LRU_RATIO_MIN, TRACES, hit_ratios
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache

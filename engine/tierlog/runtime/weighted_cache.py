@@ -5,8 +5,8 @@ left (its key is remembered for as many bytes as the cache holds), comes into th
 another round for each use, three at most. Who reads a segment from end to end asks for each chunk once, so that what
 it reads goes through the small queue and out.
 
-Source: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023). ``bench/cache_trace.py`` measures it
-beside LRU, ARC, LIRS, SIEVE and W-TinyLFU.
+Source: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023).
+``tests/support/cache_traces.py`` measures it beside LRU, ARC, LIRS, SIEVE and W-TinyLFU.
 """
 
 from __future__ import annotations

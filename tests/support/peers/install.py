@@ -96,9 +96,12 @@ def versions() -> dict[str, str]:
     told = subprocess.run([str(python()), "-c", program], check=True, stdout=subprocess.PIPE, text=True).stdout
     jvm = subprocess.run([java(), "-version"], check=True, stderr=subprocess.PIPE, text=True).stderr
     found: dict[str, str] = {**json.loads(told), "java": jvm.split('"')[1]}
-    for jar in sorted(jars("kafka").glob("kafka_*.jar")):
-        found["kafka broker"] = jar.stem.rpartition("-")[2]
-    return found
+    return {**found, "Kafka": kafka_version()}
+
+
+def kafka_version() -> str:
+    """Version of Kafka's jars."""
+    return next(iter(jars("kafka").glob("kafka-storage-[0-9]*.jar"))).stem.rpartition("-")[2]
 
 
 def version_here(name: str) -> str:

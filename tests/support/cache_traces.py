@@ -1,6 +1,6 @@
 """Hit bytes of the chunk cache's policy beside published ones, on Zipf traces with scans through them.
 
-``python -m bench.cache_trace [--requests N]``: one line a trace, from a fixed seed. No timing, so load does not matter.
+``python -m tests.support.cache_traces [--requests N]``: a line a trace, from a fixed seed; no timing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.cache_policies import Arc, Lirs, Lru, Policy, Sieve, WTinyLfu
+from tests.support.cache_policies import Arc, Lirs, Lru, Policy, Sieve, WTinyLfu
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.weighted_cache import WeightedCache

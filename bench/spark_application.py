@@ -1,8 +1,8 @@
-"""Spark's Kafka source and Tierlog's two engines over the same records, in one Spark application, run in turn.
+"""Spark's Kafka source, Tierlog's two engines and Parquet over the same records, in one Spark application, in turn.
 
 Run by the peers' interpreter (``tests/support/peers/install.py``); prints one JSON object a line: the source, query,
 wall seconds with ``load()`` and planning, planning once more alone, CPU seconds of the whole process tree (JVM, Python
-workers and planner, broker), and the answer. The answers must be equal before a time counts.
+workers and planner, broker), the most memory of the tree, and the answer.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ def session(jars: str, heap: str) -> SparkSession:
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.memory", heap)
     builder = builder.config("spark.driver.extraClassPath", jars).config("spark.sql.session.timeZone", "UTC")
-    for pair in os.environ.get("TIERLOG_BENCH_SPARK_CONF", "").split(","):
-        if pair:
-            builder = builder.config(*pair.split("=", 1))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def loaders(spark: SparkSession, arguments: argparse.Namespace, topic: str) -> dict[str, Callable[[], DataFrame]]:
+def loaders(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Callable[[], DataFrame]]:
     """Source to what loads the topic from it."""
+    topic = arguments.topic
 
     def kafka(extra: dict[str, str]) -> DataFrame:
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", arguments.bootstrap)
@@ -82,7 +80,7 @@ def loaders(spark: SparkSession, arguments: argparse.Namespace, topic: str) -> d
 
 
 def process_tree(roots: list[int]) -> dict[int, float]:
-    """Process to CPU seconds: the roots and all their living descendants."""
+    """Process to CPU seconds, ended children that were waited for among them: the roots and all their descendants."""
     children: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -105,11 +103,6 @@ def process_tree(roots: list[int]) -> dict[int, float]:
     return found
 
 
-def cpu_seconds(roots: list[int]) -> float:
-    """User and system seconds of the processes and all their descendants, ended ones included where waited for."""
-    return sum(process_tree(roots).values())
-
-
 def planning_seconds(frame: DataFrame) -> float:
     """Seconds of making a physical plan with its partitions, without running it."""
     start = time.perf_counter()
@@ -127,17 +120,12 @@ def peak_bytes(roots: list[int]) -> int:
     )
 
 
-def native_bytes_high(spark: SparkSession) -> int:
-    """The most that the columnar reader ever held at once, by its own count."""
-    return int(spark._jvm.io.tierlog.engine.EngineCounters.nativeBytesHigh())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", default="")
     parser.add_argument("--broker-pid", type=int, default=0)
     parser.add_argument("--path", required=True)
-    parser.add_argument("--topics", nargs="+", required=True)
+    parser.add_argument("--topic", required=True)
     parser.add_argument("--sources", nargs="+", required=True)
     parser.add_argument("--queries", nargs="+", choices=QUERIES, required=True)
     parser.add_argument("--until", default="", help="endingOffsets, of all but Parquet")
@@ -150,26 +138,22 @@ def main() -> None:
     arguments = parser.parse_args()
     spark = session(arguments.jars, arguments.heap)
     roots = [os.getpid()] + ([arguments.broker_pid] if arguments.broker_pid else [])
-    for topic in arguments.topics:
-        sources = loaders(spark, arguments, topic)
-        for number in range(arguments.runs + 1):
-            for query in (*arguments.queries, *(arguments.checks if number == 0 else ())):
-                for source, load in sources.items():
-                    cpu, start = cpu_seconds(roots), time.perf_counter()
-                    answer = QUERIES[query](load())
-                    row = {
-                        "topic": topic,
-                        "source": source,
-                        "query": query,
-                        "run": number,
-                        "wall": round(time.perf_counter() - start, 3),
-                        "cpu": round(cpu_seconds(roots) - cpu, 2),
-                        "answer": answer,
-                        "planning": round(planning_seconds(load()), 3),
-                        "peak": peak_bytes([os.getpid()]),
-                        "native": native_bytes_high(spark) if source.startswith("tierlog-jar") else 0,
-                    }
-                    print(json.dumps(row), flush=True)
+    for number in range(arguments.runs + 1):
+        for query in (*arguments.queries, *(arguments.checks if number == 0 else ())):
+            for source, load in loaders(spark, arguments).items():
+                cpu, start = sum(process_tree(roots).values()), time.perf_counter()
+                answer = QUERIES[query](load())
+                row = {
+                    "source": source,
+                    "query": query,
+                    "run": number,
+                    "wall": round(time.perf_counter() - start, 3),
+                    "cpu": round(sum(process_tree(roots).values()) - cpu, 2),
+                    "answer": answer,
+                    "planning": round(planning_seconds(load()), 3),
+                    "peak": peak_bytes([os.getpid()]),
+                }
+                print(json.dumps(row), flush=True)
     spark.stop()
 
 
