@@ -33,7 +33,7 @@ def c_program(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
         text=True,
     ).stdout.split()
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-O3", "-std=c11", f"-I{install.ROOT / 'cext' / 'core'}"]
+    flags = ["-O3", "-std=c11", f"-I{install.ROOT / 'cext' / 'core' / 'include'}"]
     archive = str(build / "libtierlog_core.a")
     subprocess.run([*compiler, *flags, str(source), archive, *libraries, "-lpthread", "-o", str(made)], check=True)
     return made
