@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tierlog._version import __version__
-from tierlog.cli.logs import LogFormat, LogLevel, set_up_logs
+from tierlog.cli.stderr import LogFormat, LogLevel, set_up_logs
 
 #: One module a verb; each has ``register(app)``. A new verb is a module and a line here.
 VERBS = (

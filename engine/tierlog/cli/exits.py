@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
-from tierlog.cli.logs import line_of
+from tierlog.cli.stderr import line_of
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.runtime.machine.process_pipes import point_at_nothing
 

@@ -8,10 +8,10 @@ import pathlib
 import pytest
 
 from tests.support.command import Run
-from tierlog.cli.bench import memory as bench_memory
-from tierlog.cli.bench.data import make_log
-from tierlog.cli.bench.measuring import Task, measure
 from tierlog.errors import ConfigError
+from tierlog.measuring import limits
+from tierlog.measuring.made_log import make_log
+from tierlog.measuring.measurement import Task, measure
 from tierlog.records import CODEC_NAMES, decode
 from tierlog.runtime.machine.clock import ManualClock
 
@@ -107,7 +107,7 @@ def test_a_path_that_is_not_there(tierlog: Run, tmp_path: pathlib.Path) -> None:
 
 def test_a_wrong_answer_is_no_measurement(monkeypatch: pytest.MonkeyPatch, tierlog: Run) -> None:
     """A fast decoder that loses records must not be shown as fast."""
-    monkeypatch.setattr(bench_memory, "decode", lambda data: 0)
+    monkeypatch.setattr(limits, "decode", lambda data: 0)
     done = tierlog(*TINY)
     assert done.code == 3
     assert "records" in done.err
@@ -148,7 +148,7 @@ def test_rounds_are_timed_in_turn_and_end_with_the_budget() -> None:
 
 def test_compare_reads_through_the_files_of_the_runtime(tmp_path: pathlib.Path) -> None:
     """A saved run of a huge file must not fill the memory."""
-    from tierlog.cli.bench.measuring import read_saved
+    from tierlog.measuring.measurement import read_saved
     from tierlog.runtime.machine.posix_files import PosixFiles
 
     path = tmp_path / "saved.json"

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tierlog.cli.dump.indexes import IndexFindings
 from tierlog.cli.dump.kafka_format import (
     CONTROL_TYPES,
     TIMESTAMP_TYPES,
@@ -19,7 +18,8 @@ from tierlog.cli.dump.kafka_format import (
     iter_payloads,
 )
 from tierlog.cli.dump.log import Records
-from tierlog.cli.dump.payloads import PayloadDecoder, PlainPayloads, RemoteLogMetadataPayloads
+from tierlog.cli.dump.payloads import Payloads, RemoteLogMetadataPayloads
+from tierlog.cli.dump.sources import IndexFindings
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.identity_files import PartitionMetadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
@@ -32,7 +32,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class JsonForm:
     """Turns columns into JSON lines; ``payloads`` as in the Kafka form. Keys and values are base64, or fields."""
 
-    def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
+    def __init__(self, label: str, payloads: Payloads | None) -> None:
         self._file = _encode(label)
         self._payloads = payloads
         self.payload_faults = 0
@@ -104,7 +104,7 @@ class JsonForm:
         legacy = np.flatnonzero(records.table.magic[records.batches] < 2).tolist()
         for row, (checksum, right) in zip(legacy, records.legacy_checksums, strict=True):
             more[row] += f',"isValid":{_encode(right)},"crc":{checksum}'
-        if isinstance(self._payloads, PlainPayloads):
+        if type(self._payloads) is Payloads:
             keys, values = records.rows.column("key").to_pylist(), records.rows.column("value").to_pylist()
             return [
                 f'{text},"key":{_base64(key)},"value":{_base64(value)}'

@@ -1,7 +1,7 @@
 """The lines of kafka-dump-log 4.3, byte for byte: what ``tierlog dump --format kafka`` prints.
 
 Where the Java tool ends with an exception there is no line here; ``dump`` reports the fault. Numbers, names and order
-are those of Kafka's DumpLogSegments.
+are those of Kafka's DumpLogSegments. ``--format kip`` prints one line for each metadata record, as KIP-405's formatter.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tierlog.cli.dump.indexes import IndexFindings
 from tierlog.cli.dump.log import ControlRecord, Records
-from tierlog.cli.dump.payloads import Payload, PayloadDecoder
+from tierlog.cli.dump.payloads import Payload, Payloads
+from tierlog.cli.dump.sources import IndexFindings
 from tierlog.log.formats.identity_files import PartitionMetadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.producer_snapshot import ProducerSnapshot
@@ -40,7 +40,7 @@ class KafkaForm:
         payload_faults: Number of payloads that the decoder could not read.
     """
 
-    def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
+    def __init__(self, label: str, payloads: Payloads | None) -> None:
         self._label = label
         self._name = label.rsplit("/", 1)[-1]
         self._payloads = payloads
@@ -241,7 +241,7 @@ def _control_text(marker: ControlRecord) -> str:
     return f" controlType: {name}({marker.kind})"
 
 
-def iter_payloads(records: Records, decoder: PayloadDecoder | None) -> list[tuple[int, Payload]]:
+def iter_payloads(records: Records, decoder: Payloads | None) -> list[tuple[int, Payload]]:
     """(row, payload) of the data records."""
     if decoder is None:
         return []
@@ -249,3 +249,28 @@ def iter_payloads(records: Records, decoder: PayloadDecoder | None) -> list[tupl
     keys, values = records.rows.column("key").to_pylist(), records.rows.column("value").to_pylist()
     rows = np.flatnonzero(~records.control).tolist()
     return [(row, decoder.decode(offsets[row], keys[row], values[row])) for row in rows]
+
+
+class KipForm(KafkaForm):
+    """The records' own lines and nothing beside them; only logs have any."""
+
+    def begin_lines(self) -> list[str]:
+        return []
+
+    def log_lines(self, _base_offset: int | None) -> list[str]:
+        return []
+
+    def batch_lines(self, _table: BatchTable) -> list[str]:
+        return []
+
+    def record_lines(self, records: Records) -> list[str]:
+        """The lines of the data records: fewer than rows where there are control records."""
+        lines = []
+        for _, payload in iter_payloads(records, self._payloads):
+            self.payload_faults += bool(payload.fault)
+            lines.append(f"key:{payload.key},{payload.value}" if payload.key is not None else payload.value or "")
+        return lines
+
+    def step_lines(self, _steps: dict[int, int]) -> list[str]:
+        """None: offsets that do not follow one another are no matter of the formatter."""
+        return []

@@ -7,9 +7,8 @@ largest batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -68,18 +67,14 @@ class Records:
     legacy_checksums: list[tuple[int, bool]]
 
 
-class LogForm(Protocol):
-    """How one output format shows a log."""
-
-    def batch_lines(self, table: BatchTable) -> list[str]: ...
-    def record_lines(self, records: Records) -> list[str]: ...
-
-
 @dataclass(slots=True)
 class LogDump:
     """A walk over one log: iterate it once, then read its attributes.
 
     Attributes:
+        part: The log.
+        batch_lines: The lines that a format has for batches, one each.
+        record_lines: The lines that it has for records.
         deep: Whether records are printed too.
         faults: How many faults there were, printed or not.
         trailing_bytes: How many bytes are behind the last whole batch, if the log ends inside one.
@@ -87,7 +82,8 @@ class LogDump:
     """
 
     part: Part
-    form: LogForm
+    batch_lines: Callable[[BatchTable], list[str]]
+    record_lines: Callable[[Records], list[str]]
     deep: bool
     faults: int = 0
     trailing_bytes: int = 0
@@ -138,14 +134,14 @@ class LogDump:
         if self.deep:
             yield from self._deep(table, data)
         else:
-            yield self.form.batch_lines(table)
+            yield self.batch_lines(table)
         for at in np.flatnonzero(~table.crc_ok).tolist():
             text = f"the checksum of the batch differs from the stored 0x{int(table.crc[at]):08x}"
             yield _fault_of(table, at, text, "BAD_CRC")
 
     def _deep(self, table: BatchTable, data: memoryview) -> Iterator[list[str] | CorruptDataError]:
         """Batch lines and record lines, interleaved."""
-        batch_lines = self.form.batch_lines(table)
+        batch_lines = self.batch_lines(table)
         begun = 0  # batches whose line is out
         base = int(table.position[0])
         decoder = RecordDecoder(_COLUMNS, base_position=base, verify_crc=False, control_records=True)
@@ -154,7 +150,7 @@ class LogDump:
             try:
                 for rows in itertools.chain(feed, _finish(decoder)):
                     records = self._records(rows, table, data)
-                    lines, begun = _interleaved(batch_lines, self.form.record_lines(records), records.batches, begun)
+                    lines, begun = _interleaved(batch_lines, self.record_lines(records), records.batches, begun)
                     yield lines
                     yield from self._look_at(records)
                 yield batch_lines[begun:]

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.transaction_state import (
@@ -60,20 +59,15 @@ class Payload:
     fault: str = ""
 
 
-class PayloadDecoder(Protocol):
-    """Turns keys and values into text."""
-
-    def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload: ...
-
-
-class PlainPayloads:
-    """Keys and values as UTF-8."""
+class Payloads:
+    """Keys and values as text: UTF-8, unless the topic's format is known."""
 
     def decode(self, _offset: int, key: bytes | None, value: bytes | None) -> Payload:
+        """The texts of one record's key and value."""
         return Payload(None if key is None else java_text(key), None if value is None else java_text(value))
 
 
-class RemoteLogMetadataPayloads:
+class RemoteLogMetadataPayloads(Payloads):
     """Payloads of ``__remote_log_metadata``.
 
     Kafka writes no keys there. A record that has one (KIP-1266 proposes that, for compaction) is shown with it, and one
@@ -99,7 +93,7 @@ class RemoteLogMetadataPayloads:
         return Payload(shown_key, self._value_text(record, offset), record_fields(record))
 
 
-class TransactionStatePayloads:
+class TransactionStatePayloads(Payloads):
     """Payloads of ``__transaction_state``."""
 
     def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload:

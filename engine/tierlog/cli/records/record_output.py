@@ -4,19 +4,20 @@ whole.
 
 from __future__ import annotations
 
+import abc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Self
 
 import pyarrow as pa
 from typing_extensions import Buffer
 
 from tierlog.cli.options import Format
-from tierlog.cli.records.record_lines import TEXT_COLUMNS, DelimitedLines, JsonLines, RawLines, TextLines
-from tierlog.cli.records.record_template import TemplateLines
+from tierlog.cli.records.record_lines import TEXT_COLUMNS, DelimitedLines, JsonLines, RawLines, TemplateLines, TextLines
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
 from tierlog.scan.reading.read import records_schema
@@ -35,27 +36,10 @@ DELIMITERS = {Format.CSV: ",", Format.TSV: "\t"}
 TABLES = frozenset({Format.PARQUET, Format.ARROW, Format.ARROW_FILE})
 
 
-class Sink(Protocol):
-    """A destination of bytes, in order."""
+LineFormat = TextLines | JsonLines | RawLines | DelimitedLines | TemplateLines
 
-    def write(self, data: Buffer) -> object: ...
-
-
-class LineFormat(Protocol):
-    def render(self, rows: pa.RecordBatch, /) -> bytes: ...
-
-
-class RecordWriter(Protocol):
-    """Writes record batches of its output's columns, each of one partition and not empty.
-
-    A context manager that finishes its output, unless something failed.
-    """
-
-    def write(self, rows: pa.RecordBatch) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+#: Writes bytes to a destination, in order.
+Sink = Callable[[Buffer], object]
 
 
 @contextmanager
@@ -66,7 +50,7 @@ def open_sink(out: str | None) -> Iterator[Sink]:
         ConfigError: ``out`` is a folder.
     """
     if out is None:
-        yield _Unbuffered(sys.stdout.buffer)
+        yield partial(_write_all, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     files = Machine().files
@@ -74,36 +58,28 @@ def open_sink(out: str | None) -> Iterator[Sink]:
     if there is not None and there.is_directory:
         raise ConfigError(f"--out {out}: this is a folder")
     with files.open_write(out) as file:
-        yield file
+        yield file.write
         file.commit()
 
 
-class _Unbuffered:
-    """Writes all bytes or raises. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part of them."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-
-    def write(self, data: Buffer) -> None:
-        left = memoryview(data).cast("B")
-        while len(left):
-            left = left[self._raw.write(left) :]
+def _write_all(raw: BinaryIO, data: Buffer) -> None:
+    """Write all bytes or raise. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part of them."""
+    left = memoryview(data).cast("B")
+    while len(left):
+        left = left[raw.write(left) :]
 
 
-class LineWriter:
-    """Writes lines of text, a record batch at a time, and a head of them if there is one."""
+class RecordWriter(abc.ABC):
+    """Writes record batches of its output's columns, each of one partition and not empty.
 
-    def __init__(self, sink: Sink, lines: LineFormat) -> None:
-        self._sink = sink
-        self._lines = lines
-        self._head = lines.head if isinstance(lines, DelimitedLines) else b""
+    A context manager that finishes its output, unless something failed.
+    """
 
+    @abc.abstractmethod
     def write(self, rows: pa.RecordBatch) -> None:
-        self._sink.write(self._lines.render(rows))
+        """Write the rows."""
 
     def __enter__(self) -> Self:
-        if self._head:
-            self._sink.write(self._head)
         return self
 
     def __exit__(
@@ -112,7 +88,23 @@ class LineWriter:
         return None
 
 
-class CountWriter:
+class LineWriter(RecordWriter):
+    """Writes lines of text, a record batch at a time, and a head of them if there is one."""
+
+    def __init__(self, sink: Sink, lines: LineFormat) -> None:
+        self._sink = sink
+        self._lines = lines
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._sink(self._lines.render(rows))
+
+    def __enter__(self) -> Self:
+        if isinstance(self._lines, DelimitedLines):
+            self._sink(self._lines.head)
+        return self
+
+
+class CountWriter(RecordWriter):
     """Writes the number of records as one line, when all have come."""
 
     def __init__(self, sink: Sink) -> None:
@@ -122,17 +114,14 @@ class CountWriter:
     def write(self, rows: pa.RecordBatch) -> None:
         self._rows += rows.num_rows
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._sink.write(b"%d\n" % self._rows)
+            self._sink(b"%d\n" % self._rows)
 
 
-class TableWriter:
+class TableWriter(RecordWriter):
     """Writes Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
 
     After an error the footer is not written: every reader refuses a file without it.
@@ -181,7 +170,7 @@ class _CountingFile:
     def write(self, data: Buffer) -> int:
         size = memoryview(data).nbytes
         if not self._stopped:
-            self._sink.write(data)
+            self._sink(data)
         self._position += size
         return size
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tierlog._version import __version__
 from tierlog.cli.exits import complain, guarded, one_line
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
 from tierlog.cli.tiers import config_keys
 
 if TYPE_CHECKING:
-    from tierlog.cli.bench.measuring import Measurement
-    from tierlog.runtime.machine import Machine
-    from tierlog.runtime.machine.clock import Clock
-    from tierlog.runtime.machine.files import Files
+    from tierlog.measuring.measurement import Measurement
 
-#: A group of measurements takes at most about this long; there are seven.
-GROUP_SECONDS = 2.0
 _HEADINGS = ("WHAT", "SPEED", "RECORDS/S", "OF ITS LIMIT", "SPREAD")
-_CPUINFO = "/proc/cpuinfo"
-_MIB = 1 << 20
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +59,8 @@ def bench(
 
     JSON: one object, which --compare reads: {"machine", "measurements", "skipped"}.
     """
-    from tierlog.cli.bench.measuring import read_saved
+    from tierlog.measuring.limits import measure_all
+    from tierlog.measuring.measurement import machine_facts, read_saved
     from tierlog.runtime.machine import Machine
 
     machine = Machine()
@@ -78,7 +69,16 @@ def bench(
     facts = machine_facts(machine)
     if output is Output.TEXT:
         print(one_line(", ".join(f"{name}: {value}" for name, value in facts.items())))
-    groups = _groups(machine.clock, path, topic, config, layout, size * _MIB, rounds, skipped)
+    groups = measure_all(
+        machine.clock,
+        path,
+        topic,
+        config=config_keys(config),
+        layout=layout,
+        size_bytes=size << 20,
+        rounds=rounds,
+        skipped=skipped,
+    )
     if output is Output.TEXT:
         _print_text(groups, saved)
     else:
@@ -87,83 +87,13 @@ def bench(
         complain(f"skipped: {line}")
 
 
-def machine_facts(machine: Machine) -> dict[str, str | int]:
-    """The facts that a speed depends on, without names of hosts or paths."""
-    import pyarrow as pa
-
-    from tierlog._native.checksums import crc32c_implementation
-    from tierlog._native.codecs import library_version
-    from tierlog.records import CODEC_NAMES
-
-    return {
-        "tierlog": __version__,
-        "processor": _processor(machine.files),
-        "cores": machine.scheduler.cores,
-        "memoryMiB": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB,
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "crc32c": crc32c_implementation(),
-        **{f"{name}Library": version for i, name in enumerate(CODEC_NAMES) if (version := library_version(i))},
-        "arrowPool": pa.default_memory_pool().backend_name,
-    }
-
-
-def _processor(files: Files) -> str:
-    """Name of the processor, if Linux tells it; else the architecture."""
-    from tierlog.errors import StoreError
-
-    start = bytearray(4096)
-    try:
-        with files.open_read(_CPUINFO) as file:
-            count = file.read_into(start, position=0)
-    except StoreError:
-        return platform.machine()
-    for line in bytes(start[:count]).decode("utf-8", "replace").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()
-
-
-def _groups(
-    clock: Clock,
-    path: str | None,
-    topic: str | None,
-    config: Path | None,
-    layout: str,
-    size_bytes: int,
-    rounds: int,
-    skipped: list[str],
-) -> Iterator[list[Measurement]]:
-    """A limit and our calls, group by group as they are measured; PATH first, so that a wrong PATH fails soon."""
-    from tierlog.cli.bench.memory import measure_memory
-    from tierlog.cli.bench.store import measure_path
-    from tierlog.remote.tier import open_tier
-    from tierlog.runtime.stores.protocol.object_store import ObjectStore
-    from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-
-    if path is not None:
-        counting: list[CountingStore] = []
-
-        def counted(store: ObjectStore) -> CountingStore:
-            counting.append(CountingStore(store))
-            return counting[-1]
-
-        with open_tier(path, layout=layout, config=config_keys(config), wrap_store=counted) as tier:
-            yield measure_path(clock, tier, counting[-1], topic, rounds=rounds, budget_seconds=3 * GROUP_SECONDS)
-    yield from measure_memory(
-        clock, size_bytes=size_bytes, rounds=rounds, budget_seconds=GROUP_SECONDS, skipped=skipped
-    )
-
-
 def _print_json(
     facts: Mapping[str, Any],
     groups: Iterator[list[Measurement]],
     skipped: Sequence[str],
     saved: Mapping[str, float],
 ) -> None:
-    from tierlog.cli.bench.measuring import change
+    from tierlog.measuring.measurement import change
 
     rows = []
     for each in (measurement for group in groups for measurement in group):
@@ -184,7 +114,7 @@ def _print_text(groups: Iterator[list[Measurement]], saved: Mapping[str, float])
 
 
 def _cells(each: Measurement, saved: Mapping[str, float]) -> tuple[str, ...]:
-    from tierlog.cli.bench.measuring import change
+    from tierlog.measuring.measurement import change
 
     fields = each.to_json()
     cells = (

@@ -26,16 +26,16 @@ from tierlog.cli.options import (
     PathArgument,
     TopicsArgument,
 )
-from tierlog.cli.progress import ByteProgress
+from tierlog.cli.stderr import ByteProgress
 from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, TierlogError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tierlog.cli.records.cat_request import RecordSearch
     from tierlog.cli.records.record_output import RecordOutput
-    from tierlog.cli.records.record_search import RecordSearch
-    from tierlog.cli.topics import TopicChoice
+    from tierlog.cli.tiers import TopicChoice
     from tierlog.remote.tier import Tier
     from tierlog.scan.history import PartitionHistory
     from tierlog.scan.planning.plan import ScanPlan
@@ -153,11 +153,9 @@ def cat(
     If there is no record, stderr says why. If something fails midway, the records before it have been printed and the
     command ends with 3.
     """
-    from tierlog.cli.records.empty_answers import empty_answer
+    from tierlog.cli.records.cat_request import RecordSearch, empty_answer, scan_request
     from tierlog.cli.records.record_output import RecordOutput, open_sink
-    from tierlog.cli.records.record_search import RecordSearch
-    from tierlog.cli.records.scan_options import scan_request
-    from tierlog.cli.topics import TopicChoice
+    from tierlog.cli.tiers import TopicChoice
     from tierlog.scan.planning.plan import list_histories, plan_scan
     from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
 
@@ -280,7 +278,7 @@ def _last(
     search: RecordSearch | None,
 ) -> ScanRequest:
     """The request, narrowed to the last N records of each partition."""
-    from tierlog.cli.records.record_search import SEARCHED_COLUMNS
+    from tierlog.cli.records.cat_request import SEARCHED_COLUMNS
     from tierlog.scan.planning.last_records import LastRecords
 
     if last is None:
@@ -305,7 +303,7 @@ def _scan(
     """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
     import pyarrow as pa
 
-    from tierlog.cli.records.record_search import SEARCHED_COLUMNS
+    from tierlog.cli.records.cat_request import SEARCHED_COLUMNS
     from tierlog.scan.reading.parallel_scan import ParallelScan
     from tierlog.scan.reading.read import read_scan_range
 

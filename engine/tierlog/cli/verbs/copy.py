@@ -11,7 +11,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption, PartitionOption
-from tierlog.cli.progress import ByteProgress
+from tierlog.cli.stderr import ByteProgress
 from tierlog.cli.tiers import config_keys
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def copy(
     JSON: one object for each segment, with all that a broker would keep of it (`tierlog restore --from-copy` reads it),
     custom metadata in base64.
     """
-    from tierlog.cli.topics import check_topic
+    from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import copy as copy_segments
     from tierlog.upkeep.copying.segment_source import TopicMap
 

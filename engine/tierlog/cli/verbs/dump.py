@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tierlog.cli.dump.indexes import IndexFindings
     from tierlog.cli.dump.json_format import JsonForm
     from tierlog.cli.dump.kafka_format import KafkaForm
-    from tierlog.cli.dump.payloads import PayloadDecoder
-    from tierlog.cli.dump.sources import Part
+    from tierlog.cli.dump.payloads import Payloads
+    from tierlog.cli.dump.sources import IndexFindings, Part
     from tierlog.errors import CorruptDataError
     from tierlog.log.formats.offset_index import OffsetIndex
     from tierlog.log.formats.time_index import TimeIndex
@@ -145,15 +144,14 @@ class _Run:
 
     def _form(self, part: Part) -> KafkaForm | JsonForm:
         from tierlog.cli.dump.json_format import JsonForm
-        from tierlog.cli.dump.kafka_format import KafkaForm
-        from tierlog.cli.dump.kip_format import KipForm
+        from tierlog.cli.dump.kafka_format import KafkaForm, KipForm
 
         if self.output_format is Format.KIP:
             return KipForm(part.label, self._kip_payloads(part))
         kind = KafkaForm if self.output_format is Format.KAFKA else JsonForm
         return kind(part.label, self._payloads(part))
 
-    def _kip_payloads(self, part: Part) -> PayloadDecoder:
+    def _kip_payloads(self, part: Part) -> Payloads:
         from tierlog.cli.dump.payloads import RemoteLogMetadataPayloads
         from tierlog.remote.metadata.records.kip_text import kip_line
 
@@ -164,22 +162,22 @@ class _Run:
             lambda record, offset: kip_line(record, self.properties, partition=partition, offset=offset)
         )
 
-    def _payloads(self, part: Part) -> PayloadDecoder | None:
-        from tierlog.cli.dump.payloads import PlainPayloads, RemoteLogMetadataPayloads, TransactionStatePayloads
+    def _payloads(self, part: Part) -> Payloads | None:
+        from tierlog.cli.dump.payloads import Payloads, RemoteLogMetadataPayloads, TransactionStatePayloads
         from tierlog.log.formats.transaction_state import TOPIC
 
         if self.remote_log_metadata:
             return RemoteLogMetadataPayloads()
         if part.topic == TOPIC:
             return TransactionStatePayloads()
-        return PlainPayloads() if self.print_payloads else None
+        return Payloads() if self.print_payloads else None
 
     def _log(self, part: Part, form: KafkaForm | JsonForm) -> None:
         from tierlog.cli.dump.log import LogDump
         from tierlog.errors import CorruptDataError
 
         self._print(form.log_lines(part.base_offset))
-        walk = LogDump(part, form, self.deep)
+        walk = LogDump(part, form.batch_lines, form.record_lines, self.deep)
         told = 0
         for found in walk:
             if isinstance(found, CorruptDataError):
@@ -198,23 +196,22 @@ class _Run:
             self.faults += form.payload_faults
 
     def _index(self, part: Part, form: KafkaForm | JsonForm) -> None:
-        from tierlog.cli.dump import indexes as dump_indexes
-        from tierlog.cli.dump.sources import PartKind
+        from tierlog.cli.dump import sources
         from tierlog.log.formats.offset_index import OffsetIndex
         from tierlog.log.formats.time_index import TimeIndex
 
         data, base_offset = part.whole(), part.base_offset or 0
         log = None if part.log is None else part.log.outline()
-        if part.kind is PartKind.OFFSET_INDEX:
+        if part.kind is sources.PartKind.OFFSET_INDEX:
             index: OffsetIndex | TimeIndex = OffsetIndex(data, base_offset)
-            offsets, positions = self._in_use(index, *dump_indexes.offset_entries(data, base_offset))
+            offsets, positions = self._in_use(index, *sources.offset_entries(data, base_offset))
             self._print(form.offset_entry_lines(offsets, positions))
-            findings = None if log is None else dump_indexes.compare_offsets(offsets, positions, log)
+            findings = None if log is None else sources.compare_offsets(offsets, positions, log)
         else:
             index = TimeIndex(data, base_offset)
-            timestamps, offsets = self._in_use(index, *dump_indexes.time_entries(data, base_offset))
+            timestamps, offsets = self._in_use(index, *sources.time_entries(data, base_offset))
             self._print(form.time_entry_lines(timestamps, offsets))
-            findings = None if log is None else dump_indexes.compare_times(timestamps, offsets, log)
+            findings = None if log is None else sources.compare_times(timestamps, offsets, log)
         if findings is None:
             complain(f"{part.label}: its .log is not there, so its entries were not compared with it")
         else:

@@ -22,7 +22,7 @@ from tierlog.cli.options import (
     PartitionOption,
     PathArgument,
 )
-from tierlog.cli.progress import ByteProgress
+from tierlog.cli.stderr import ByteProgress
 from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 from tierlog.errors import ConfigError
 
@@ -97,7 +97,7 @@ def export(
     With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
     reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
     """
-    from tierlog.cli.topics import check_topic
+    from tierlog.cli.tiers import check_topic
     from tierlog.scan.scan_request import parse_log_starts
     from tierlog.upkeep import export as export_topic
 

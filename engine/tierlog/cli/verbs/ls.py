@@ -29,7 +29,7 @@ from tierlog.cli.times import utc_text
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.cli.topics import TopicChoice
+    from tierlog.cli.tiers import TopicChoice
     from tierlog.remote.api import TopicIdPartition
     from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.tier import Tier
@@ -111,7 +111,7 @@ def ls(
     both, to the metadata alone, or has objects in the bucket alone. Ends with 1 if a segment that the metadata calls
     finished lacks objects.
     """
-    from tierlog.cli.topics import TopicChoice
+    from tierlog.cli.tiers import TopicChoice
     from tierlog.errors import TierlogError
     from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
     from tierlog.scan.reading.tables import segments_table

@@ -110,7 +110,7 @@ def replica(
             with_security,
         )
         from tierlog.broker.replica.serving import serve_replica
-        from tierlog.cli.topics import TopicChoice
+        from tierlog.cli.tiers import TopicChoice
 
         check_command_config(metadata, command_config)
         choice = TopicChoice.of(path, topic)

@@ -120,7 +120,7 @@ def restore(
 
     JSON: one object for each segment, with the names of `ls` and "state": COPY_SEGMENT_FINISHED, or null and "reason".
     """
-    from tierlog.cli.topics import check_topic
+    from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import RestorePlace
     from tierlog.upkeep import restore as restore_metadata
     from tierlog.upkeep.copying.segment_source import TopicMap

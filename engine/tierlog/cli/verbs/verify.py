@@ -21,7 +21,7 @@ from tierlog.cli.options import (
     PathArgument,
     TopicArgument,
 )
-from tierlog.cli.progress import ByteProgress
+from tierlog.cli.stderr import ByteProgress
 from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def verify(
     written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1). It is a fault too if PATH is one file,
     since only the directory shows which segment is active.
     """
-    from tierlog.cli.topics import check_topic
+    from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import verify as verify_tier
 
     check_command_config(metadata, command_config)

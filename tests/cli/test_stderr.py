@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.command import run_process
 from tests.support.replica_server import replica
-from tierlog.cli.logs import JsonFormatter
+from tierlog.cli.stderr import JsonFormatter
 
 
 def test_a_record_is_one_line_of_json() -> None:

@@ -1,18 +1,29 @@
-"""Measuring for ``tierlog bench``: a limit and the calls compared with it, timed in turn; ratios; saved runs."""
+"""A limit and the calls compared with it, timed in turn; ratios; saved runs; facts of the machine."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tierlog.errors import ConfigError
+import pyarrow as pa
+
+from tierlog._native.checksums import crc32c_implementation
+from tierlog._native.codecs import library_version
+from tierlog._version import __version__
+from tierlog.errors import ConfigError, StoreError
+from tierlog.records.batch_table import CODEC_NAMES
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import Files
 
 ROUNDS_MIN = 3
+_CPUINFO = "/proc/cpuinfo"
+_MIB = 1 << 20
 _SAVED_BYTES_MAX = 16 << 20
 
 
@@ -136,3 +147,34 @@ def change(now: Measurement, saved: Mapping[str, float]) -> float | None:
     """Speed now divided by the saved speed, less one; None if the saved run lacks the measurement."""
     before = saved.get(now.name)
     return None if not before or before < 0 else now.bytes_per_second / before - 1
+
+
+def machine_facts(machine: Machine) -> dict[str, str | int]:
+    """The facts that a speed depends on, without names of hosts or paths."""
+    return {
+        "tierlog": __version__,
+        "processor": _processor(machine.files),
+        "cores": machine.scheduler.cores,
+        "memoryMiB": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB,
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "crc32c": crc32c_implementation(),
+        **{f"{name}Library": version for i, name in enumerate(CODEC_NAMES) if (version := library_version(i))},
+        "arrowPool": pa.default_memory_pool().backend_name,
+    }
+
+
+def _processor(files: Files) -> str:
+    """Name of the processor, if Linux tells it; else the architecture."""
+    start = bytearray(4096)
+    try:
+        with files.open_read(_CPUINFO) as file:
+            count = file.read_into(start, position=0)
+    except StoreError:
+        return platform.machine()
+    for line in bytes(start[:count]).decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

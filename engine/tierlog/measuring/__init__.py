@@ -1,0 +1,5 @@
+"""How near reading comes to this machine's limits: what ``tierlog bench`` measures.
+
+What belongs here: data to measure with, limits of disk, memory and store, rounds and medians. What does not: arguments
+and printing (``cli``), or comparisons with other programs (the repository's ``bench`` folder).
+"""
