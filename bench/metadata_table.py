@@ -28,10 +28,9 @@ from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
 from tierlog._native.checksums import crc32c
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.metadata.records.event_runs import BatchRun
-from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.metadata_log import MetadataBatches
+from tierlog.remote.metadata.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot, write_snapshot
 from tierlog.runtime.machine import Machine
 
 PARTITIONS, SEGMENTS = 2600, 1000
@@ -166,7 +165,7 @@ class FromPython:
     def round(self) -> dict[str, Any]:
         with SegmentTable(learns_partitions=True) as table:
             start = time.perf_counter()
-            run = table.apply(BatchRun(0, 0, self._events))
+            run = table.apply(MetadataBatches(0, 0, self._events))
             told: dict[str, Any] = {"seconds": time.perf_counter() - start, "events": run.applied}
             assert run.error is None
             start = time.perf_counter()
@@ -253,13 +252,13 @@ def _sum_of(rows: np.ndarray[Any, Any]) -> int:
     return int((low + rows["end_offset"].astype(np.uint64)).sum(dtype=np.uint64))
 
 
-def _runs_of(events: bytes) -> Sequence[BatchRun]:
+def _runs_of(events: bytes) -> Sequence[MetadataBatches]:
     runs, at, begun = [], 0, 0
     view = memoryview(events)
     while at < len(view):
         at += 12 + int.from_bytes(view[at + 8 : at + 12], "big")
         if at - begun >= RUN_BYTES or at == len(view):
-            runs.append(BatchRun(0, 0, view[begun:at]))
+            runs.append(MetadataBatches(0, 0, view[begun:at]))
             begun = at
     return runs
 

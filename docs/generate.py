@@ -21,8 +21,8 @@ from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTI
 from tierlog.remote.config.key_facts import INT32_MAX, INT64_MAX, KeyFacts, KeyGroup
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
-from tierlog.remote.metadata.topic_backed.metadata_metrics import METADATA_SERIES
+from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.storage.storage_metrics import (
     ERRORS,
     OPERATIONS,

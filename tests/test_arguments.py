@@ -30,7 +30,7 @@ from tierlog.remote.api import (
     TopicPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import encode_record
 
 DATE = datetime.date(2026, 11, 22)
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "orders", 0)

@@ -34,10 +34,9 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import decode_record
-from tierlog.remote.metadata.snapshots.snapshot_file import write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.record_serde import decode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval, SnapshotState, write_snapshot
 from tierlog.runtime.machine import Machine
 
 pytestmark = needs_checkout
@@ -380,7 +379,7 @@ def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "snapshot"
     with SegmentTable(learns_partitions=True) as table:
         table.put(segment)
-        state = SnapshotState("topic-a", 50, {3: 7, 9: 8}, (SavedRemoval(removal, 3, 6),))
+        state = SnapshotState("topic-a", 50, {3: 7, 9: 8}, (PendingRemoval(removal, 3, 6),))
         write_snapshot(str(path), table, state, machine=Machine())
     data = path.read_bytes()
     tables = _section("metadata-snapshots.md", "Columnar snapshot").tables

@@ -18,7 +18,7 @@ from tierlog.errors import ConfigError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.metadata.metadata_source import open_metadata
-from tierlog.remote.metadata.topic_backed.kafka_log import KafkaMetadataLogs
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
 
 pytestmark = pytest.mark.interop
 

@@ -21,9 +21,13 @@ from tests.support.metadata_cluster import (
 from tests.support.peers import broker
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.remote.metadata.cluster_topic import read_cluster_topic
-from tierlog.remote.metadata.topic_backed.kafka_log import KafkaMetadataLog, KafkaMetadataLogs, open_cluster_log
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, LogBounds, OffsetsLostError, ValueRun
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataValues, OffsetsLostError
+from tierlog.remote.metadata.metadata_source import read_cluster_topic
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import (
+    KafkaMetadataLog,
+    KafkaMetadataLogs,
+    open_cluster_log,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -262,7 +266,7 @@ def test_control_records_at_the_end_are_passed(log: KafkaMetadataLog, bootstrap:
 
 def test_readers_without_a_broker_read_to_the_end(log: KafkaMetadataLog, bootstrap: str) -> None:
     """`--metadata host:port`: every record once, and no waiting for what comes later."""
-    runs: list[ValueRun] = []
+    runs: list[MetadataValues] = []
     with pytest.raises(RemoteStorageException), open_cluster_log(bootstrap) as reader:
         reader.append(0, b"x")
     read_cluster_topic(bootstrap, lambda run, where: runs.append(run))

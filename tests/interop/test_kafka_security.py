@@ -16,9 +16,9 @@ from tests.support.peers import broker
 from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.remote.metadata.topic_backed.config import read_topic_based_config
-from tierlog.remote.metadata.topic_backed.kafka_log import KafkaMetadataLogs, open_cluster_log
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs, open_cluster_log
+from tierlog.remote.metadata.topic_backed.topic_based_config import read_topic_based_config
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
 pytestmark = pytest.mark.interop

@@ -28,8 +28,8 @@ from tests.remote.metadata.table.segments import (
 from tests.support.log_peer import KafkaPeer
 from tests.support.metadata_cluster import needs_a_broker
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 pytestmark = pytest.mark.interop
 

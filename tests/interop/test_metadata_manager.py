@@ -46,10 +46,9 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, metadata_partition
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
 pytestmark = pytest.mark.interop

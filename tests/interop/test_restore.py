@@ -21,7 +21,7 @@ from tests.support.pages import commands_of
 from tests.support.peers import broker, install, plugin
 from tests.support.replica_readers import expected_rows
 from tierlog.remote.api import IndexType
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import metadata_partition
 from tierlog.remote.tier import open_tier
 
 pytestmark = pytest.mark.interop

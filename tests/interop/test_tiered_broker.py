@@ -35,10 +35,10 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.cluster_topic import read_cluster_topic
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
-from tierlog.remote.metadata.records.record_text import record_text
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, ValueRun
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, MetadataValues
+from tierlog.remote.metadata.metadata_source import read_cluster_topic
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
+from tierlog.remote.metadata.record_text import record_text
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.kafka.client_keys import client_settings
 from tierlog.runtime.kafka.topic_admin import TopicAdmin
@@ -194,7 +194,7 @@ def read_records(cluster: Cluster) -> list[RemoteLogMetadataRecord]:
     """All records of the metadata topic, which ours would have written byte for byte."""
     found: list[RemoteLogMetadataRecord] = []
 
-    def take(run: ValueRun, where: str) -> None:
+    def take(run: MetadataValues, where: str) -> None:
         values = [value or b"" for value in run.values]
         records = [decode_record(value) for value in values]
         assert [encode_record(record) for record in records] == values

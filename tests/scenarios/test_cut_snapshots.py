@@ -14,15 +14,14 @@ import pytest
 
 from tests.remote.metadata.table.segments import FINISHED, ORDERS, run_of, segment, update
 from tierlog.errors import StoreError
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.committed_offsets import (
     FILE_NAME,
     encode_committed_offsets,
     parse_committed_offsets,
     positions_of,
 )
-from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot, write_snapshot
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

@@ -16,9 +16,9 @@ from tests.support.failing_scheduler import FailingScheduler
 from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.errors import ConfigError, NoThreadError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
+from tierlog.remote.metadata.metadata_log import MetadataLogs
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
-from tierlog.remote.metadata.topic_backed.metadata_log import MetadataLogs
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine

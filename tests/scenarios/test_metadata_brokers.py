@@ -36,9 +36,9 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
+from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog, MemoryMetadataTopic
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
@@ -261,7 +261,7 @@ class LaggingLog(MemoryMetadataLog):
 
     def read(
         self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
-    ) -> Sequence[BatchRun | ValueRun]:
+    ) -> Sequence[MetadataBatches | MetadataValues]:
         if not self.lags:
             return super().read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         self._topic.machine.clock.sleep(timeout_seconds)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.peers import install
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig, read_topic_based_config
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig, read_topic_based_config
 
 PARTITIONS = 5
 TIERED_JARS = "kafka-storage-tests"

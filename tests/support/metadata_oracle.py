@@ -19,10 +19,10 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record
 from tierlog.remote.tier import Tier
+from tierlog.remote.tier.tier import iter_batch_runs
 
 
 @dataclass(slots=True)

@@ -12,9 +12,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import (
-    RemoteLogSegmentMetadataSnapshot,
-)
+from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot
 
 PARTITION = TopicIdPartition(Uuid(bytes.fromhex("0123456789abcdef1122334455667788")), "orders", 3)
 

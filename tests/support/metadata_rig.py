@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 
 from tests.contract.metadata_manager_suite import PARTITION
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.metadata_log import MetadataLogs, metadata_partition
+from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
-from tierlog.remote.metadata.topic_backed.metadata_log import MetadataLogs
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

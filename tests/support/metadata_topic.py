@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from tests.support.batches import Batch, encode
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 
 def write_topic(

@@ -14,10 +14,10 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.metadata.records.record_serde import decode_record
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.tier import iter_batch_runs
 
 
 @dataclass

@@ -47,7 +47,7 @@ class SegmentCopy:
     def txn_idx_empty(self) -> bool: ...
 
 class NativeSegmentTable:
-    """What ``tierlog.remote.metadata.table.segment_table.SegmentTable`` is made of; nobody else uses it.
+    """What ``tierlog.remote.metadata.segment_table.SegmentTable`` is made of; nobody else uses it.
 
     Public methods are any thread's; those with an underscore are one thread's at a time, but ``_find_rows``,
     ``_list_rows``, ``_get_rows`` and ``_figures``. All raise ValueError once the table is closed.

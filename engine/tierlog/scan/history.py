@@ -35,7 +35,6 @@ CONCURRENCY = 16
 SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
 
 
-StoredSpan = Span[StoredSegment]
 #: Segments by path and start offset, with the listing that showed them.
 _Kept = dict[tuple[str, int], tuple[Candidate, StoredSegment]]
 
@@ -52,7 +51,7 @@ class PartitionHistory:
     """
 
     topic_id_partition: TopicIdPartition
-    lineage: Lineage[StoredSegment]
+    lineage: Lineage
     log_start_offset: int = 0
     warnings: tuple[str, ...] = ()
 
@@ -65,7 +64,7 @@ class PartitionHistory:
         return self.topic_id_partition.partition
 
     @property
-    def spans(self) -> tuple[StoredSpan, ...]:
+    def spans(self) -> tuple[Span, ...]:
         """The spans that count, ascending and disjoint, without offsets below the log start offset."""
         return tuple(self.spans_between(self.log_start_offset, self.end_offset_exclusive))
 
@@ -87,11 +86,11 @@ class PartitionHistory:
     def end_offset_exclusive(self) -> int:
         return self.lineage.end_offset_exclusive
 
-    def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[StoredSpan]:
+    def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[Span]:
         """The spans that hold any of [first, end), cut to it."""
         return list(self.iter_spans_between(first_offset, end_offset_exclusive))
 
-    def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[StoredSpan]:
+    def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[Span]:
         """The spans of ``spans_between``, one by one."""
         for span in self.lineage.spans:
             first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)

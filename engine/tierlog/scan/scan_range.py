@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.indexes import ABORTED_DTYPE
-from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import place_of
 
 #: In front of each batch.
 BASE_OFFSET_BYTES: Final = 8

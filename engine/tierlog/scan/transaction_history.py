@@ -15,9 +15,9 @@ from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundEr
 from tierlog.log.checks.transactions import TransactionReplay, read_markers
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.remote.metadata.lineage import Span
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
+from tierlog.scan.history import PartitionHistory
 
 
 def find_last_stable_offset(tier: Tier, history: PartitionHistory) -> int:
@@ -72,7 +72,7 @@ def aborted_transactions(
     return sort_aborted(_touching(ranges, first_offset, end_offset_exclusive)), faults
 
 
-def aborted_in(tier: Tier, span: StoredSpan) -> NDArray[np.void]:
+def aborted_in(tier: Tier, span: Span) -> NDArray[np.void]:
     """The rows (TRANSACTION_DTYPE) of a segment's transaction index whose marker lies inside of the span.
 
     Raises:
@@ -90,7 +90,7 @@ def aborted_in(tier: Tier, span: StoredSpan) -> NDArray[np.void]:
 
 def _replay_to_end(tier: Tier, history: PartitionHistory) -> TransactionReplay:
     """The open transactions at the end, by the batches from the last sound producer snapshot on."""
-    behind: list[StoredSpan] = []
+    behind: list[Span] = []
     replay = TransactionReplay()
     for span in reversed(history.lineage.spans):
         known = _snapshot_transactions(tier, span)
@@ -103,7 +103,7 @@ def _replay_to_end(tier: Tier, history: PartitionHistory) -> TransactionReplay:
     return replay
 
 
-def _snapshot_transactions(tier: Tier, span: StoredSpan) -> dict[int, int] | None:
+def _snapshot_transactions(tier: Tier, span: Span) -> dict[int, int] | None:
     """The transactions open at the end of a span, if its segment ends there and its snapshot can be used."""
     if span.end_offset_exclusive != span.segment.end_offset + 1:
         return None
@@ -114,7 +114,7 @@ def _snapshot_transactions(tier: Tier, span: StoredSpan) -> dict[int, int] | Non
         return None
 
 
-def _replay(tier: Tier, span: StoredSpan, replay: TransactionReplay) -> None:
+def _replay(tier: Tier, span: Span, replay: TransactionReplay) -> None:
     for run in iter_batch_runs(tier, span.segment):
         columns = run.columns
         base_offsets = run.column("base_offset")
@@ -123,7 +123,7 @@ def _replay(tier: Tier, span: StoredSpan, replay: TransactionReplay) -> None:
         replay.add(counted, read_markers(run.data, counted, base_position=run.position, verify_crc=False))
 
 
-def _is_bare(span: StoredSpan) -> bool:
+def _is_bare(span: Span) -> bool:
     """A log without the files beside it: no transaction index does not mean that nothing was aborted."""
     return span.segment.part(IndexType.OFFSET) is None and span.segment.part(IndexType.TRANSACTION) is None
 

@@ -22,8 +22,8 @@ from tierlog.broker.partitions import FetchedRecords
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import StoredSpan
 
 CASES = [
     pytest.param(case, id=f"{root.name}-{case}", marks=() if root is DATA else pytest.mark.slow)
@@ -37,7 +37,7 @@ CASES = [
 class KafkasList:
     """The list of RemoteLogManager#addAbortedTransactions, out of the index files by ``struct``."""
 
-    def __init__(self, tier: Tier, spans: tuple[StoredSpan, ...]) -> None:
+    def __init__(self, tier: Tier, spans: tuple[Span, ...]) -> None:
         self._ends = [span.segment.end_offset for span in spans]
         self._positions = []
         self._aborted = []
@@ -66,7 +66,7 @@ def test_the_list_is_kafkas(case: Case) -> None:
     """Records of aborted transactions would be read, or a list would be longer than a broker's."""
     chance = random.Random(str(case))
 
-    async def check(partition: ReplicaPartition, kafkas: KafkasList, spans: tuple[StoredSpan, ...]) -> int:
+    async def check(partition: ReplicaPartition, kafkas: KafkasList, spans: tuple[Span, ...]) -> int:
         offsets = await partition.load()
         logs = [b"".join(w for _, w in here.tier.iter_log_windows(span.segment)) for span in spans]
         tables = [scan(log) for log in logs]

@@ -19,7 +19,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
 )
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord
 from tierlog.remote.tier import open_tier
 
 State = RemoteLogSegmentState

@@ -23,7 +23,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.stores.local.store import LocalStore
 

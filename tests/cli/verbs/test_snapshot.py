@@ -18,13 +18,12 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.metadata_log import MetadataValues
 from tierlog.remote.metadata.metadata_source import open_metadata
-from tierlog.remote.metadata.records.event_runs import ValueRun
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.kafka_snapshot import parse_kafka_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval, SnapshotState, read_snapshot, write_snapshot
 from tierlog.runtime.machine import Machine
 
 STATE = SnapshotState(
@@ -32,7 +31,7 @@ STATE = SnapshotState(
     50,
     {7: 9},
     (
-        SavedRemoval(
+        PendingRemoval(
             RemotePartitionDeleteMetadata(
                 PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1, broker_id=1
             ),
@@ -62,7 +61,7 @@ def snapshot_file(tmp_path: pathlib.Path) -> pathlib.Path:
     records = [numbered(1), numbered(2), numbered(3, dataclasses.replace(PARTITION, partition=4))]
     path = tmp_path / "snapshot"
     with SegmentTable(learns_partitions=True) as table:
-        table.apply(ValueRun(7, 9, [5, 6, 8], [0] * 3, [None] * 3, list(map(encode_record, records))))
+        table.apply(MetadataValues(7, 9, [5, 6, 8], [0] * 3, [None] * 3, list(map(encode_record, records))))
         write_snapshot(str(path), table, STATE, machine=Machine())
     return path
 
@@ -144,7 +143,7 @@ def test_a_field_that_a_form_cannot_hold_is_refused(tmp_path: pathlib.Path, tier
     path = tmp_path / "snapshot"
     with SegmentTable(learns_partitions=True) as table:
         held = dataclasses.replace(numbered(1), custom_metadata=b"key")
-        table.apply(ValueRun(7, 6, [5], [0], [None], [encode_record(held)]))
+        table.apply(MetadataValues(7, 6, [5], [0], [None], [encode_record(held)]))
         write_snapshot(str(path), table, SnapshotState(), machine=Machine())
     done = tierlog("snapshot", path, "--to", tmp_path / "out", "--format", "kip")
     assert done.code == 2
@@ -159,7 +158,7 @@ def test_a_topic_whose_name_is_no_folder_is_refused(tmp_path: pathlib.Path, tier
     path.parent.mkdir()
     with SegmentTable(learns_partitions=True) as table:
         held = numbered(1, dataclasses.replace(PARTITION, topic="../../x"))
-        table.apply(ValueRun(7, 6, [5], [0], [None], [encode_record(held)]))
+        table.apply(MetadataValues(7, 6, [5], [0], [None], [encode_record(held)]))
         write_snapshot(str(path), table, SnapshotState(), machine=Machine())
     done = tierlog("snapshot", path, "--to", tmp_path / "a" / "out", "--format", "kafka-3")
     assert done.code == 2

@@ -51,7 +51,7 @@ def segment(name: str, start: int, end: int, epochs: dict[int, int], uploaded_ms
     )
 
 
-def spans_of(lineage: Lineage[Stored]) -> list[tuple[str, int, int]]:
+def spans_of(lineage: Lineage) -> list[tuple[str, int, int]]:
     return [(s.segment.name, s.first_offset, s.end_offset_exclusive) for s in lineage.spans]
 
 

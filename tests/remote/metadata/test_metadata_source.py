@@ -26,9 +26,8 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_source import open_metadata
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
-from tierlog.remote.metadata.snapshots.snapshot_file import write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord
+from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write_snapshot
 from tierlog.runtime.machine import Machine
 
 State = RemoteLogSegmentState

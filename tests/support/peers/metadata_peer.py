@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.peers import install
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
 
 JARS = "kafka-storage-tests"
 

@@ -16,7 +16,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import metadata_partition
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.upkeep.exporting.broker_directory import TargetCluster

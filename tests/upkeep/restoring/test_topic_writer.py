@@ -17,9 +17,9 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
 )
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.metadata.records.record_serde import decode_record, encode_record
+from tierlog.remote.metadata.metadata_log import metadata_partition
+from tierlog.remote.metadata.record_serde import decode_record, encode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata, RestoredSegment

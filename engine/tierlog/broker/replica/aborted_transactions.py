@@ -17,8 +17,8 @@ from tierlog.broker.replica.partition_view import PartitionView
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError
 from tierlog.remote.api import IndexType
+from tierlog.remote.metadata.lineage import Span
 from tierlog.runtime.waiting.loops import SharedCall
-from tierlog.scan.history import StoredSpan
 from tierlog.scan.transaction_history import aborted_transactions
 
 
@@ -70,7 +70,7 @@ class AbortedTransactions:
             span = next(spans, None)
         return _ordered(aborted)
 
-    async def _upper_bound(self, span: StoredSpan, found: FoundBatches, until_seconds: float) -> int:
+    async def _upper_bound(self, span: Span, found: FoundBatches, until_seconds: float) -> int:
         """An offset behind the batches, as near as the offset index tells."""
         segment = span.segment
         bound = None
@@ -82,7 +82,7 @@ class AbortedTransactions:
             bound = None
         return segment.end_offset + 1 if bound is None else bound
 
-    async def _entries(self, span: StoredSpan, until_seconds: float) -> NDArray[np.void]:
+    async def _entries(self, span: Span, until_seconds: float) -> NDArray[np.void]:
         """The rows (TRANSACTION_DTYPE) of a segment's transaction index whose markers lie in the span."""
         data = await self._reads.index(span.segment, IndexType.TRANSACTION, until_seconds=until_seconds)
         try:

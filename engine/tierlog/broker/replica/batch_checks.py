@@ -14,8 +14,8 @@ from tierlog._native.batches import RangeCheck
 from tierlog._native.files import ReadyFile
 from tierlog.broker.replica.position_hints import LogVersion, log_version
 from tierlog.errors import CorruptDataError, CorruptRecordError
-from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.tier.chunks.segment_log import SegmentLog
+from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.waiting.loops import Worker
 
 #: So much is checked on the event loop, some 0.04 ms a mebibyte in memory and 0.15 ms of a file; more by a thread.

@@ -23,9 +23,9 @@ from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordErr
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
-from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import SegmentLog
+from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.machine.buffers import new_buffer
 
 #: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.

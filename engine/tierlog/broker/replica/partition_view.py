@@ -11,8 +11,9 @@ from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, OffsetSnapshot
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.history import PartitionHistory
 
 #: A segment answers for the span that holds its first offset, or for one soon behind it.
 _SPANS_LOOKED_AT: Final = 8
@@ -36,7 +37,7 @@ class PartitionView:
     ) -> None:
         self.history = history
         self.stable_fault = stable_fault
-        self.spans: tuple[StoredSpan, ...] = history.spans
+        self.spans: tuple[Span, ...] = history.spans
         self._ends = [span.end_offset_exclusive for span in self.spans]
         self._epochs = _rising(history.lineage.epochs)
         latest = self._epochs.latest
@@ -62,7 +63,7 @@ class PartitionView:
         """The number of the span that holds an offset, or of the next one behind a gap; ``len(spans)`` behind all."""
         return bisect.bisect_right(self._ends, offset)
 
-    def iter_transactional(self, number: int) -> Iterator[StoredSpan]:
+    def iter_transactional(self, number: int) -> Iterator[Span]:
         """The spans from one on whose segments may have a transaction index."""
         for place in range(bisect.bisect_left(self._transactional, number), len(self._transactional)):
             yield self.spans[self._transactional[place]]

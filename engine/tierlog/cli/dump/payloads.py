@@ -17,8 +17,8 @@ from tierlog.log.formats.transaction_state import (
     parse_transaction_state,
     parse_transactional_id,
 )
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record
-from tierlog.remote.metadata.records.record_text import record_fields, record_text
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record
+from tierlog.remote.metadata.record_text import record_fields, record_text
 
 #: A record without a value, as Kafka's dump tool shows it.
 _TOMBSTONE = "<DELETE>"

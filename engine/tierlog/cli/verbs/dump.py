@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tierlog.errors import CorruptDataError
     from tierlog.log.formats.offset_index import OffsetIndex
     from tierlog.log.formats.time_index import TimeIndex
-    from tierlog.remote.metadata.records.kip_text import KipProperties
+    from tierlog.remote.metadata.record_text import KipProperties
 
 #: Index entries without a batch that are told one by one.
 ENTRIES_TOLD_MAX = 10
@@ -94,7 +94,7 @@ def dump(
     id of the broker, and so has this output.
     """
     from tierlog.cli.dump.sources import PartFinder
-    from tierlog.remote.metadata.records.kip_text import KipProperties
+    from tierlog.remote.metadata.record_text import KipProperties
     from tierlog.runtime.machine import Machine
 
     if properties and output_format is not Format.KIP:
@@ -153,7 +153,7 @@ class _Run:
 
     def _kip_payloads(self, part: Part) -> Payloads:
         from tierlog.cli.dump.payloads import RemoteLogMetadataPayloads
-        from tierlog.remote.metadata.records.kip_text import kip_line
+        from tierlog.remote.metadata.record_text import kip_line
 
         if part.partition is None and self.properties.print_partition:
             raise ConfigError(f"{part.label}: it lies in no folder of a partition, which print.partition would print")

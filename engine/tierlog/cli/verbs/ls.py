@@ -390,7 +390,7 @@ def _first_times(tier: Tier, history: PartitionHistory) -> dict[str, int]:
     """Segment name → time of its first record in ms, from the header of its first batch."""
     from contextlib import closing
 
-    from tierlog.remote.metadata.batch_stream import iter_batch_runs
+    from tierlog.remote.tier.tier import iter_batch_runs
 
     delete_horizon = 0x40  # then the field holds something else
     firsts = {}

@@ -19,8 +19,8 @@ from tierlog.cli.times import utc_text
 
 if TYPE_CHECKING:
     from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
-    from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
-    from tierlog.remote.metadata.table.segment_table import SegmentTable
+    from tierlog.remote.metadata.segment_table import SegmentTable
+    from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState
     from tierlog.runtime.machine import Machine
 
 _HEADINGS = ("START", "END", "BYTES", "LAST TIME", "EPOCHS", "STATE", "SEGMENT")
@@ -101,10 +101,9 @@ def _open(
     source: str, command_config: Path | None, machine: Machine, held: ExitStack
 ) -> tuple[SegmentTable, SnapshotState]:
     """A table with what the source says, which ``held`` closes."""
-    from tierlog.remote.metadata.snapshots.partition_folders import is_partition_snapshot, read_partition_file
-    from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
-    from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
-    from tierlog.remote.metadata.table.segment_table import SegmentTable
+    from tierlog.remote.metadata.segment_table import SegmentTable
+    from tierlog.remote.metadata.snapshots.partition_snapshots import is_partition_snapshot, read_partition_file
+    from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot
 
     if not is_file(source):
         return held.enter_context(read_metadata([source], command_config)).table, SnapshotState()
@@ -117,7 +116,7 @@ def _open(
 
 
 def _write_folders(to: str, table: SegmentTable, state: SnapshotState, form: SnapshotForm, machine: Machine) -> None:
-    from tierlog.remote.metadata.snapshots.partition_folders import PartitionForm, write_partition_folder
+    from tierlog.remote.metadata.snapshots.partition_snapshots import PartitionForm, write_partition_folder
 
     kind = PartitionForm.KAFKA if form is SnapshotForm.KAFKA_3 else PartitionForm.KIP
     lost = ["the highest offsets that only deleted segments had"]

@@ -16,27 +16,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
 from tierlog.errors import CorruptIndexError
 from tierlog.remote.api import RemoteLogSegmentMetadata
-
-
-class LineageSegment(Protocol):
-    """What the lineage asks of a segment: its metadata. Whatever holds them (a StoredSegment) is passed through."""
-
-    @property
-    def metadata(self) -> RemoteLogSegmentMetadata: ...
-
-
-S = TypeVar("S", bound=LineageSegment)
+from tierlog.remote.tier.chunks.segment import StoredSegment
 
 
 @dataclass(frozen=True, slots=True)
-class Span(Generic[S]):
+class Span:
     """A run of offsets that one segment answers for."""
 
-    segment: S
+    segment: StoredSegment
     first_offset: int
     end_offset_exclusive: int
 
@@ -50,7 +40,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage(Generic[S]):
+class Lineage:
     """The history of one partition.
 
     Attributes:
@@ -63,10 +53,10 @@ class Lineage(Generic[S]):
     """
 
     epochs: tuple[tuple[int, int], ...]
-    spans: tuple[Span[S], ...]
+    spans: tuple[Span, ...]
     gaps: tuple[Gap, ...]
-    unreferenced: tuple[S, ...]
-    newest: S
+    unreferenced: tuple[StoredSegment, ...]
+    newest: StoredSegment
     empty_at: int | None = None
 
     @property
@@ -82,12 +72,12 @@ class Lineage(Generic[S]):
         return self.newest.metadata.end_offset + 1 if self.empty_at is None else self.empty_at
 
 
-def newest_segment(segments: Sequence[S]) -> S:
+def newest_segment(segments: Sequence[StoredSegment]) -> StoredSegment:
     """The segment whose checkpoint decides: highest last epoch, then highest end offset, then the later upload."""
     return max(segments, key=lambda s: (_last_epoch(s.metadata), s.metadata.end_offset, *_upload(s.metadata)))
 
 
-def resolve_lineage(segments: Sequence[S], checkpoint: Sequence[tuple[int, int]] | None) -> Lineage[S]:
+def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: Sequence[tuple[int, int]] | None) -> Lineage:
     """Order the segments of one topic-id partition.
 
     Args:
@@ -111,7 +101,7 @@ def resolve_lineage(segments: Sequence[S], checkpoint: Sequence[tuple[int, int]]
     return _assembled(segments, newest, epochs, pieces)
 
 
-def resolve_single_log(segments: Sequence[S], epochs: Sequence[tuple[int, int]]) -> Lineage[S]:
+def resolve_single_log(segments: Sequence[StoredSegment], epochs: Sequence[tuple[int, int]]) -> Lineage:
     """The same for the segments of one broker's log: there are no branches, so every offset counts, whatever its epoch.
 
     Args:
@@ -123,8 +113,11 @@ def resolve_single_log(segments: Sequence[S], epochs: Sequence[tuple[int, int]])
 
 
 def _assembled(
-    segments: Sequence[S], newest: S, epochs: tuple[tuple[int, int], ...], pieces: Sequence[Span[S]]
-) -> Lineage[S]:
+    segments: Sequence[StoredSegment],
+    newest: StoredSegment,
+    epochs: tuple[tuple[int, int], ...],
+    pieces: Sequence[Span],
+) -> Lineage:
     spans = _cover(pieces)
     gaps = tuple(
         Gap(before.end_offset_exclusive, after.first_offset)
@@ -199,12 +192,12 @@ def _ranges(epochs: Sequence[tuple[int, int]], end_offset_exclusive: int) -> dic
     return {epoch: (start, min(end, end_offset_exclusive)) for (epoch, start), end in zip(epochs, ends, strict=True)}
 
 
-def _cover(pieces: Sequence[Span[S]]) -> list[Span[S]]:
+def _cover(pieces: Sequence[Span]) -> list[Span]:
     """Each offset once, by the piece that reaches furthest from the position reached.
 
     Of equals the one that begins latest (least overlap) wins, then the later upload.
     """
-    spans: list[Span[S]] = []
+    spans: list[Span] = []
     waiting = sorted(pieces, key=lambda piece: piece.first_offset)
     at = 0
     while at < len(waiting):
@@ -218,5 +211,5 @@ def _cover(pieces: Sequence[Span[S]]) -> list[Span[S]]:
     return spans
 
 
-def _reach(piece: Span[S]) -> tuple[int, int, int, str]:
+def _reach(piece: Span) -> tuple[int, int, int, str]:
     return (piece.end_offset_exclusive, piece.first_offset, *_upload(piece.segment.metadata))

@@ -6,7 +6,10 @@ What is read is a state: the source is read to its end once, and followed no fur
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError
 from tierlog.records.decoding import decode
@@ -15,14 +18,17 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    RetriableRemoteStorageException,
 )
-from tierlog.remote.metadata.cluster_topic import is_bootstrap, read_cluster_topic
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, MetadataBatches, MetadataValues
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey, partition_key
-from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.record_serde import decode_record
+from tierlog.remote.metadata.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import MAGIC, is_snapshot, read_snapshot
-from tierlog.remote.metadata.table.segment_table import AppliedRun, SegmentTable
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
-from tierlog.remote.metadata.topic_folder import read_topic_folders
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
 
@@ -110,7 +116,7 @@ class _Filling:
         self._states: dict[RemoteLogSegmentId, RemoteLogSegmentState] | None = {} if remember_departed else None
         self._records = 0
 
-    def take(self, run: BatchRun | ValueRun, where: str) -> None:
+    def take(self, run: MetadataBatches | MetadataValues, where: str) -> None:
         """Apply a run. Raises CorruptRecordError: a record cannot be read; ``where`` is in its message."""
         done = self.table.apply(run)
         if done.error is not None:
@@ -152,9 +158,9 @@ class _Filling:
             )
 
 
-def _values(run: BatchRun | ValueRun) -> Iterator[tuple[int, bytes]]:
+def _values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]]:
     """(offset, value) of the records that have one."""
-    if isinstance(run, ValueRun):
+    if isinstance(run, MetadataValues):
         yield from ((at, value) for at, value in zip(run.offsets, run.values, strict=True) if value is not None)
         return
     rows = decode(run.batches, columns=("offset", "value"))
@@ -162,7 +168,7 @@ def _values(run: BatchRun | ValueRun) -> Iterator[tuple[int, bytes]]:
     yield from ((at, value.as_py()) for at, value in zip(offsets, rows.column("value"), strict=True) if value.is_valid)
 
 
-def _explained(error: CorruptRecordError, run: BatchRun | ValueRun) -> CorruptRecordError:
+def _explained(error: CorruptRecordError, run: MetadataBatches | MetadataValues) -> CorruptRecordError:
     """The error of the record that it names, in the words of who reads one record at a time."""
     try:
         value = next((value for offset, value in _values(run) if offset == error.base_offset), None)
@@ -183,3 +189,114 @@ def _remember(values: Iterable[bytes], states: dict[RemoteLogSegmentId, RemoteLo
         if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
             segment_id = record.remote_log_segment_id
             states[segment_id] = max(record.state, states.get(segment_id, record.state))
+
+
+_ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+_READ_BYTES: Final = 8 << 20
+_READ_SECONDS: Final = 5.0
+
+
+def is_bootstrap(text: str) -> bool:
+    """Whether a text has the form ``host:port[,host:port…]``; a file may have such a name too."""
+    return all(map(_ADDRESS.fullmatch, text.split(",")))
+
+
+def read_cluster_topic(
+    bootstrap: str,
+    take: Callable[[MetadataValues, str], object],
+    *,
+    client_keys: Mapping[str, str] | None = None,
+    timeout_seconds: float = 600.0,
+    machine: Machine | None = None,
+) -> None:
+    """Read the metadata topic of a running Kafka, from its beginning to its end as of this call.
+
+    Args:
+        bootstrap: ``host:port[,host:port…]``.
+        take: Is given each run, of one metadata partition in the order of its offsets, and where it is from, for
+            messages. What it raises ends the reading.
+        client_keys: Keys of Kafka's client, such as ``security.protocol``, as a broker's file has them.
+        timeout_seconds: The longest that all of it may take.
+        machine: Its clock and threads.
+
+    Raises:
+        ConfigError: there is no such topic, its oldest records are gone so that nothing can be concluded from it, a key
+            is wrong, or confluent-kafka is not installed. RetriableRemoteStorageException: the cluster cannot be
+            reached, or not all records came in the time. RemoteStorageException: it refuses us.
+    """
+    machine = machine or Machine()
+    until = machine.clock.monotonic_seconds() + timeout_seconds
+    with open_cluster_log(
+        bootstrap, client_keys=client_keys, timeout_seconds=min(timeout_seconds, 30.0), machine=machine
+    ) as log:
+        left = until - machine.clock.monotonic_seconds()
+        bounds = log.bounds(range(log.partition_count), timeout_seconds=min(left, 30.0))
+        trimmed = {number: found.start_offset for number, found in bounds.items() if found.start_offset > 0}
+        if trimmed:
+            told = ", ".join(f"{METADATA_TOPIC}-{number} begins at {first}" for number, first in trimmed.items())
+            raise ConfigError(
+                f"{bootstrap}: the oldest metadata is gone ({told}): what it said of segments is not known"
+            )
+        positions = {number: 0 for number, found in bounds.items() if found.end_offset > 0}
+        while positions:
+            left = until - machine.clock.monotonic_seconds()
+            if left <= 0:
+                raise RetriableRemoteStorageException(
+                    f"{bootstrap}: {METADATA_TOPIC} was not read to its end within {timeout_seconds:g} s"
+                )
+            runs = log.read(positions, max_bytes=_READ_BYTES, timeout_seconds=min(left, _READ_SECONDS))
+            for run in runs:
+                take(run, f"{bootstrap}: {METADATA_TOPIC}-{run.partition}")
+                positions[run.partition] = run.next_offset
+            for number in [each for each, at in positions.items() if at >= bounds[each].end_offset]:
+                del positions[number]
+
+
+#: Takes a run, with the name of the file that it is from.
+Take = Callable[[MetadataBatches, str], None]
+
+
+def read_topic_folders(paths: Sequence[str], take: Take, *, machine: Machine) -> dict[int, int]:
+    """Read all records of the topic, to the end of what is there now.
+
+    Args:
+        paths: Log directories with folders of the topic, or such folders.
+        take: Gets the batches of each metadata partition in order; those of a replica again from its first offset on.
+        machine: Its files and clock.
+
+    Returns:
+        Metadata partition → the first offset that is there.
+
+    Raises:
+        ConfigError: a directory without such a folder, or a partition whose oldest records are gone: nothing can be
+            concluded from it. CorruptDataError: a batch is damaged; names its place. StoreError and its kinds.
+    """
+    firsts: dict[int, int] = {}
+    with ExitStack() as opened:
+        # Each is opened when its turn comes: a log directory's end is that of its listing.
+        for path in paths:
+            found = _read_folder(opened.enter_context(open_tier(path, layout="log-dir", machine=machine)), take)
+            for place, first in found.items():
+                firsts[place] = min(first, firsts.get(place, first))
+    trimmed = {place: first for place, first in firsts.items() if first > 0}
+    if trimmed:
+        told = ", ".join(f"{METADATA_TOPIC}-{place} begins at {first}" for place, first in sorted(trimmed.items()))
+        raise ConfigError(f"the oldest metadata is gone ({told}): what it said of segments is not known")
+    return firsts
+
+
+def _read_folder(tier: Tier, take: Take) -> dict[int, int]:
+    firsts: dict[int, int] = {}
+    for segment in tier.iter_segments(METADATA_TOPIC):
+        firsts.setdefault(segment.topic_id_partition.partition, segment.start_offset)
+        for run in _iter_runs(tier, segment):
+            take(run, place_of(segment))
+    if not firsts:
+        raise ConfigError(f"{tier.describe()}: no records of {METADATA_TOPIC} are there")
+    return firsts
+
+
+def _iter_runs(tier: Tier, segment: StoredSegment) -> Iterator[MetadataBatches]:
+    for run in iter_batch_runs(tier, segment):
+        next_offset = int(run.column("last_offset")[-1]) + 1
+        yield MetadataBatches(segment.topic_id_partition.partition, next_offset, run.data)

@@ -13,7 +13,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.tier.layouts.segment_lookup import KnownSegments
 
 #: A partition without the topic's name, which is no part of its identity.

@@ -300,34 +300,28 @@ class _StoreInfo:
         return [family]
 
 
-class StorageMetrics:
-    """All series of one manager.
+class SeriesMetrics:
+    """The series of a table, and their values.
 
     Args:
-        registry: Where the series are collected; each manager needs one of its own. None makes one.
+        table: The series.
+        registry: Where they are collected; each manager needs one of its own. None makes one.
+
+    Attributes:
+        registry: That registry.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        from prometheus_client import CollectorRegistry, Counter
+    def __init__(self, table: Iterable[Series], registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import CollectorRegistry
 
         self.registry = registry or CollectorRegistry()
-        self._partitions: PartitionMetrics | None = None
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
-        for series in SERIES:
+        for series in table:
             self._register(series)
-        self._count_fetched = self.counting("fetch_bytes_total")
-        self._requests = _Requests()
-        self.registry.register(cast("Collector", self._requests))
-        self._store_info = _StoreInfo()
-        self.registry.register(cast("Collector", self._store_info))
-        self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
-        for operation in OPERATIONS:
-            for kind in ERROR_KINDS:
-                self._errors.labels(operation, kind)
 
     def _register(self, series: Series) -> None:
         from prometheus_client import Counter, Gauge, Histogram
@@ -347,6 +341,53 @@ class StorageMetrics:
             histogram = Histogram(series.full_name, series.text, labels, registry=self.registry, buckets=_SECONDS)
             self._histograms[series.name] = histogram
 
+    def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
+        """Add to a counter. Raises KeyError: no counter of the table has the name (without PREFIX)."""
+        counter = self._counters[name]
+        (counter if label is None else counter.labels(label)).inc(amount)
+
+    def set(self, name: str, value: float, *, label: str | None = None) -> None:
+        """Set a gauge. Raises KeyError: no gauge of the table has the name."""
+        gauge = self._gauges[name]
+        (gauge if label is None else gauge.labels(label)).set(value)
+
+    def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
+        """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
+        gauge = self._gauges[name]
+        (gauge if label is None else gauge.labels(label)).set_function(function)
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
+        found = self.registry.get_sample_value(PREFIX + name, labels)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+class StorageMetrics(SeriesMetrics):
+    """All series of one manager.
+
+    Args:
+        registry: Where the series are collected; each manager needs one of its own. None makes one.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import Counter
+
+        super().__init__(SERIES, registry)
+        self._partitions: PartitionMetrics | None = None
+        self._count_fetched = self.counting("fetch_bytes_total")
+        self._requests = _Requests()
+        self.registry.register(cast("Collector", self._requests))
+        self._store_info = _StoreInfo()
+        self.registry.register(cast("Collector", self._store_info))
+        self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
+        for operation in OPERATIONS:
+            for kind in ERROR_KINDS:
+                self._errors.labels(operation, kind)
+
     def record_partitions(self) -> PartitionMetrics:
         """From now on count by topic and partition too."""
         if self._partitions is None:
@@ -358,11 +399,6 @@ class StorageMetrics:
         if self._partitions is not None:
             self._partitions.add(partition, name, amount, label=label)
 
-    def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
-        """Add to a counter. Raises KeyError: not a counter of SERIES (without PREFIX)."""
-        counter = self._counters[name]
-        (counter if label is None else counter.labels(label)).inc(amount)
-
     def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
         """A function that adds to one counter, by 1 or by its argument, for hot paths. Raises as ``add``."""
         counter = self._counters[name]
@@ -373,16 +409,6 @@ class StorageMetrics:
     def count_fetched(self, size_bytes: int) -> None:
         """Count bytes that the store sent for a fetch."""
         self._count_fetched(size_bytes)
-
-    def set(self, name: str, value: float, *, label: str | None = None) -> None:
-        """Set a gauge. Raises KeyError: not a name of SERIES."""
-        gauge = self._gauges[name]
-        (gauge if label is None else gauge.labels(label)).set(value)
-
-    def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
-        """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
-        gauge = self._gauges[name]
-        (gauge if label is None else gauge.labels(label)).set_function(function)
 
     def observe(self, name: str, seconds: float) -> None:
         """Record one duration in a histogram. Raises KeyError: not a name of SERIES."""
@@ -401,10 +427,3 @@ class StorageMetrics:
     def add_error(self, operation: Operation, kind: str) -> None:
         """Count one failed call; ``kind`` is one of ERROR_KINDS."""
         self._errors.labels(operation, kind).inc()
-
-    def value(self, name: str, **labels: str) -> float:
-        """The value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
-        found = self.registry.get_sample_value(PREFIX + name, labels)
-        if found is None:
-            raise KeyError(name)
-        return found

@@ -28,10 +28,10 @@ from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordErr
 from tierlog.log.checks.index_checks import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, is_untrimmed
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
-from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
+from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.batch_borders import BatchBorders
 
 #: The search reads on from an index entry, a few KiB before its answer as a rule.
@@ -98,7 +98,7 @@ def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffs
     return best
 
 
-def _timestamps_down(tier: Tier, span: StoredSpan, least_ms: int) -> list[int]:
+def _timestamps_down(tier: Tier, span: Span, least_ms: int) -> list[int]:
     """The largest timestamps of the batches of a span, ms, descending, down to ``least_ms``; a few of them, since the
     first is that of a record that counts unless its batch lies across the span's border.
     """
@@ -175,7 +175,7 @@ def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
     return data
 
 
-def _search(tier: Tier, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
+def _search(tier: Tier, span: Span, timestamp_ms: int) -> TimestampedOffset | None:
     segment = span.segment
     near = max(span.first_offset, _index_offset(tier, segment, timestamp_ms))
     try:
@@ -226,7 +226,7 @@ def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
         return segment.start_offset
 
 
-def _search_run(run: BatchRun, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
+def _search_run(run: BatchRun, span: Span, timestamp_ms: int) -> TimestampedOffset | None:
     late = run.column("max_timestamp") >= timestamp_ms
     try:
         inside = (run.column("last_offset") >= span.first_offset) & run.begins_below(span.end_offset_exclusive)

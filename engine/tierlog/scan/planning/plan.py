@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierlog.errors import DataLossError, TierlogError
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import PartitionHistory, StoredSpan, TierHistory
+from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.planning.offset_bounds import OffsetBounds, check_named, resolve_bounds
 from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets
 from tierlog.scan.planning.task_count import cut_into
@@ -208,7 +209,7 @@ def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHist
     return histories, [f"left out: {fault}" for fault in faults or ()]
 
 
-def _estimated_bytes(span: StoredSpan) -> int:
+def _estimated_bytes(span: Span) -> int:
     """The span's part of its segment, by offsets: no index is needed for it."""
     segment = span.segment
     offsets = segment.end_offset - segment.start_offset + 1

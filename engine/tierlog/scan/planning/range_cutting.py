@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Future, Pool
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.batch_borders import BatchBorders
 from tierlog.scan.planning.offset_lookup import fetch_borders, first_late_offset
 from tierlog.scan.scan_range import ScanRange
@@ -39,7 +40,7 @@ class WantedOffsets:
     first_offset: int
     end_offset_exclusive: int
 
-    def iter_spans(self, first_timestamp_ms: int) -> Iterator[tuple[StoredSpan, bool]]:
+    def iter_spans(self, first_timestamp_ms: int) -> Iterator[tuple[Span, bool]]:
         """The spans that hold any of it of that time or later, as far as the segments say; and whether such records
         may begin only within the span: then its time index knows where.
         """
@@ -55,7 +56,7 @@ class WantedOffsets:
 class _Piece:
     """A span that counts, before it is cut."""
 
-    span: StoredSpan
+    span: Span
     aborted: NDArray[np.void] | None
     cut_early: bool
     """The filter by time begins within this segment: its time index knows where."""
@@ -241,7 +242,7 @@ class RangeCutter:
         )
 
 
-def _touching(aborted: NDArray[np.void] | None, span: StoredSpan) -> NDArray[np.void] | None:
+def _touching(aborted: NDArray[np.void] | None, span: Span) -> NDArray[np.void] | None:
     return None if aborted is None else _overlapping(aborted, span.first_offset, span.end_offset_exclusive)
 
 

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.scan.planning.batch_borders import BatchBorders
 from tierlog.scan.planning.range_cutting import CutPiece, RangeCutter, WantedOffsets

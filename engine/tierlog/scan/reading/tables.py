@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from tierlog.errors import CorruptDataError
 from tierlog.records.batch_runs import BatchRun
-from tierlog.remote.metadata.batch_stream import (
+from tierlog.remote.metadata.lineage import Span
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
+    Tier,
     iter_batch_runs,
 )
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.history import PartitionHistory
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.transaction_history import aborted_in, open_transactions
@@ -157,7 +158,7 @@ def transactions_table(tier: Tier, histories: Sequence[PartitionHistory]) -> pa.
     return pa.Table.from_pylist(rows, schema=TRANSACTIONS_SCHEMA)
 
 
-def _aborted_rows(tier: Tier, span: StoredSpan) -> Iterator[dict[str, object]]:
+def _aborted_rows(tier: Tier, span: Span) -> Iterator[dict[str, object]]:
     for entry in aborted_in(tier, span):
         yield {
             "segment": segment_label(span.segment),
@@ -178,7 +179,7 @@ def _segment_rows(history: PartitionHistory) -> Iterator[dict[str, object]]:
         yield _segment_row(history, segment, span)
 
 
-def _segment_row(history: PartitionHistory, segment: StoredSegment, span: StoredSpan | None) -> dict[str, object]:
+def _segment_row(history: PartitionHistory, segment: StoredSegment, span: Span | None) -> dict[str, object]:
     metadata = segment.metadata
     return {
         "topic": history.topic,

@@ -28,9 +28,8 @@ from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:

@@ -42,12 +42,12 @@ from tierlog.log.formats.segment_files import (
 from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchColumns, BatchRun, BatchRuns
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
-from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, WritableFile
-from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.history import PartitionHistory
 from tierlog.upkeep.exporting.broker_directory import LogExtent
 from tierlog.upkeep.verification.log_walk import iter_file_windows
 
@@ -68,7 +68,7 @@ class ExportedSegment:
     whole: bool
 
     @classmethod
-    def of_span(cls, span: StoredSpan) -> ExportedSegment:
+    def of_span(cls, span: Span) -> ExportedSegment:
         segment = span.segment
         whole = span.first_offset <= segment.start_offset and span.end_offset_exclusive > segment.end_offset
         base = segment.start_offset if whole else span.first_offset

@@ -23,7 +23,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.metadata.cluster_topic import is_bootstrap
+from tierlog.remote.metadata.metadata_source import is_bootstrap
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.scan_request import TopicName
@@ -235,7 +235,7 @@ def _open_target(to: str, place: RestorePlace, machine: Machine, held: ExitStack
     """The place that ``to`` names, which ``held`` closes."""
     there = machine.files.find(to)
     if there is None and is_bootstrap(to):
-        from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
+        from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
         from tierlog.runtime.kafka.client_keys import client_settings
         from tierlog.runtime.kafka.topic_admin import TopicAdmin
         from tierlog.upkeep.restoring.topic_writer import TopicWriter

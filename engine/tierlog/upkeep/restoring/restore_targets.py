@@ -35,12 +35,10 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.snapshots.snapshot_file import write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, metadata_partition
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write_snapshot
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 from tierlog.upkeep.exporting.broker_directory import BrokerDirectory, LogExtent, TargetCluster

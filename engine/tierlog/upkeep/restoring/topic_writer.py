@@ -27,9 +27,14 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.records.record_serde import decode_record, encode_record
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun, MetadataLog, ValueRun
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import (
+    METADATA_TOPIC,
+    MetadataBatches,
+    MetadataLog,
+    MetadataValues,
+    metadata_partition,
+)
+from tierlog.remote.metadata.record_serde import decode_record, encode_record
 from tierlog.runtime.kafka.topic_admin import LeaderLog, TopicAdmin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future
@@ -251,9 +256,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _values(run: BatchRun | ValueRun) -> Iterator[bytes]:
+def _values(run: MetadataBatches | MetadataValues) -> Iterator[bytes]:
     """The values of records, tombstones left out."""
-    if isinstance(run, ValueRun):
+    if isinstance(run, MetadataValues):
         yield from (value for value in run.values if value is not None)
         return
     rows = decode(run.batches, columns=("value",))

@@ -22,7 +22,7 @@ from tests.support.metadata_topic import write_topic
 from tests.support.planner import PlannerChild, PlannerError, options_of
 from tierlog import open_tier
 from tierlog.remote.api import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange

@@ -21,8 +21,8 @@ from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write_snapshot
-from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore

@@ -14,8 +14,7 @@ from tierlog.remote.api import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
-from tierlog.remote.metadata.records.kip_text import KipProperties, kip_line, kip_value
-from tierlog.remote.metadata.records.record_text import record_text
+from tierlog.remote.metadata.record_text import KipProperties, kip_line, kip_value, record_text
 
 PARTITION_TEXT = "topicId:ASNFZ4mrze8RIjNEVWZ3iA,topicName:orders,partition:3"
 SEGMENT_TEXT = f"{{id:CgsMDQ4PEBEgISIjJCUmJw,{PARTITION_TEXT}}}"

@@ -23,11 +23,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import (
-    RemoteLogMetadataRecord,
-    decode_record,
-    encode_record,
-)
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
 
 TOPIC_HEX = "076f72646572730123456789abcdef11223344556677880000000300"
 SEGMENT_HEX = TOPIC_HEX + "0a0b0c0d0e0f1011202122232425262700"

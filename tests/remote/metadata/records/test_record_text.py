@@ -11,7 +11,7 @@ from tierlog.remote.api import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
-from tierlog.remote.metadata.records.record_text import record_text
+from tierlog.remote.metadata.record_text import record_text
 
 SEGMENT_TEXT = "RemoteLogSegmentId{topicIdPartition=ASNFZ4mrze8RIjNEVWZ3iA:orders-3, id=CgsMDQ4PEBEgISIjJCUmJw}"
 

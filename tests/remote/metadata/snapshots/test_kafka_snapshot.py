@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.remote.metadata.snapshots.samples import PARTITION, SEGMENT, SEGMENT_ID, segments, survives_damage
 from tierlog.errors import CorruptIndexError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.snapshots.kafka_snapshot import (
     HEADER_BYTES,
     KafkaSnapshot,

@@ -25,16 +25,18 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.event_runs import ValueRun
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.metadata_log import MetadataValues
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import (
+    PendingRemoval,
+    SnapshotMismatchError,
+    SnapshotState,
     is_snapshot,
     read_snapshot,
     read_snapshot_state,
     write_snapshot,
 )
-from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotMismatchError, SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -45,7 +47,7 @@ REMOVAL = RemotePartitionDeleteMetadata(
     PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_STARTED, event_timestamp_ms=5, broker_id=1
 )
 STATE = SnapshotState(
-    "topic-a", 50, {3: 100, 7: 0, 49: 2**63 - 1}, (SavedRemoval(REMOVAL, 3, 41), SavedRemoval(REMOVAL))
+    "topic-a", 50, {3: 100, 7: 0, 49: 2**63 - 1}, (PendingRemoval(REMOVAL, 3, 41), PendingRemoval(REMOVAL))
 )
 
 
@@ -94,7 +96,7 @@ def lively_table(seed: int, *, as_kafka: bool = False, events: int = 400) -> Seg
         known.append(segment)
         values.append(encode_record(segment))
     count = len(values)
-    run = ValueRun(4, count, range(count), [0] * count, [None] * count, values)
+    run = MetadataValues(4, count, range(count), [0] * count, [None] * count, values)
     assert table.apply(run).error is None
     return table
 
@@ -143,7 +145,7 @@ def test_a_loaded_table_answers_as_the_written_one(seed: int, as_kafka: bool) ->
             assert answers(loaded) == answers(table)
             assert loaded.figures.segments == table.figures.segments
             assert snapshot_of(loaded) == data
-            late = ValueRun(4, 401, [3, 400], [0, 0], [None] * 2, [encode_record(SEGMENT_STARTED)] * 2)
+            late = MetadataValues(4, 401, [3, 400], [0, 0], [None] * 2, [encode_record(SEGMENT_STARTED)] * 2)
             outcomes = [(run.applied, run.passed_over) for run in (table.apply(late), loaded.apply(late))]
             assert outcomes[0] == outcomes[1]
 
@@ -195,7 +197,7 @@ def test_many_partitions_and_sections() -> None:
             for number in range(42_000)
         ]
         count = len(values)
-        table.apply(ValueRun(0, count, range(count), [0] * count, [None] * count, values))
+        table.apply(MetadataValues(0, count, range(count), [0] * count, [None] * count, values))
         data = snapshot_of(table)
         assert len(data) > 17 << 20
         loaded, _ = load(data)
@@ -342,7 +344,7 @@ def test_the_state_alone() -> None:
 
 def test_many_removals() -> None:
     """More than one section of them."""
-    state = dataclasses.replace(STATE, removals=tuple(SavedRemoval(REMOVAL, 1, number) for number in range(5000)))
+    state = dataclasses.replace(STATE, removals=tuple(PendingRemoval(REMOVAL, 1, number) for number in range(5000)))
     with SegmentTable() as table:
         loaded, found = load(snapshot_of(table, state))
         loaded.close()

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from tierlog.remote.metadata.snapshots.snapshot_state import (
+from tierlog.remote.metadata.metadata_log import LogBounds
+from tierlog.remote.metadata.snapshots.snapshot_file import (
     SnapshotMismatchError,
     SnapshotState,
     check_snapshot_fits,
 )
-from tierlog.remote.metadata.topic_backed.metadata_log import LogBounds
 
 STATE = SnapshotState("topic-a", 50, {3: 100, 7: 0})
 BOUNDS = {3: LogBounds(20, 100), 7: LogBounds(0, 5)}

@@ -12,8 +12,8 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.event_runs import ValueRun
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
+from tierlog.remote.metadata.metadata_log import MetadataValues
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, encode_record
 
 ORDERS = TopicIdPartition(Uuid(bytes.fromhex("0123456789abcdef1122334455667788")), "orders", 3)
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -68,11 +68,11 @@ def run_of(
     first: int = 0,
     place: int = 0,
     keys: Sequence[bytes | None] | None = None,
-) -> ValueRun:
+) -> MetadataValues:
     """Records of one metadata partition, offset by offset; bytes are a value as they are, None a tombstone."""
     values = [each if each is None or isinstance(each, bytes) else encode_record(each) for each in records]
     offsets = range(first, first + len(values))
-    return ValueRun(
+    return MetadataValues(
         partition=place,
         next_offset=first + len(values),
         offsets=offsets,

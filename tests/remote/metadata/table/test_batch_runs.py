@@ -10,9 +10,9 @@ from tests.remote.metadata.table.segments import FINISHED, ORDERS, segment, upda
 from tests.support.batches import Batch, encode
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.metadata.records.event_runs import BatchRun
-from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.metadata_log import MetadataBatches
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 NOBODYS = TopicIdPartition(Uuid(bytes(range(16))), "payments", 0)
 
@@ -28,7 +28,7 @@ def test_a_million_events_of_a_partition_that_is_not_followed_are_passed_over() 
     mine = batch(10**6, segment(1, 0, 9))
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 10**6 + 1, data + mine))
+        run = table.apply(MetadataBatches(0, 10**6 + 1, data + mine))
         assert (run.passed_over, run.applied, run.error) == (10**6, 1, None)
         assert table.figures.held_bytes < 4096
 
@@ -40,11 +40,11 @@ def test_a_damaged_batch_ends_the_run_and_nothing_before_it_is_lost(at: int) -> 
     broken[at] ^= 0x10
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 2, sound + bytes(broken)))
+        run = table.apply(MetadataBatches(0, 2, sound + bytes(broken)))
         assert run.error is not None
         assert (run.error.fault, run.error.base_offset) == ("BAD_CRC", 1)
         assert (run.applied, run.next_offset) == (1, 1)
-        mended = table.apply(BatchRun(0, 2, sound + batch(1, update(1, FINISHED))))
+        mended = table.apply(MetadataBatches(0, 2, sound + batch(1, update(1, FINISHED))))
         assert (mended.applied, mended.passed_over, mended.error) == (1, 1, None)
         assert table.find(ORDERS, 0, 5) is not None
 
@@ -54,7 +54,7 @@ def test_a_bad_record_in_the_middle_of_a_batch_is_named_by_its_offset() -> None:
     values = (encode_record(segment(1, 0, 9)), encode_record(update(1, FINISHED)), b"\x01\x63\x00", b"\x00")
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 104, encode(Batch(100, values))))
+        run = table.apply(MetadataBatches(0, 104, encode(Batch(100, values))))
         assert run.error is not None
         assert (run.error.fault, run.error.found, run.error.base_offset) == ("BAD_VERSION", 0x63, 102)
         assert (run.applied, run.next_offset, run.newest_timestamp_ms) == (2, 102, 1_700_000_000_001)
@@ -65,7 +65,7 @@ def test_a_run_that_is_cut_inside_a_batch_says_so() -> None:
     sound, cut = batch(0, segment(1, 0, 9)), batch(1, update(1, FINISHED))[:-5]
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 2, sound + cut))
+        run = table.apply(MetadataBatches(0, 2, sound + cut))
         assert run.error is not None
         assert (run.error.fault, run.next_offset, run.applied) == ("PARTIAL", 1, 1)
 
@@ -75,7 +75,7 @@ def test_control_batches_and_gaps_are_passed_over() -> None:
     marker = encode(Batch(5, (None,), producer_id=7, producer_epoch=0, marker="commit"))
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 31, batch(0, segment(1, 0, 9)) + marker + batch(30, update(1, FINISHED))))
+        run = table.apply(MetadataBatches(0, 31, batch(0, segment(1, 0, 9)) + marker + batch(30, update(1, FINISHED))))
         assert (run.applied, run.next_offset, run.error) == (2, 31, None)
 
 
@@ -87,6 +87,6 @@ def test_compressed_batches_are_read(codec: str) -> None:
         builder.append(None, encode_record(segment(n, 10 * n, 10 * n + 9, custom=bytes(100))))
     with SegmentTable() as table:
         table.assign(ORDERS)
-        run = table.apply(BatchRun(0, 503, builder.build()))
+        run = table.apply(MetadataBatches(0, 503, builder.build()))
         assert (run.applied, run.next_offset, run.error) == (500, 503, None)
         assert len(table.columns(ORDERS)) == 500

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.metadata_manager_suite import PARTITION, ids, segment
 from tierlog._native.segments import SEGMENT_DTYPE
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 
 @pytest.mark.parametrize("as_kafka", [True, False])

@@ -16,10 +16,9 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
 )
-from tierlog.remote.metadata.records.event_runs import BatchRun
-from tierlog.remote.metadata.records.record_serde import decode_record
-from tierlog.remote.metadata.table.segment_table import SegmentTable
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, MetadataBatches
+from tierlog.remote.metadata.record_serde import decode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 
 def topic_directories(root: Path) -> Iterator[Path]:
@@ -37,7 +36,7 @@ def replay(directory: Path, table: SegmentTable, *, run_bytes: int | None = None
                 end = at
                 while end < len(data) and end - at < (run_bytes or len(data)):
                     end += 12 + int.from_bytes(data[end + 8 : end + 12], "big")
-                run = table.apply(BatchRun(place, 0, data[at:end]))
+                run = table.apply(MetadataBatches(place, 0, data[at:end]))
                 assert run.error is None, log
                 assert run.refused_count == 0
                 at = end
@@ -130,7 +129,7 @@ def test_so_do_all_of_the_full_set(fixtures: Path) -> None:
 def test_bad_records_are_errors_with_their_offset(data: Path, name: str, fault: str | None, applied: int) -> None:
     """Kafka's consumer task stops for good at such a record; ours says which one it is, and why."""
     with SegmentTable(learns_partitions=True) as table:
-        run = table.apply(BatchRun(0, 99, (data / "bad" / "rlmm" / f"{name}.log").read_bytes()))
+        run = table.apply(MetadataBatches(0, 99, (data / "bad" / "rlmm" / f"{name}.log").read_bytes()))
         assert (run.error and run.error.fault) == fault
         assert run.applied == applied
         if run.error is None:

@@ -15,12 +15,8 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import (
-    RemoteLogSegmentMetadataSnapshot,
-    decode_record,
-    encode_record,
-)
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot, decode_record, encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 partitions = strategies.builds(
     TopicIdPartition,

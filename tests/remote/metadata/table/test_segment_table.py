@@ -31,9 +31,9 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.event_runs import BatchRun, ValueRun
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.table.segment_table import RefusedEvent, SegmentTable
+from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import RefusedEvent, SegmentTable
 
 OTHER = TopicIdPartition(Uuid(bytes(range(16))), "payments", 0)
 
@@ -200,10 +200,10 @@ def test_events_of_a_partition_from_two_metadata_partitions_are_an_error(table: 
 def test_what_is_no_batch_is_an_error_not_a_crash(table: SegmentTable) -> None:
     """A file's tail may be anything."""
     for data in (b"x", bytes(11), bytes(70), b"\xff" * 200):
-        applied = table.apply(BatchRun(0, 9, data))
+        applied = table.apply(MetadataBatches(0, 9, data))
         assert applied.error is not None, data
         assert applied.applied == 0
-    assert table.apply(BatchRun(0, 9, b"")).next_offset == 9
+    assert table.apply(MetadataBatches(0, 9, b"")).next_offset == 9
 
 
 def test_partitions_are_learned_where_that_is_asked_for() -> None:
@@ -347,7 +347,7 @@ def test_a_closed_table_says_so_and_calls_under_way_end_first() -> None:
 
         threads = [threading.Thread(target=ask) for _ in range(2)]
 
-        def write(table: SegmentTable = table, run: ValueRun = run) -> None:
+        def write(table: SegmentTable = table, run: MetadataValues = run) -> None:
             with suppress(ValueError):  # closed before it began
                 table.apply(run)
 

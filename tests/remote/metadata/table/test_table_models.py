@@ -16,7 +16,7 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.segment_table import SegmentTable
 
 PARTITIONS = [ORDERS, TopicIdPartition(ORDERS.topic_id, ORDERS.topic, 4)]
 EPOCHS = range(5)

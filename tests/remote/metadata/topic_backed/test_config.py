@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.remote.metadata.topic_backed.config import ADMIN, CONSUMER, PRODUCER, read_topic_based_config
+from tierlog.remote.metadata.topic_backed.topic_based_config import ADMIN, CONSUMER, PRODUCER, read_topic_based_config
 
 LOG_DIR = {"log.dir": "/var/lib/kafka"}
 BASE = "remote.log.metadata."

@@ -29,7 +29,7 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RetriableRemoteStorageException
-from tierlog.remote.metadata.cluster_topic import read_cluster_topic
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig, read_topic_based_config
-from tierlog.remote.metadata.topic_backed.kafka_log import KafkaMetadataLogs
-from tierlog.remote.metadata.topic_backed.kafka_topic import TopicWishes
+from tierlog.remote.metadata.metadata_source import read_cluster_topic
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs, TopicWishes
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig, read_topic_based_config
 
 pytest.importorskip("confluent_kafka")
 PREFIX = "remote.log.metadata."

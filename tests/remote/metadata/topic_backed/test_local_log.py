@@ -19,9 +19,9 @@ from tests.support.metadata_topics import read_topic
 from tierlog.errors import ConfigError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, Uuid
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.topic_backed.local_log import LocalMetadataLog, LocalMetadataLogs
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun, LogBounds, OffsetsLostError
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataBatches, OffsetsLostError
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed.local_metadata_log import LocalMetadataLog, LocalMetadataLogs
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Future
@@ -39,11 +39,11 @@ def opened(path: object, partition_count: int = 2, *, machine: Machine | None = 
     return logs.open(timeout_seconds=WAIT_SECONDS)
 
 
-def read(log: LocalMetadataLog, positions: dict[int, int], *, max_bytes: int = 1 << 20) -> list[BatchRun]:
+def read(log: LocalMetadataLog, positions: dict[int, int], *, max_bytes: int = 1 << 20) -> list[MetadataBatches]:
     return log.read(positions, max_bytes=max_bytes, timeout_seconds=0)
 
 
-def rows_of(run: BatchRun) -> list[tuple[int, bytes]]:
+def rows_of(run: MetadataBatches) -> list[tuple[int, bytes]]:
     rows = decode(run.batches)
     return list(zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True))
 
@@ -135,7 +135,7 @@ def test_reads_wait_and_are_woken() -> None:
     machine, scheduler = ManualScheduler.machine(1)
     with scheduler, opened("/topic", machine=machine) as log:
 
-        def reading(seconds: float) -> list[BatchRun]:
+        def reading(seconds: float) -> list[MetadataBatches]:
             return log.read({0: 0, 1: 0}, max_bytes=100, timeout_seconds=seconds)
 
         began = machine.clock.monotonic_seconds()
@@ -323,7 +323,7 @@ def _with(machine: Machine, files: MemoryFiles) -> Machine:
 
 APPENDING = """
 import sys
-from tierlog.remote.metadata.topic_backed.local_log import LocalMetadataLogs
+from tierlog.remote.metadata.topic_backed.local_metadata_log import LocalMetadataLogs
 log = LocalMetadataLogs(sys.argv[1], partition_count=2).open(timeout_seconds=9)
 number = log.bounds([0], timeout_seconds=9)[0].end_offset
 while True:

@@ -6,8 +6,8 @@ import pytest
 
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
+from tierlog.remote.metadata.metadata_log import LogBounds, MetadataBatches, MetadataValues, OffsetsLostError
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog, MemoryMetadataTopic
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, LogBounds, OffsetsLostError, ValueRun
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 
@@ -15,7 +15,9 @@ def opened(topic: MemoryMetadataTopic) -> MemoryMetadataLog:
     return topic.open(timeout_seconds=1)
 
 
-def read(log: MemoryMetadataLog, positions: dict[int, int], *, max_bytes: int = 1 << 20) -> list[BatchRun | ValueRun]:
+def read(
+    log: MemoryMetadataLog, positions: dict[int, int], *, max_bytes: int = 1 << 20
+) -> list[MetadataBatches | MetadataValues]:
     return list(log.read(positions, max_bytes=max_bytes, timeout_seconds=0))
 
 
@@ -26,7 +28,7 @@ def test_records_come_back_in_order() -> None:
     assert [log.append(1, b"%d" % n).result() for n in range(3)] == [0, 1, 2]
     assert log.bounds([0, 1], timeout_seconds=1) == {0: LogBounds(0, 0), 1: LogBounds(0, 3)}
     (run,) = read(log, {0: 0, 1: 1, 2: 0})
-    assert isinstance(run, ValueRun)
+    assert isinstance(run, MetadataValues)
     assert (run.partition, run.next_offset, list(run.offsets), list(run.values)) == (1, 3, [1, 2], [b"1", b"2"])
     assert read(log, {1: 3}) == []
 
@@ -37,7 +39,7 @@ def test_runs_of_batches() -> None:
     topic.append(0, b"a", b"b")
     topic.append(0, b"c")
     (run,) = read(opened(topic), {0: 1})
-    assert isinstance(run, BatchRun)
+    assert isinstance(run, MetadataBatches)
     records = decode(run.batches)
     assert records.column("offset").to_pylist() == [0, 1, 2]
     assert records.column("value").to_pylist() == [b"a", b"b", b"c"]

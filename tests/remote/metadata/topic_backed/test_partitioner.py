@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.remote.metadata.metadata_log import metadata_partition
 
 VECTORS = [
     ("0123456789abcdef1122334455667788", 0, 16, 1),

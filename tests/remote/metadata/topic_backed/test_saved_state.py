@@ -35,7 +35,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.topic_backed.saved_state import FILE_NAME
 from tierlog.runtime.machine import Process
 from tierlog.runtime.simulated.failing_disk import PowerCut

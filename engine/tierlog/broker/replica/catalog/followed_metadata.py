@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tierlog.remote.metadata.cluster_topic import is_bootstrap
-from tierlog.remote.metadata.metadata_source import open_metadata
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_source import is_bootstrap, open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path

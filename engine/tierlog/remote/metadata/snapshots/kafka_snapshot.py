@@ -25,12 +25,8 @@ from typing_extensions import Buffer
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.message_fields import MessageReader, MessageWriter
 from tierlog.remote.api import EpochMap, RemoteLogSegmentMetadata, RemoteLogSegmentState
-from tierlog.remote.metadata.records.record_serde import (
-    RemoteLogSegmentMetadataSnapshot,
-    decode_record,
-    encode_record,
-)
-from tierlog.remote.metadata.snapshots.snapshot_errors import as_snapshot_faults
+from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot, decode_record, encode_record
+from tierlog.remote.metadata.snapshots.snapshot_file import as_snapshot_faults
 
 FILE_NAME: Final = "remote_log_snapshot"
 VERSION: Final = 0

@@ -36,7 +36,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.snapshots.snapshot_errors import as_snapshot_faults
+from tierlog.remote.metadata.snapshots.snapshot_file import as_snapshot_faults
 
 MAGIC: Final = 0
 VERSION: Final = 0

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import numpy as np
@@ -36,15 +36,112 @@ from tierlog._native.segments import (
     read_snapshot_head,
     seal_snapshot_section,
 )
-from tierlog.errors import CorruptIndexError
+from tierlog.errors import CorruptIndexError, CorruptRecordError, TierlogError
 from tierlog.remote.api import RemotePartitionDeleteMetadata
-from tierlog.remote.metadata.records.record_serde import decode_record, encode_record
-from tierlog.remote.metadata.snapshots.snapshot_errors import as_snapshot_faults
-from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotMismatchError, SnapshotState
-from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.metadata.metadata_log import LogBounds
+from tierlog.remote.metadata.record_serde import decode_record, encode_record
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.files import ReadableFile, WritableFile
+
+
+@contextlib.contextmanager
+def as_snapshot_faults(position: int = 0) -> Iterator[None]:
+    """A block whose CorruptRecordError, and ValueError of a value that cannot be, is a CorruptIndexError.
+
+    Args:
+        position: Of the record's first byte in the file.
+    """
+    try:
+        yield
+    except CorruptRecordError as fault:
+        raise CorruptIndexError(
+            fault.text,
+            fault=fault.fault,
+            position=position + max(0, fault.position),
+            expected=fault.expected,
+            found=fault.found,
+        ) from fault
+    except ValueError as fault:
+        if isinstance(fault, CorruptIndexError):
+            raise
+        raise CorruptIndexError(str(fault), fault="BAD_ENTRY", position=position) from fault
+
+
+class SnapshotMismatchError(TierlogError, ValueError):
+    """The snapshot is sound, but not of this metadata topic as it is now: read the topic from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRemoval:
+    """The removal of a partition, and where in the metadata topic its newest state stands.
+
+    Attributes:
+        metadata: Its newest state.
+        metadata_partition: The partition of the metadata topic that has the event; -1 if that is not known.
+        offset: The offset of the event in it; -1 if it is not known.
+    """
+
+    metadata: RemotePartitionDeleteMetadata
+    metadata_partition: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotState:
+    """How far the segments of a snapshot reach.
+
+    Attributes:
+        identity: That of the metadata topic (``MetadataLog.identity``); "" for segments that come from elsewhere.
+        partition_count: Of the metadata topic; 0 for segments that come from elsewhere.
+        positions: Metadata partition → the first offset whose event is not in the snapshot.
+        removals: Of partitions, FINISHED ones too.
+    """
+
+    identity: str = ""
+    partition_count: int = 0
+    positions: Mapping[int, int] = field(default_factory=dict)
+    removals: tuple[PendingRemoval, ...] = ()
+
+
+def check_snapshot_fits(
+    state: SnapshotState, identity: str, partition_count: int, bounds: Mapping[int, LogBounds]
+) -> None:
+    """Whether events may be read from the snapshot's positions on.
+
+    Args:
+        state: The snapshot's.
+        identity: That of the topic.
+        partition_count: Of the topic.
+        bounds: Of the topic's partitions, now; those that the snapshot has positions of, at least.
+
+    Raises:
+        SnapshotMismatchError: it is of another topic, of another number of partitions, newer than the topic (which was
+            truncated, or made anew), or older than its oldest events.
+    """
+    if state.identity != identity:
+        raise SnapshotMismatchError(f"the snapshot is of the topic {state.identity!r}, not of {identity!r}")
+    if state.partition_count != partition_count:
+        text = f"the snapshot is of a topic of {state.partition_count} partitions, the topic has {partition_count}"
+        raise SnapshotMismatchError(text)
+    for partition, position in sorted(state.positions.items()):
+        found = bounds.get(partition)
+        if found is None:
+            raise SnapshotMismatchError(
+                f"the snapshot reads metadata partition {partition}, whose bounds are not known"
+            )
+        if position > found.end_offset:
+            raise SnapshotMismatchError(
+                f"the snapshot is newer than the topic: it goes on at offset {position} of metadata partition "
+                f"{partition}, which ends at {found.end_offset}"
+            )
+        if position < found.start_offset:
+            raise SnapshotMismatchError(
+                f"the snapshot is too old: it goes on at offset {position} of metadata partition {partition}, which "
+                f"begins at {found.start_offset}: the events between are gone"
+            )
+
 
 MAGIC: Final = b"TLRLMSNP"
 VERSION: Final = 1
@@ -179,7 +276,7 @@ def _topic_payload(state: SnapshotState, partitions: int, segments: int) -> tupl
     return payload, len(places), 0, len(identity)
 
 
-def _removals_payload(removals: Sequence[SavedRemoval]) -> tuple[bytes, int, int, int]:
+def _removals_payload(removals: Sequence[PendingRemoval]) -> tuple[bytes, int, int, int]:
     records = [encode_record(each.metadata) for each in removals]
     payload = b"".join(
         (
@@ -264,8 +361,8 @@ class _SnapshotReader:
             identity = bytes(section.payload[whole - section.size : whole]).decode("utf-8")
         return SnapshotState(identity, partition_count, positions, self._read_removals(removals))
 
-    def _read_removals(self, count: int) -> tuple[SavedRemoval, ...]:
-        removals: list[SavedRemoval] = []
+    def _read_removals(self, count: int) -> tuple[PendingRemoval, ...]:
+        removals: list[PendingRemoval] = []
         while len(removals) < count:
             section = self._next()
             section.require(section.kind == SNAPSHOT_REMOVALS and section.count > 0, "removals are missing")
@@ -281,7 +378,7 @@ class _SnapshotReader:
                     record = decode_record(section.payload[at : at + size])
                 section.require(isinstance(record, RemotePartitionDeleteMetadata), "a record of another type")
                 section.require(place >= -1 and offset >= -1, "a removal at no offset")
-                removals.append(SavedRemoval(cast("RemotePartitionDeleteMetadata", record), place, offset))
+                removals.append(PendingRemoval(cast("RemotePartitionDeleteMetadata", record), place, offset))
                 at += size
         if len(removals) > count:
             raise _corrupt(f"{len(removals)} removals, {count} declared", "BAD_COUNT", self._at)

@@ -1,4 +1,8 @@
-"""Which partitions a manager keeps, and how far each has come: told by callers, worked off by the consumer task."""
+"""Which partitions a manager keeps, how far each has come, and how far the removal of each has come.
+
+Callers change the assignment; the consumer task works its changes off. A removal goes from MARKED to STARTED to
+FINISHED, as the metadata topic has it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.remote.api import (
+    RemotePartitionDeleteState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageNotReadyException,
     TopicIdPartition,
 )
+from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
 from tierlog.runtime.machine import Machine
 
 #: How long a question waits for a partition that is still loaded; Kafka's.
@@ -204,3 +210,65 @@ def again(error: RemoteStorageException) -> RemoteStorageException:
     made = type(error)(*error.args)
     made.__cause__ = error.__cause__
     return made
+
+
+MARKED: Final = RemotePartitionDeleteState.DELETE_PARTITION_MARKED
+STARTED: Final = RemotePartitionDeleteState.DELETE_PARTITION_STARTED
+FINISHED: Final = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+_NEXT: Final = {None: (MARKED,), MARKED: (MARKED, STARTED), STARTED: (STARTED, FINISHED), FINISHED: (FINISHED,)}
+
+
+def is_valid_transition(source: RemotePartitionDeleteState | None, target: RemotePartitionDeleteState) -> bool:
+    """Whether a removal in one state (None: there is none) may go to another; to the same one it may."""
+    return target in _NEXT[source]
+
+
+class Removals:
+    """The newest state of each partition's removal.
+
+    Args:
+        machine: Has the threads.
+        any_order: Take states in any order, as Kafka does.
+
+    Thread safety: any number of threads; one applies.
+    """
+
+    def __init__(self, machine: Machine, *, any_order: bool) -> None:
+        self._any_order = any_order
+        self._lock = machine.scheduler.lock()
+        self._newest: dict[TopicIdPartition, PendingRemoval] = {}
+
+    def find(self, partition: TopicIdPartition) -> PendingRemoval | None:
+        """The newest state of a partition's removal, FINISHED too; None if there is none."""
+        return self._newest.get(partition)
+
+    def allows(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> bool:
+        """Whether the partition's removal may go to a state."""
+        if self._any_order:
+            return True
+        found = self.find(partition)
+        return is_valid_transition(None if found is None else found.metadata.state, state)
+
+    def put(self, removal: PendingRemoval) -> bool:
+        """Take an event; False if it is refused."""
+        partition = removal.metadata.topic_id_partition
+        with self._lock:
+            if not self.allows(partition, removal.metadata.state):
+                return False
+            self._newest[partition] = removal
+            return True
+
+    def restore(self, removals: Iterable[PendingRemoval]) -> None:
+        """Take the newest states as a snapshot has them."""
+        with self._lock:
+            self._newest |= {removal.metadata.topic_id_partition: removal for removal in removals}
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """Forget a partition's removal."""
+        with self._lock:
+            self._newest.pop(partition, None)
+
+    def all(self) -> tuple[PendingRemoval, ...]:
+        """All removals, FINISHED ones too, by partition."""
+        with self._lock:
+            return tuple(self._newest[partition] for partition in sorted(self._newest))

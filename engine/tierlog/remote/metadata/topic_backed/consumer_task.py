@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
@@ -20,22 +20,55 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.table.segment_table import AppliedRun, RefusedEvent, SegmentTable
-from tierlog.remote.metadata.topic_backed.assignment import Assigned, Assignment
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
-from tierlog.remote.metadata.topic_backed.metadata_log import (
-    BatchRun,
+from tierlog.remote.metadata.metadata_log import (
     LogBounds,
+    MetadataBatches,
     MetadataLog,
     MetadataLogs,
+    MetadataValues,
     OffsetsLostError,
-    ValueRun,
 )
-from tierlog.remote.metadata.topic_backed.metadata_metrics import MetadataMetrics
+from tierlog.remote.metadata.segment_table import AppliedRun, RefusedEvent, SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
+from tierlog.remote.metadata.topic_backed.assignment import FINISHED, Assigned, Assignment, Removals
 from tierlog.remote.metadata.topic_backed.own_events import OwnEvent, OwnEvents, Refusal
-from tierlog.remote.metadata.topic_backed.removals import FINISHED, PendingRemoval, Removals
 from tierlog.remote.metadata.topic_backed.saved_state import SavedState
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
+from tierlog.remote.storage.storage_metrics import Series, SeriesMetrics
 from tierlog.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+METADATA_SERIES: Final[tuple[Series, ...]] = (
+    Series("counter", "metadata_events_applied_total", "Events of the metadata topic that changed the table."),
+    Series(
+        "counter",
+        "metadata_events_passed_over_total",
+        "Events of partitions that this broker does not keep, or that were in the table already.",
+    ),
+    Series(
+        "counter",
+        "metadata_events_refused_total",
+        "Events that the state machine of segments, or of partitions' removal, refused.",
+    ),
+    Series("counter", "metadata_consumer_errors_total", "Passing errors of consuming the topic."),
+    Series("counter", "metadata_rebuilds_total", "Times that the topic was found truncated or made anew."),
+    Series("counter", "metadata_snapshot_errors_total", "Snapshots that could not be written."),
+    Series(
+        "gauge", "metadata_lag_events", "Events that are in the topic and not yet consumed, asked every ten seconds."
+    ),
+    Series("gauge", "metadata_partitions_ready", "Partitions that can be asked for."),
+)
+
+
+class MetadataMetrics(SeriesMetrics):
+    """The series of METADATA_SERIES. Thread safety: any number of threads."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__(METADATA_SERIES, registry)
+
 
 _log = logging.getLogger(__name__)
 
@@ -249,7 +282,7 @@ class ConsumerTask:
             if number in self._positions and number not in self._failed
         }
 
-    def _apply(self, run: BatchRun | ValueRun) -> None:
+    def _apply(self, run: MetadataBatches | MetadataValues) -> None:
         """Apply what was read of one metadata partition, and tell who waits for it."""
         number = run.partition
         position = self._positions[number]

@@ -12,7 +12,7 @@ from typing import Self
 
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, LogBounds, OffsetsLostError, ValueRun
+from tierlog.remote.metadata.metadata_log import LogBounds, MetadataBatches, MetadataValues, OffsetsLostError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
@@ -153,7 +153,7 @@ class MemoryMetadataTopic:
             for at, value in enumerate(batch.values)
         ]
 
-    def run(self, partition: int, position: int, max_bytes: int) -> BatchRun | ValueRun | None:
+    def run(self, partition: int, position: int, max_bytes: int) -> MetadataBatches | MetadataValues | None:
         """Batches from the one that holds an offset on, one at least; None at the end. The caller holds ``changed``."""
         found = self._partitions[partition]
         if not found.start_offset <= position <= found.end_offset:
@@ -174,14 +174,14 @@ class MemoryMetadataTopic:
         whole = at + len(taken) == len(found.batches)
         next_offset = found.end_offset if whole else taken[-1].next_offset
         if self.as_batches:
-            return BatchRun(partition, next_offset, b"".join(batch.encoded() for batch in taken))
+            return MetadataBatches(partition, next_offset, b"".join(batch.encoded() for batch in taken))
         rows = [
             (batch.base_offset + index, batch.timestamp_ms, value)
             for batch in taken
             for index, value in enumerate(batch.values)
             if batch.base_offset + index >= position
         ]
-        return ValueRun(
+        return MetadataValues(
             partition,
             next_offset,
             [offset for offset, _, _ in rows],
@@ -259,7 +259,7 @@ class MemoryMetadataLog:
 
     def read(
         self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
-    ) -> Sequence[BatchRun | ValueRun]:
+    ) -> Sequence[MetadataBatches | MetadataValues]:
         """Records from these offsets on, as MetadataLog says; an equal share of the bytes for each partition."""
         clock = self._topic.machine.clock
         until = clock.monotonic_seconds() + timeout_seconds

@@ -13,17 +13,18 @@ from typing import Final
 
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, read_snapshot_state, write_snapshot
-from tierlog.remote.metadata.snapshots.snapshot_state import (
-    SavedRemoval,
+from tierlog.remote.metadata.metadata_log import MetadataLog
+from tierlog.remote.metadata.segment_table import SegmentTable
+from tierlog.remote.metadata.snapshots.snapshot_file import (
+    PendingRemoval,
     SnapshotMismatchError,
     SnapshotState,
     check_snapshot_fits,
+    read_snapshot,
+    read_snapshot_state,
+    write_snapshot,
 )
-from tierlog.remote.metadata.table.segment_table import SegmentTable
-from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
-from tierlog.remote.metadata.topic_backed.metadata_log import MetadataLog
-from tierlog.remote.metadata.topic_backed.removals import PendingRemoval
+from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
@@ -81,9 +82,8 @@ class SavedState:
         except SnapshotMismatchError as error:
             _log.warning("%s is passed over: %s; the metadata topic is read from its beginning", self._path, error)
             return None
-        removals = tuple(PendingRemoval(each.metadata, each.metadata_partition, each.offset) for each in state.removals)
-        partitions = {*table.partitions(), *(each.metadata.topic_id_partition for each in removals)}
-        return Saved(table, state.positions, removals, frozenset(partitions))
+        partitions = {*table.partitions(), *(each.metadata.topic_id_partition for each in state.removals)}
+        return Saved(table, state.positions, state.removals, frozenset(partitions))
 
     def write(
         self,
@@ -97,7 +97,7 @@ class SavedState:
             identity=log.identity,
             partition_count=log.partition_count,
             positions=dict(positions),
-            removals=tuple(SavedRemoval(each.metadata, each.metadata_partition, each.offset) for each in removals),
+            removals=tuple(removals),
         )
         try:
             write_snapshot(self._path, table, state, machine=self._machine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tierlog.arguments import require_int, require_int64, require_type
 from tierlog.errors import ConfigError, ForkedProcessError
@@ -26,15 +26,13 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.records.record_serde import encode_record
-from tierlog.remote.metadata.table.segment_table import require_room
-from tierlog.remote.metadata.topic_backed.assignment import Assigned, Assignment
-from tierlog.remote.metadata.topic_backed.consumer_task import ConsumerTask
-from tierlog.remote.metadata.topic_backed.metadata_log import OffsetsLostError
-from tierlog.remote.metadata.topic_backed.metadata_metrics import MetadataMetrics
+from tierlog.remote.metadata.metadata_log import OffsetsLostError, metadata_partition
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.segment_table import require_room
+from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
+from tierlog.remote.metadata.topic_backed.assignment import FINISHED, Assigned, Assignment, Removals
+from tierlog.remote.metadata.topic_backed.consumer_task import ConsumerTask, MetadataMetrics
 from tierlog.remote.metadata.topic_backed.own_events import Event, OwnEvents
-from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
-from tierlog.remote.metadata.topic_backed.removals import FINISHED, PendingRemoval, Removals
 from tierlog.remote.metadata.topic_backed.saved_state import SavedState
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
@@ -43,9 +41,9 @@ from tierlog.runtime.machine.scheduling import Future, PendingFuture
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from tierlog.remote.metadata.table.segment_table import SegmentTable
-    from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
-    from tierlog.remote.metadata.topic_backed.metadata_log import MetadataLogs
+    from tierlog.remote.metadata.metadata_log import MetadataLogs
+    from tierlog.remote.metadata.segment_table import SegmentTable
+    from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 
 Answer = TypeVar("Answer")
 
@@ -67,17 +65,11 @@ _NEXT: Final[Mapping[RemoteLogSegmentState | None, tuple[RemoteLogSegmentState, 
 }
 
 
-class OpenLogs(Protocol):
-    """Gives what opens the metadata topic of a configuration; it does not connect."""
-
-    def __call__(self, config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs: ...
-
-
 def kafka_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
     """The topic of a running Kafka, by its client. Raises ConfigError: the extra ``kafka`` is not installed, or a key
     is missing.
     """
-    from tierlog.remote.metadata.topic_backed.kafka_log import KafkaMetadataLogs
+    from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
 
     return KafkaMetadataLogs(config, machine=machine)
 
@@ -88,7 +80,7 @@ def configured_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLo
     """
     if config.topic_local_dir is None:
         return kafka_logs(config, machine=machine)
-    from tierlog.remote.metadata.topic_backed.local_log import LocalMetadataLogs
+    from tierlog.remote.metadata.topic_backed.local_metadata_log import LocalMetadataLogs
 
     return LocalMetadataLogs(
         config.topic_local_dir,
@@ -104,7 +96,8 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     Args:
         machine: What the manager runs on; by default this machine.
         registry: Where metrics are collected; None makes a registry (``metrics.registry``).
-        open_logs: Where the topic is; by default where the configuration says: a running Kafka, or
+        open_logs: Called as ``open_logs(config, machine=machine)``: gives what opens the metadata topic, and does not
+            connect. By default the topic is where the configuration says: a running Kafka, or
             ``remote.log.metadata.topic.local.dir``.
 
     Attributes:
@@ -119,7 +112,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         *,
         machine: Machine | None = None,
         registry: CollectorRegistry | None = None,
-        open_logs: OpenLogs = configured_logs,
+        open_logs: Callable[..., MetadataLogs] = configured_logs,
     ) -> None:
         self._machine = machine or Machine()
         self._open_logs = open_logs
@@ -145,7 +138,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             ConfigError: as RemoteLogMetadataManager says; and: this is a second call. NoThreadError. After an error the
                 manager is as it was, and can be configured anew.
         """
-        from tierlog.remote.metadata.topic_backed.config import read_topic_based_config
+        from tierlog.remote.metadata.topic_backed.topic_based_config import read_topic_based_config
 
         config = read_topic_based_config(configs)
         self._origin.require(_WHAT)

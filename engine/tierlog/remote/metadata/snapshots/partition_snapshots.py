@@ -18,6 +18,7 @@ from tierlog.log.formats.identity_files import (
     parse_partition_metadata,
 )
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots import kafka_snapshot
 from tierlog.remote.metadata.snapshots.kafka_snapshot import (
     KafkaSnapshot,
@@ -33,7 +34,6 @@ from tierlog.remote.metadata.snapshots.kip_flat_file import (
     kip_segment,
     parse_kip_flat_file,
 )
-from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.runtime.machine.files import Files
 
 KIP_FILE_NAME: Final = "remote_log_flat_file"

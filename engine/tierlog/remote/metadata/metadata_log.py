@@ -1,17 +1,21 @@
-"""The log that a topic-backed metadata manager keeps its events in: what it asks of ``__remote_log_metadata``, whoever
-holds the topic.
+"""The metadata topic ``__remote_log_metadata``: what a manager asks of it, whoever holds it, and what its reads give.
+
+Which of its partitions has the records of a user partition: the topic's name is no part of it, so that a partition
+keeps its place when its topic is made anew only if the id is kept. Source: Kafka RemoteLogMetadataTopicPartitioner,
+Utils#murmur2; TopicIdPartition#hashCode of its storage module.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from tierlog.remote.api import RemoteStorageException
-from tierlog.remote.metadata.records.event_runs import BatchRun as BatchRun  # noqa: PLC0414 - what a log's read gives
-from tierlog.remote.metadata.records.event_runs import ValueRun as ValueRun  # noqa: PLC0414
+from typing_extensions import Buffer
+
+from tierlog.remote.api import RemoteStorageException, TopicIdPartition
 from tierlog.runtime.machine.scheduling import Future
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
@@ -27,6 +31,37 @@ class LogBounds:
 
     start_offset: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBatches:
+    """Whole record batches of one metadata partition, as a log file has them.
+
+    Attributes:
+        next_offset: Where the next read goes on.
+    """
+
+    partition: int
+    next_offset: int
+    batches: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataValues:
+    """Records of one metadata partition, one by one, as a consumer has them. All sequences are of one length.
+
+    Attributes:
+        next_offset: Where the next read goes on; offsets of control records lie between.
+        keys: None for a record without key, as all of Kafka's are.
+        values: None for a tombstone.
+    """
+
+    partition: int
+    next_offset: int
+    offsets: Sequence[int]
+    timestamps_ms: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
 
 
 class MetadataLog(Protocol):
@@ -53,7 +88,7 @@ class MetadataLog(Protocol):
 
     def read(
         self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
-    ) -> Sequence[BatchRun | ValueRun]:
+    ) -> Sequence[MetadataBatches | MetadataValues]:
         """Records from these offsets on (partition → offset), some of each partition that has any; none if none came
         within the time.
 
@@ -83,3 +118,38 @@ class MetadataLogs(Protocol):
             ConfigError: the topic has another number of partitions or a clean-up policy under which metadata would be
                 lost. RetriableRemoteStorageException: the cluster cannot be reached yet.
         """
+
+
+_MASK: Final = 0xFFFFFFFF
+_MIX: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+
+
+def metadata_partition(partition: TopicIdPartition, partition_count: int) -> int:
+    """The metadata partition of a user partition, in 0 … ``partition_count`` - 1.
+
+    Raises:
+        ValueError: the count is below 1.
+    """
+    if partition_count < 1:
+        raise ValueError(f"{partition_count} metadata partitions: at least 1 expected")
+    most, least = struct.unpack(">QQ", partition.topic_id.raw)
+    folded = 1
+    for number in (_folded(least), _folded(most), partition.partition):
+        folded = (31 * folded + number) & _MASK
+    return (_murmur2(folded) & 0x7FFFFFFF) % partition_count
+
+
+def _folded(number: int) -> int:
+    """Java's Long.hashCode of 64 bits."""
+    return (number ^ number >> 32) & _MASK
+
+
+def _murmur2(word: int) -> int:
+    """Kafka's murmur2 of four big-endian bytes."""
+    word = struct.unpack("<I", struct.pack(">I", word))[0]
+    word = word * _MIX & _MASK
+    word = (word ^ word >> 24) * _MIX & _MASK
+    hashed = ((_SEED ^ 4) * _MIX & _MASK) ^ word
+    hashed = (hashed ^ hashed >> 13) * _MIX & _MASK
+    return hashed ^ hashed >> 15

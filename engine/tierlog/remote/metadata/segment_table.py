@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tierlog._native.segments import NativeSegmentTable
+from tierlog._native.segments import NativeSegmentTable, SnapshotWriter
 from tierlog.errors import CorruptRecordError
 from tierlog.remote.api import (
     InvalidTransitionError,
@@ -26,11 +26,40 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.records.event_runs import BatchRun, ValueRun
-from tierlog.remote.metadata.table.segment_columns import SegmentColumns
-from tierlog.remote.metadata.table.segment_row import SegmentRow
-from tierlog.remote.metadata.table.table_snapshot import TableSnapshot
+from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
+from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Lock
+
+
+class TableSnapshot:
+    """The partitions and segments of a table as the sections of a snapshot, all of one moment.
+
+    The table's lock is held while a section is made, not between: who writes the snapshot is the one who writes the
+    table. An event of somebody else between two sections ends it.
+
+    Args:
+        table: Of which it is.
+        lock: That of its writers.
+    """
+
+    def __init__(self, table: NativeSegmentTable, lock: Lock) -> None:
+        self._lock = lock
+        with lock:
+            self._writer = SnapshotWriter(table)
+            self.partitions = self._writer.partitions
+            self.segments = self._writer.segments
+            self.as_kafka = self._writer.as_kafka
+
+    def next_section(self, number: int, out: memoryview) -> int:
+        """One more section, into SNAPSHOT_SECTION_BYTES_MAX bytes; its size, 0 at the end.
+
+        Raises:
+            RuntimeError: the table was changed since this was made. ValueError: a topic's name is above 64 KiB.
+        """
+        with self._lock:
+            return self._writer.next_section(number, out)
+
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +174,7 @@ class SegmentTable(NativeSegmentTable):
         with self._writing:
             self._unassign(partition)
 
-    def apply(self, run: BatchRun | ValueRun) -> AppliedRun:
+    def apply(self, run: MetadataBatches | MetadataValues) -> AppliedRun:
         """Apply the events of a run in their order, with the GIL released.
 
         An event at or below the last one of its partition is passed over, so that a metadata partition can be read
@@ -156,7 +185,7 @@ class SegmentTable(NativeSegmentTable):
             MemoryError: what came before is applied; the same run can be applied again.
         """
         with self._writing:
-            if isinstance(run, BatchRun):
+            if isinstance(run, MetadataBatches):
                 found = self._apply_batches(run.partition, run.batches)
             else:
                 found = self._apply_values(run.partition, run.offsets, run.timestamps_ms, run.keys, run.values)

@@ -16,13 +16,16 @@ from typing import Final, Self
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError, TierlogError
+from tierlog.log.formats.identity_files import parse_partition_metadata
+from tierlog.log.formats.segment_files import PARTITION_METADATA, find_partition_folder
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import AppendRefusedError, LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation, LogOffsets
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
-from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.remote.metadata.topic_backed.local_topic import LocalTopic, open_local_topic
-from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun, LogBounds, OffsetsLostError
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, Uuid
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataBatches, OffsetsLostError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future, NotSubmitted, PendingFuture
 
@@ -206,7 +209,7 @@ class LocalMetadataLog:
             self._check_open()
         return {number: _bounds(self._partition(number).log) for number in partitions}
 
-    def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[BatchRun]:
+    def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[MetadataBatches]:
         """Whole batches from these offsets on, as MetadataLog says; an equal share of the bytes for each partition, one
         batch of each at least. A run begins with the batch that holds its offset.
         """
@@ -225,7 +228,7 @@ class LocalMetadataLog:
         share = max(1, max_bytes // max(1, len(positions)))
         return [self._run(number, wanted[number], positions[number], share) for number in found]
 
-    def _run(self, partition: int, log: UnifiedLog, offset: int, max_bytes: int) -> BatchRun:
+    def _run(self, partition: int, log: UnifiedLog, offset: int, max_bytes: int) -> MetadataBatches:
         try:
             found = log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.HIGH_WATERMARK)
             if found.records is None:
@@ -243,7 +246,7 @@ class LocalMetadataLog:
         if fault is not None or not end_position:
             text = "no whole batch" if fault is None else str(fault)
             raise RemoteStorageException(f"{found.records.path} @ {found.records.position}: {text}") from fault
-        return BatchRun(partition, int(columns["last_offset"][-1]) + 1, data[:end_position])
+        return MetadataBatches(partition, int(columns["last_offset"][-1]) + 1, data[:end_position])
 
     def wake(self) -> None:
         """End a read that waits in another thread at once, or the next one."""
@@ -352,3 +355,76 @@ def _kip_error(error: TierlogError) -> RemoteStorageException:
     made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
     made.__cause__ = error
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTopic:
+    """The open topic.
+
+    Attributes:
+        directory: Closes the logs.
+        logs: By partition; all that each of them has is on disk, and below its high watermark.
+    """
+
+    directory: LogDirectory
+    topic_id: Uuid
+    logs: tuple[UnifiedLog, ...]
+
+
+def open_local_topic(path: str, *, partition_count: int, retention_ms: int, machine: Machine) -> LocalTopic:
+    """Open the topic of a directory, which is made if it is not there; after a crash its logs are recovered.
+
+    Args:
+        path: The directory; this process's alone while it is open.
+        partition_count: How many partitions it has.
+        retention_ms: How long records are kept; -1 for ever.
+        machine: What it runs on.
+
+    Raises:
+        ConfigError: the topic has another number of partitions, or partitions of two topics. StoreUnavailableError:
+            somebody else has the directory. CorruptIndexError: a file beside the logs is malformed. StoreError.
+    """
+    config = LogConfig(retention_ms=retention_ms)
+    # Not the sole replica: the high watermark is ours to move, behind each fsync.
+    directory = LogDirectory.open(path, machine=machine, config=config, is_sole_replica=False)
+    try:
+        found = _topic_ids(path, machine)
+        _check_count(path, found, partition_count)
+        ids = {topic_id for topic_id in found.values() if topic_id is not None}
+        if len(ids) > 1:
+            raise ConfigError(f"{path} has partitions of {len(ids)} topics: {', '.join(sorted(map(str, ids)))}")
+        topic_id = ids.pop() if ids else Uuid.random(machine.rng)
+        logs = [
+            directory.log(METADATA_TOPIC, number, topic_id=topic_id.raw) for number in reversed(range(partition_count))
+        ]
+        for log in logs:
+            log.flush()  # a process that was killed leaves what only the page cache has
+            log.update_high_watermark(log.log_end_offset)
+    except BaseException:
+        directory.close()
+        raise
+    return LocalTopic(directory, topic_id, tuple(reversed(logs)))
+
+
+def _topic_ids(path: str, machine: Machine) -> dict[int, Uuid | None]:
+    """Topic id by partition, of the partitions that are there; None where none is noted."""
+    found: dict[int, Uuid | None] = {}
+    for entry in machine.files.iter_directory(path):
+        folder = find_partition_folder(entry.name) if entry.is_directory else None
+        if folder is None or folder.topic != METADATA_TOPIC:
+            continue
+        noted = f"{path}/{entry.name}/{PARTITION_METADATA}"
+        if machine.files.find(noted) is None:
+            found[folder.partition] = None
+        else:
+            found[folder.partition] = Uuid(parse_partition_metadata(machine.files.read_whole(noted)).topic_id)
+    return found
+
+
+def _check_count(path: str, found: Mapping[int, object], partition_count: int) -> None:
+    count = max(found, default=partition_count - 1) + 1
+    if count != partition_count:
+        raise ConfigError(
+            f"{METADATA_TOPIC} in {path} has {count} partitions, and remote.log.metadata.topic.num.partitions is "
+            f"{partition_count}: every record would be looked for in another partition"
+        )
