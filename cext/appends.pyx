@@ -10,85 +10,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_APPEND_BASE_OFFSET,
-    TL_APPEND_BATCHES,
-    TL_APPEND_CODEC,
-    TL_APPEND_COMPRESSED,
-    TL_APPEND_CONTENT_SIZE,
-    TL_APPEND_CONTROL,
-    TL_APPEND_COUNT,
-    TL_APPEND_COUNT_RANGE,
-    TL_APPEND_CRC,
-    TL_APPEND_EPOCH,
-    TL_APPEND_LOG_END,
-    TL_APPEND_MAGIC,
-    TL_APPEND_NEXT_OFFSET,
-    TL_APPEND_OFFSET_RANGE,
-    TL_APPEND_OLD_FORMAT,
-    TL_APPEND_ORDER,
-    TL_APPEND_RECORD,
-    TL_APPEND_RECORD_OFFSETS,
-    TL_APPEND_RECORDS,
-    TL_APPEND_SEQUENCE,
-    TL_APPEND_SIZE,
-    TL_APPEND_SOUND,
-    TL_APPEND_TIMESTAMPS,
-    TL_APPEND_TOO_LARGE,
-    TL_FROM_CLIENT,
-    TL_FROM_COORDINATOR,
-    TL_FULL,
-    TL_NEED_SCRATCH,
-    TL_NO_TIMESTAMP_KNOWN,
-    TL_OFFSET_ENTRY,
-    TL_OK,
-    TL_RECORD_APPEND_TIME_SET,
-    TL_RECORD_NO_KEY,
-    TL_RECORD_TIMESTAMP,
-    TL_ROLL_BY_CLOCK,
-    TL_ROLL_NOT,
-    TL_ROLL_NOW,
-    TL_TIME_ENTRY,
-    tl_append_error_code,
-    tl_append_rule,
-    tl_batch_header,
-    tl_batch_parse,
-    tl_batch_table,
-    tl_bool,
-    tl_codecs_create,
-    tl_codecs_destroy,
-    tl_fault,
-    tl_follower_append,
-    tl_follower_begin,
-    tl_follower_check,
-    tl_growing_file,
-    tl_growing_file_append,
-    tl_index_add,
-    tl_index_begin,
-    tl_index_close,
-    tl_index_entries,
-    tl_index_tail,
-    tl_leader_append,
-    tl_leader_batch,
-    tl_leader_options,
-    tl_marker,
-    tl_marker_parse,
-    tl_producer,
-    tl_producer_batch,
-    tl_producer_continues,
-    tl_producer_keep,
-    tl_record_error,
-    tl_record_errors,
-    tl_scratch,
-    tl_segment_end,
-    tl_roll_due,
-    tl_roll_limits,
-    tl_roll,
-    tl_sequence_after,
-    tl_status,
-)
-from tl_errors cimport check_status, error_of
+from tl_arrays cimport *
+from tl_core cimport *
+from tl_errors cimport *
 
 from collections import namedtuple
 
@@ -98,37 +22,6 @@ from tierlog.errors import CorruptRecordError
 
 include "batch_columns.pxi"
 
-
-_RULES = {
-    TL_APPEND_SIZE: "size",
-    TL_APPEND_MAGIC: "magic",
-    TL_APPEND_CRC: "crc",
-    TL_APPEND_CODEC: "codec",
-    TL_APPEND_TOO_LARGE: "too_large",
-    TL_APPEND_BASE_OFFSET: "base_offset",
-    TL_APPEND_BATCHES: "batches",
-    TL_APPEND_OLD_FORMAT: "old_format",
-    TL_APPEND_OFFSET_RANGE: "offset_range",
-    TL_APPEND_COUNT: "count",
-    TL_APPEND_COUNT_RANGE: "count_range",
-    TL_APPEND_CONTROL: "control",
-    TL_APPEND_SEQUENCE: "sequence",
-    TL_APPEND_COMPRESSED: "compressed",
-    TL_APPEND_CONTENT_SIZE: "content_size",
-    TL_APPEND_RECORD: "record",
-    TL_APPEND_RECORDS: "records",
-    TL_APPEND_TIMESTAMPS: "timestamps",
-    TL_APPEND_ORDER: "order",
-    TL_APPEND_NEXT_OFFSET: "next_offset",
-    TL_APPEND_RECORD_OFFSETS: "record_offsets",
-    TL_APPEND_LOG_END: "log_end",
-    TL_APPEND_EPOCH: "epoch",
-}
-_RECORD_RULES = {
-    TL_RECORD_NO_KEY: "no_key",
-    TL_RECORD_TIMESTAMP: "timestamp",
-    TL_RECORD_APPEND_TIME_SET: "append_time_set",
-}
 
 AssignedBatch = namedtuple(
     "AssignedBatch",
@@ -163,11 +56,16 @@ cdef object _refusal(tl_append_rule rule, tl_status status, const tl_fault *faul
     if errors != NULL and errors.count:
         kept = min(<size_t>errors.count, errors.capacity)
         told = tuple(
-            (errors.entries[row].record, _RECORD_RULES[errors.entries[row].rule], errors.entries[row].timestamp)
+            (
+                errors.entries[row].record,
+                tl_record_rule_name(errors.entries[row].rule).decode(),
+                errors.entries[row].timestamp,
+            )
             for row in range(kept)
         )
     count = errors.count if errors != NULL else 0
-    return Refusal(_RULES[rule], tl_append_error_code(rule), error_of(status, fault, CorruptRecordError), told, count)
+    name = tl_append_rule_name(rule).decode()
+    return Refusal(name, tl_append_error_code(rule), error_of(status, fault, CorruptRecordError), told, count)
 
 
 cdef class LeaderCheck:

@@ -7,40 +7,9 @@ from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from tl_errors cimport check_status, error_of
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_FULL,
-    TL_OK,
-    TL_PARTIAL,
-    TL_RULE_CRC,
-    TL_RULE_HEADER,
-    TL_RULE_ORDER,
-    TL_RULE_SIZE,
-    tl_batch_header,
-    tl_batch_parse,
-    tl_batch_parse_header,
-    tl_batch_search,
-    tl_batch_search_begin,
-    tl_batch_search_feed,
-    tl_batch_search_run,
-    tl_batch_stream_open,
-    tl_batch_table,
-    tl_batch_walk,
-    tl_batch_walk_begin,
-    tl_batch_walk_run,
-    tl_batch_walk_run_ready,
-    tl_fault,
-    tl_piece,
-    tl_posix_files,
-    tl_range_check,
-    tl_range_check_begin,
-    tl_range_check_collect,
-    tl_range_check_feed,
-    tl_range_check_feed_file,
-    tl_scan,
-    tl_status,
-)
+from tl_errors cimport *
+from tl_arrays cimport *
+from tl_core cimport *
 
 from collections import namedtuple
 
@@ -332,9 +301,6 @@ def walk_ready_batches(
     return None if error else _walked(&walk, status, &fault)
 
 
-_RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}
-
-
 # Of a file that is checked: what the processor's cache holds, and malloc hands out again.
 cdef enum:
     _ROOM_BYTES = 65536
@@ -379,7 +345,9 @@ cdef class RangeCheck:
         return tl_batch_stream_open(&self.check.stream)
 
     cdef object _broken(self, tl_status status, const tl_fault *fault):
-        return None if status == TL_OK else (_RULES[self.check.rule], error_of(status, fault, self.kind))
+        if status == TL_OK:
+            return None
+        return tl_range_rule_name(self.check.rule).decode(), error_of(status, fault, self.kind)
 
     def feed(self, data):
         cdef Py_buffer view

@@ -15,25 +15,7 @@ from libc cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, strlen
 
-from tl_core cimport (
-    TL_NOT_REGULAR,
-    TL_OK,
-    tl_block,
-    tl_buffer_give,
-    tl_buffer_limits,
-    tl_buffer_note_foreign,
-    tl_buffer_pool,
-    tl_buffer_pool_after_fork,
-    tl_buffer_pool_before_fork,
-    tl_buffer_pool_create,
-    tl_buffer_pool_destroy,
-    tl_buffer_pool_figures,
-    tl_buffer_pool_trim,
-    tl_buffer_take,
-    tl_posix_files,
-    tl_read_range,
-    tl_read_range_into,
-)
+from tl_core cimport *
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)

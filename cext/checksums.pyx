@@ -3,14 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from tl_core cimport (
-    tl_crc32,
-    tl_crc32c,
-    tl_crc32c_combine,
-    tl_crc32c_implementation,
-    tl_crc32c_table,
-    tl_xxhash32,
-)
+from tl_core cimport *
 
 ctypedef uint32_t (*_extend)(uint32_t, const uint8_t *, size_t) noexcept nogil
 

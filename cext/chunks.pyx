@@ -4,21 +4,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_OK,
-    tl_chunk_count,
-    tl_chunk_index,
-    tl_chunk_index_check,
-    tl_chunk_index_object_size,
-    tl_chunk_sizes_count,
-    tl_chunk_sizes_decode,
-    tl_chunk_view,
-    tl_chunk_views,
-    tl_fault,
-    tl_status,
-)
-from tl_errors cimport check_status
+from tl_arrays cimport *
+from tl_core cimport *
+from tl_errors cimport *
 
 import numpy as np
 

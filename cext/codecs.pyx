@@ -4,28 +4,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject
 from libc.stdint cimport uint8_t
 
-from tl_core cimport (
-    TL_FULL,
-    TL_NEED_SCRATCH,
-    TL_OK,
-    tl_codec_version,
-    tl_codecs,
-    tl_codecs_create,
-    tl_codecs_destroy,
-    tl_compress,
-    tl_compress_bound,
-    tl_compression_level_max,
-    tl_compression_level_min,
-    tl_compressor,
-    tl_compressor_create,
-    tl_compressor_destroy,
-    tl_decompress,
-    tl_decompress_bound,
-    tl_fault,
-    tl_status,
-    tl_zstd_prefix,
-)
-from tl_errors cimport check_status
+from tl_core cimport *
+from tl_errors cimport *
 
 from tierlog.errors import CorruptRecordError
 

@@ -9,45 +9,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from tl_errors cimport error_of
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_COLUMN_BATCH,
-    TL_COLUMN_HEADERS,
-    TL_COLUMN_KEY,
-    TL_COLUMN_LEADER_EPOCH,
-    TL_COLUMN_OFFSET,
-    TL_COLUMN_SEQUENCE,
-    TL_COLUMN_TIMESTAMP,
-    TL_COLUMN_TIMESTAMP_TYPE,
-    TL_COLUMN_VALUE,
-    TL_FULL,
-    TL_NEED_SCRATCH,
-    TL_OK,
-    TL_PARTIAL,
-    TL_SUMMARY_GREATEST_TIMESTAMP,
-    TL_SUMMARY_LEAST_TIMESTAMP,
-    TL_SUMMARY_OFFSETS,
-    TL_TRUNCATED,
-    tl_aborted,
-    tl_batch_header,
-    tl_batch_parse,
-    tl_binary,
-    tl_codecs_create,
-    tl_codecs_destroy,
-    tl_columns,
-    tl_columns_reset,
-    tl_decode,
-    tl_decode_skip,
-    tl_decode_options,
-    tl_decode_state,
-    tl_fault,
-    tl_scratch,
-    tl_status,
-    tl_summary,
-    tl_summary_columns,
-    tl_summary_reset,
-)
+from tl_errors cimport *
+from tl_arrays cimport *
+from tl_core cimport *
 
 import pyarrow as pa
 

@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.string cimport memset, strerror, strlen
 from posix.types cimport off_t
 
-from tl_core cimport TL_OPEN_READY, tl_files, tl_growing_file, tl_growing_file_append, tl_posix_files
+from tl_core cimport *
 
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int to, int source, off_t *position, size_t size) noexcept

@@ -3,33 +3,9 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_TXN_ENTRY,
-    tl_aborted,
-    tl_aborted_sort,
-    tl_bool,
-    tl_fault,
-    tl_is_aborted,
-    tl_offset_index_check,
-    tl_offset_index_end,
-    tl_offset_index_entries,
-    tl_offset_index_lookup,
-    tl_offset_index_lookup_many,
-    tl_offset_index_read,
-    tl_offset_index_upper_bound,
-    tl_status,
-    tl_time_index_check,
-    tl_time_index_entries,
-    tl_time_index_lookup,
-    tl_time_index_lookup_many,
-    tl_time_index_read,
-    tl_txn_entry,
-    tl_txn_index_check,
-    tl_txn_index_collect,
-    tl_txn_index_read,
-)
-from tl_errors cimport check_status
+from tl_arrays cimport *
+from tl_core cimport *
+from tl_errors cimport *
 
 import numpy as np
 

@@ -11,91 +11,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from tl_arrays cimport address_of
-from tl_core cimport (
-    TL_BAD_ARGUMENT,
-    TL_BAD_ENTRY,
-    TL_FULL,
-    TL_NO_MEMORY,
-    TL_OK,
-    TL_OVER_LIMIT,
-    tl_bool,
-    tl_fault,
-    tl_status,
-)
-from tl_errors cimport check_status, error_of
-from tl_segments cimport (
-    TL_EVENT_APPLIED,
-    TL_SNAPSHOT_END,
-    TL_SNAPSHOT_HEAD_BYTES,
-    TL_SNAPSHOT_PARTITIONS,
-    TL_SNAPSHOT_REMOVALS,
-    TL_SNAPSHOT_SECTION_MAX,
-    TL_SNAPSHOT_SEGMENTS,
-    TL_SNAPSHOT_TOPIC,
-    tl_event_outcome,
-    tl_metadata_feed,
-    tl_metadata_feed_batches,
-    tl_metadata_feed_begin,
-    tl_metadata_feed_create,
-    tl_metadata_feed_destroy,
-    tl_metadata_feed_values,
-    tl_metadata_partition,
-    tl_metadata_partitions,
-    tl_metadata_partitions_add,
-    tl_metadata_partitions_count,
-    tl_metadata_partitions_create,
-    tl_metadata_partitions_destroy,
-    tl_metadata_partitions_find,
-    tl_metadata_partitions_list,
-    tl_metadata_partitions_remove,
-    tl_metadata_refusal,
-    tl_metadata_removal,
-    tl_metadata_report,
-    tl_metadata_value,
-    tl_partition_id,
-    tl_segment,
-    tl_segment_change,
-    tl_segment_copy,
-    tl_segment_cursor,
-    tl_segment_cursor_open,
-    tl_segment_epoch,
-    tl_segment_question,
-    tl_segment_room,
-    tl_segment_table,
-    tl_segment_table_add,
-    tl_segment_table_change,
-    tl_segment_table_create,
-    tl_segment_table_destroy,
-    tl_segment_table_figures,
-    tl_segment_table_figures_of,
-    tl_segment_table_find,
-    tl_segment_table_find_many,
-    tl_segment_table_forget,
-    tl_segment_table_get,
-    tl_segment_table_highest,
-    tl_segment_table_list,
-    tl_segment_table_options,
-    tl_segment_table_settle,
-    tl_snapshot_check,
-    tl_snapshot_head,
-    tl_snapshot_head_read,
-    tl_snapshot_load_end,
-    tl_snapshot_load_partitions,
-    tl_snapshot_load_segments,
-    tl_snapshot_loader,
-    tl_snapshot_loader_create,
-    tl_snapshot_loader_destroy,
-    tl_snapshot_partition,
-    tl_snapshot_put_partitions,
-    tl_snapshot_put_segments,
-    tl_snapshot_seal,
-    tl_snapshot_writer,
-    tl_snapshot_writer_as_kafka,
-    tl_snapshot_writer_create,
-    tl_snapshot_writer_destroy,
-    tl_snapshot_writer_segments,
-)
+from tl_arrays cimport *
+from tl_core cimport *
+from tl_errors cimport *
+from tl_segments cimport *
 
 import numpy as np
 
@@ -120,6 +39,10 @@ cdef enum:
 include "segments_users.pxi"
 include "segments_copies.pxi"
 include "segments_report.pxi"
+
+
+def may_become(int found_state, int state):
+    return tl_segment_may_become(found_state, state)
 
 
 cdef inline int _name(object partition, tl_partition_id *out) except -1:

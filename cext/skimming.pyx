@@ -5,20 +5,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
-from tl_core cimport (
-    TL_OK,
-    TL_SKIM_ARRAY,
-    TL_SKIM_BYTES,
-    TL_SKIM_COMPACT,
-    TL_SKIM_COMPACT_ARRAY,
-    TL_SKIM_LONG,
-    TL_SKIM_NO_TAGS,
-    TL_SKIM_OPTIONAL,
-    TL_SKIM_SHORT,
-    tl_skim,
-    tl_skim_step,
-    tl_status,
-)
+from tl_core cimport *
 
 BYTES = TL_SKIM_BYTES
 SHORT = TL_SKIM_SHORT

@@ -1,6 +1,6 @@
 """Which core this is; the statuses themselves become exceptions in ``tl_errors.pxd``."""
 
-from tl_core cimport tl_abi_version
+from tl_core cimport *
 
 
 def abi_version():

@@ -211,7 +211,7 @@ cdef extern from "tierlog/batch_walk.h" nogil:
 
 cdef extern from "tierlog/range_check.h" nogil:
     ctypedef enum tl_range_rule:
-        TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
+        TL_RULE_NONE
 
     ctypedef struct tl_range_check:
         tl_batch_stream stream
@@ -220,6 +220,7 @@ cdef extern from "tierlog/range_check.h" nogil:
         tl_bool is_border
         tl_bool is_off
 
+    const char *tl_range_rule_name(tl_range_rule rule) noexcept
     void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
                               uint64_t size_bytes) noexcept
     tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) noexcept
@@ -361,15 +362,13 @@ cdef extern from "tierlog/index.h" nogil:
 
 cdef extern from "tierlog/log_append.h" nogil:
     ctypedef enum tl_append_rule:
-        TL_APPEND_SOUND, TL_APPEND_SIZE, TL_APPEND_MAGIC, TL_APPEND_CRC, TL_APPEND_CODEC, TL_APPEND_TOO_LARGE
-        TL_APPEND_BASE_OFFSET, TL_APPEND_BATCHES, TL_APPEND_OLD_FORMAT, TL_APPEND_OFFSET_RANGE, TL_APPEND_COUNT
-        TL_APPEND_COUNT_RANGE, TL_APPEND_CONTROL, TL_APPEND_SEQUENCE, TL_APPEND_COMPRESSED, TL_APPEND_CONTENT_SIZE
-        TL_APPEND_RECORD, TL_APPEND_RECORDS, TL_APPEND_TIMESTAMPS, TL_APPEND_ORDER, TL_APPEND_NEXT_OFFSET
-        TL_APPEND_RECORD_OFFSETS, TL_APPEND_LOG_END, TL_APPEND_EPOCH
+        TL_APPEND_SOUND
     int16_t tl_append_error_code(tl_append_rule rule) noexcept
+    const char *tl_append_rule_name(tl_append_rule rule) noexcept
 
     ctypedef enum tl_record_rule:
-        TL_RECORD_NO_KEY, TL_RECORD_TIMESTAMP, TL_RECORD_APPEND_TIME_SET
+        TL_RECORD_NO_KEY
+    const char *tl_record_rule_name(tl_record_rule rule) noexcept
 
     ctypedef struct tl_record_error:
         int64_t record

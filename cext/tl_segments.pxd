@@ -83,6 +83,7 @@ cdef extern from "tierlog/segment_table.h" nogil:
     ctypedef struct tl_segment_cursor:
         tl_bool ended
 
+    bint tl_segment_may_become(int found_state, int state) noexcept
     tl_status tl_segment_table_create(tl_segment_table **out, const tl_segment_table_options *options) noexcept
     void tl_segment_table_destroy(tl_segment_table *table) noexcept
     tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *partition, const tl_segment *segment,

@@ -5,6 +5,17 @@
 
 enum { ROWS = 64 };
 
+const char *tl_range_rule_name(tl_range_rule rule) {
+    switch (rule) {
+    case TL_RULE_NONE: return "none";
+    case TL_RULE_HEADER: return "header";
+    case TL_RULE_CRC: return "crc";
+    case TL_RULE_ORDER: return "order";
+    case TL_RULE_SIZE: return "size";
+    }
+    return "unknown";
+}
+
 void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
                           uint64_t size_bytes) {
     memset(check, 0, sizeof *check);

@@ -46,6 +46,45 @@ int16_t tl_append_error_code(tl_append_rule rule) {
     return -1;
 }
 
+const char *tl_append_rule_name(tl_append_rule rule) {
+    switch (rule) {
+    case TL_APPEND_SOUND: return "sound";
+    case TL_APPEND_SIZE: return "size";
+    case TL_APPEND_MAGIC: return "magic";
+    case TL_APPEND_CRC: return "crc";
+    case TL_APPEND_CODEC: return "codec";
+    case TL_APPEND_TOO_LARGE: return "too_large";
+    case TL_APPEND_BASE_OFFSET: return "base_offset";
+    case TL_APPEND_BATCHES: return "batches";
+    case TL_APPEND_OLD_FORMAT: return "old_format";
+    case TL_APPEND_OFFSET_RANGE: return "offset_range";
+    case TL_APPEND_COUNT: return "count";
+    case TL_APPEND_COUNT_RANGE: return "count_range";
+    case TL_APPEND_CONTROL: return "control";
+    case TL_APPEND_SEQUENCE: return "sequence";
+    case TL_APPEND_COMPRESSED: return "compressed";
+    case TL_APPEND_CONTENT_SIZE: return "content_size";
+    case TL_APPEND_RECORD: return "record";
+    case TL_APPEND_RECORDS: return "records";
+    case TL_APPEND_TIMESTAMPS: return "timestamps";
+    case TL_APPEND_ORDER: return "order";
+    case TL_APPEND_NEXT_OFFSET: return "next_offset";
+    case TL_APPEND_RECORD_OFFSETS: return "record_offsets";
+    case TL_APPEND_LOG_END: return "log_end";
+    case TL_APPEND_EPOCH: return "epoch";
+    }
+    return "unknown";
+}
+
+const char *tl_record_rule_name(tl_record_rule rule) {
+    switch (rule) {
+    case TL_RECORD_NO_KEY: return "no_key";
+    case TL_RECORD_TIMESTAMP: return "timestamp";
+    case TL_RECORD_APPEND_TIME_SET: return "append_time_set";
+    }
+    return "unknown";
+}
+
 static void store(uint8_t *at, uint64_t value, unsigned size) {
     for (unsigned i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
 }

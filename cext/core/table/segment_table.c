@@ -42,12 +42,13 @@ bool tl_segment_is_sound(const tl_segment *segment) {
     return true;
 }
 
-static bool may_become(int from, int to) {
+bool tl_segment_may_become(int from, int to) {
     switch (from) {
     case -1: return to == TL_COPY_STARTED;
-    case TL_COPY_STARTED: return to != TL_DELETE_FINISHED;
+    case TL_COPY_STARTED: return to >= TL_COPY_STARTED && to < TL_DELETE_FINISHED;
     case TL_COPY_FINISHED: return to == TL_COPY_FINISHED || to == TL_DELETE_STARTED;
     case TL_DELETE_STARTED: return to == TL_DELETE_STARTED || to == TL_DELETE_FINISHED;
+    case TL_DELETE_FINISHED: return to == TL_DELETE_FINISHED;
     default: return false;
     }
 }
@@ -163,7 +164,7 @@ static tl_status add_to(tl_segment_table *table, const tl_partition_id *partitio
     tl_row row;
     *found_state = old && tl_row_load(table->cells, old, &row) ? (int)tl_row_state(&row) : -1;
     *outcome = TL_EVENT_BAD_TRANSITION;
-    if (!may_become(*found_state, TL_COPY_STARTED)) return TL_OK;
+    if (!tl_segment_may_become(*found_state, TL_COPY_STARTED)) return TL_OK;
     tl_partition_begin(partition);
     tl_status status = add_within(table, partition, cell, hash, old, segment);
     tl_partition_end(partition);
@@ -308,7 +309,7 @@ static tl_status change_in(tl_segment_table *table, const tl_partition_id *parti
     if (!row_cell || !tl_row_load(table->cells, row_cell, &row)) return TL_OK;
     *found_state = (int)tl_row_state(&row);
     *outcome = TL_EVENT_BAD_TRANSITION;
-    if (!may_become(*found_state, change->state)) return TL_OK;
+    if (!tl_segment_may_become(*found_state, change->state)) return TL_OK;
     uint8_t *partition = tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(g.partition));
     tl_partition_begin(partition);
     tl_status status = change_within(table, partition, row_cell, &row, change);

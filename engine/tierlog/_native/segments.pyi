@@ -17,6 +17,12 @@ from tierlog.remote.api import (
 #: (the C struct tl_segment_copy).
 SEGMENT_DTYPE: np.dtype[np.void]
 
+def may_become(found_state: int, state: int) -> bool:
+    """Whether a segment in one state (-1: there is none) may go to another, or be told the same one again.
+
+    States by their numbers, as RemoteLogSegmentState has them. Any number of threads.
+    """
+
 @final
 class SegmentCopy:
     """A segment as it was at one moment. Immutable; any number of threads."""

@@ -47,12 +47,18 @@ typedef enum tl_append_rule {
  * a broken stream, a negative epoch and to a follower's offsets. 0 for TL_APPEND_SOUND. */
 TL_API int16_t tl_append_error_code(tl_append_rule rule);
 
+/* A rule's name: "too_large" of TL_APPEND_TOO_LARGE, and so on. Never NULL; "unknown" of a number that is none. */
+TL_API const char *tl_append_rule_name(tl_append_rule rule);
+
 /* A rule that one record of a batch breaks. */
 typedef enum tl_record_rule {
     TL_RECORD_NO_KEY = 1,         /* in a compacted topic */
     TL_RECORD_TIMESTAMP = 2,      /* too far from the leader's clock */
     TL_RECORD_APPEND_TIME_SET = 3 /* the producer wrote LogAppendTime */
 } tl_record_rule;
+
+/* "no_key", "timestamp" or "append_time_set". Never NULL; "unknown" of a number that is none. */
+TL_API const char *tl_record_rule_name(tl_record_rule rule);
 
 typedef struct tl_record_error {
     int64_t record; /* its index in the batch */

@@ -19,6 +19,9 @@ typedef enum tl_range_rule {
     TL_RULE_SIZE   /* the open batch says that it ends behind the segment */
 } tl_range_rule;
 
+/* "header", "crc", "order", "size", or "none". Never NULL; "unknown" of a number that is none. */
+TL_API const char *tl_range_rule_name(tl_range_rule rule);
+
 /* A range may begin inside a batch. Position 0 is a border; any other is one if the first batch that stands there is
  * sound and within the segment's offsets, and the check says nothing until it has seen that; if it is none, it never
  * says anything. */

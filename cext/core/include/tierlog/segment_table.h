@@ -17,6 +17,9 @@ typedef struct tl_segment_table tl_segment_table;
 /* The life of a segment, by the numbers of the metadata records. */
 enum { TL_COPY_STARTED = 0, TL_COPY_FINISHED = 1, TL_DELETE_STARTED = 2, TL_DELETE_FINISHED = 3 };
 
+/* Whether a segment in one state (-1: there is none) may go to another, or be told the same one again. */
+TL_API bool tl_segment_may_become(int from, int to);
+
 typedef struct tl_partition_id {
     uint8_t topic_id[16];
     int32_t partition;

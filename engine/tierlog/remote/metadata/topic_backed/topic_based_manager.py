@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tierlog._native.segments import may_become
 from tierlog.arguments import require_int, require_int64, require_type
 from tierlog.errors import ConfigError, ForkedProcessError
 from tierlog.remote.api import (
@@ -50,19 +51,6 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger(__name__)
 _WHAT: Final = "the metadata manager"
 _EPOCH_MAX: Final = 2**31 - 1
-_STATE: Final = RemoteLogSegmentState
-#: The states that a segment in a state (None: there is none) may go to.
-_NEXT: Final[Mapping[RemoteLogSegmentState | None, tuple[RemoteLogSegmentState, ...]]] = {
-    None: (_STATE.COPY_SEGMENT_STARTED,),
-    _STATE.COPY_SEGMENT_STARTED: (
-        _STATE.COPY_SEGMENT_STARTED,
-        _STATE.COPY_SEGMENT_FINISHED,
-        _STATE.DELETE_SEGMENT_STARTED,
-    ),
-    _STATE.COPY_SEGMENT_FINISHED: (_STATE.COPY_SEGMENT_FINISHED, _STATE.DELETE_SEGMENT_STARTED),
-    _STATE.DELETE_SEGMENT_STARTED: (_STATE.DELETE_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_FINISHED),
-    _STATE.DELETE_SEGMENT_FINISHED: (_STATE.DELETE_SEGMENT_FINISHED,),
-}
 
 
 def kafka_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
@@ -250,7 +238,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             return
         found_segment = self._configured().table.get(event.remote_log_segment_id)
         found_state = None if found_segment is None else found_segment.state
-        if event.state in _NEXT[found_state]:
+        if may_become(-1 if found_state is None else found_state, event.state):
             return
         if found_state is None:
             raise RemoteResourceNotFoundException(
