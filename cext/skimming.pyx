@@ -46,4 +46,6 @@ cdef class Skimmer:
             status = tl_skim(self.steps, self.count, <const uint8_t *>view.buf + position,
                              <size_t>view.len - position, elements_max, &elements)
         PyBuffer_Release(&view)
+        if status == TL_OVER_LIMIT:
+            return elements_max + 1
         return elements if status == TL_OK else None

@@ -10,11 +10,11 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes
-from tests.support.loops import loop_share, run_on
+from tests.support.loops import run_on
 from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
 from tierlog.broker.protocol.fields import Shape, wire_fields
 from tierlog.broker.protocol.requests import read_body, read_header
-from tierlog.broker.protocol.responses import encode_response
+from tierlog.broker.protocol.responses import encode_prefix, encode_response
 
 
 def context_of(api_version: int, may_read: Callable[[str], bool] = may_read_all) -> RequestContext:
@@ -26,7 +26,6 @@ def context_of(api_version: int, may_read: Callable[[str], bool] = may_read_all)
         connection_id=1,
         advertised_host="replica.example",
         advertised_port=9092,
-        share=loop_share(),
         may_read=may_read,
     )
 
@@ -62,13 +61,15 @@ def call(handler: Handler, api_version: int, request: Any, *, may_read: Callable
         return await handler.handle(read_body(header, memoryview(frame)), context_of(api_version, may_read))
 
     answer = run_on("asyncio", main)
-    assert not isinstance(answer, EncodedBody)
     if answer is None:
         return None
-    encoded = encode_response(header, answer)
+    if isinstance(answer, EncodedBody):
+        encoded = encode_prefix(header, answer.size_bytes) + b"".join(map(bytes, answer.buffers))
+    else:
+        encoded = encode_response(header, answer)
     size_bytes, correlation_id = struct.unpack_from(">ii", encoded)
     assert (size_bytes, correlation_id) == (len(encoded) - 4, 7)
-    start = 9 if type(answer).__header_schema__.__flexible__ else 8
+    start = 9 if load_response_schema(handler.api_key, api_version).__header_schema__.__flexible__ else 8
     response, read_bytes = entity_reader(load_response_schema(handler.api_key, api_version))(encoded, start)
     assert start + read_bytes == len(encoded), "bytes are left over"
     return response

@@ -15,7 +15,7 @@ from kio.index import load_payload_module, load_response_schema
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from tests.support.loops import loop_share, run_on
+from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers
 from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.fetching.fetch_handler import FetchHandler, FetchLimits
@@ -169,9 +169,7 @@ class FetchRig:
         self, api_version: int, request: Any, *, principal: str = "User:ANONYMOUS", host: str = "h"
     ) -> EncodedBody:
         """Hand a request to the handler; the answer is the caller's to release."""
-        context = RequestContext(
-            api_version, "client", principal, host, 1, "replica.example", 9092, loop_share(), self.may_read
-        )
+        context = RequestContext(api_version, "client", principal, host, 1, "replica.example", 9092, self.may_read)
         return await self.handler.handle(request, context)
 
     async def fetch(

@@ -15,7 +15,7 @@ from kio.static.constants import EntityType
 
 from tests.support.fixed_catalog import FixedCatalog
 from tests.support.group_rig import SUBSCRIPTION, Rig
-from tests.support.loops import loop_share, run_on
+from tests.support.loops import run_on
 from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.handling import Handler, RequestContext, may_read_all
@@ -58,7 +58,7 @@ class Wire:
         assert version in handler.versions
         header = RequestHeader(api_key, version, 5, "client", 0)
         context = RequestContext(
-            version, "client", "User:ANONYMOUS", "10.0.0.1", 1, "replica.example", 9092, loop_share(), self.may_read
+            version, "client", "User:ANONYMOUS", "10.0.0.1", 1, "replica.example", 9092, self.may_read
         )
         answering = asyncio.ensure_future(handler.handle(request, context))
         try:

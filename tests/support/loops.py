@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import uvloop
-
-from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
 
 Result = TypeVar("Result")
 
@@ -35,13 +31,3 @@ def run_on(loop: str, main: Callable[[], Coroutine[Any, Any, Result]]) -> Result
         result = runner.run(checked())
     assert not unheard, unheard
     return result
-
-
-def loop_share() -> LoopShare:
-    """The share of the loop of work that no server began."""
-    return LoopShare(OneATurn(), Machine().clock.monotonic_seconds)
-
-
-def impatient_share() -> LoopShare:
-    """One whose turn is over whenever the time is looked at."""
-    return LoopShare(OneATurn(), itertools.count(1.0).__next__)

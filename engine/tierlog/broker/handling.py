@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
 
 from tierlog.broker.file_part import FilePart
-from tierlog.runtime.waiting.side_by_side import LoopShare
+from tierlog.broker.protocol.responses import encode_body
 
 
 def may_read_all(_topic: str) -> bool:
     """Of a server that keeps no topic from anybody."""
     return True
+
+
+async def encode_here(payload: ResponsePayload) -> bytes:
+    """Encode an answer on the loop, however long it is."""
+    return encode_body(payload)
+
+
+def _nothing() -> None:
+    """Release a body that holds nothing."""
 
 
 class RequestContext(NamedTuple):
@@ -27,9 +36,9 @@ class RequestContext(NamedTuple):
         client_host: The client's address.
         connection_id: Of the connection, unique while the server runs.
         advertised_host, advertised_port: Under which this server is reached by this client, for answers that name it.
-        share: Of the loop, for this request: what takes a step for each of its elements takes it there.
         may_read: Whether the client may read the topic of a name, there or not, at the time of the call. Of one that it
             may not, an API tells TOPIC_AUTHORIZATION_FAILED where it was named, and nothing where it was not.
+        encode: Encodes an answer that the handler caches, without its header; a long one in a thread.
     """
 
     api_version: int
@@ -39,8 +48,8 @@ class RequestContext(NamedTuple):
     connection_id: int
     advertised_host: str
     advertised_port: int
-    share: LoopShare
     may_read: Callable[[str], bool] = may_read_all
+    encode: Callable[[ResponsePayload], Coroutine[Any, Any, bytes]] = encode_here
 
 
 class EncodedBody(NamedTuple):
@@ -54,7 +63,7 @@ class EncodedBody(NamedTuple):
 
     buffers: Sequence[Buffer | FilePart]
     size_bytes: int
-    release: Callable[[], None]
+    release: Callable[[], None] = _nothing
 
 
 #: A payload of kio's, bytes, or None: the client expects no answer (Produce with acks=0).

@@ -6,8 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
-from tierlog.broker.apis.describe_cluster import DescribeClusterHandler
-from tierlog.broker.apis.server_identity import ServerIdentity
+from tierlog.broker.apis.describe_cluster import DescribeClusterHandler, ServerIdentity
 
 HANDLER = DescribeClusterHandler(ServerIdentity("cluster", 5, "rack-a"))
 

@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
 from tests.support.memory_topics import MemoryCatalog
+from tierlog.broker.apis.describe_cluster import ServerIdentity
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
-from tierlog.broker.apis.server_identity import ServerIdentity
 
 TOPIC, BROKER, LOGGERS, METRICS, GROUP = 2, 4, 8, 16, 32
 ALL_VERSIONS = DescribeConfigsHandler.versions

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from tests.support.api_calls import call, make_request
 from tests.support.batches import Batch
 from tests.support.memory_topics import MemoryCatalog
+from tierlog.broker.apis.describe_cluster import ServerIdentity
 from tierlog.broker.apis.describe_topic_partitions import DescribeTopicPartitionsHandler
-from tierlog.broker.apis.server_identity import ServerIdentity
 
 DESCRIBE = 75
 

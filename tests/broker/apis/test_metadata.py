@@ -13,8 +13,8 @@ from tests.support.api_calls import call, context_of, make_request
 from tests.support.batches import Batch
 from tests.support.loops import run_on
 from tests.support.memory_topics import MemoryBatch, MemoryCatalog
+from tierlog.broker.apis.describe_cluster import ServerIdentity
 from tierlog.broker.apis.metadata import MetadataHandler
-from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.errors import CorruptObjectError
 
 METADATA = 3
@@ -196,4 +196,4 @@ def test_all_topics_are_put_together_once_for_all_who_ask_at_once() -> None:
         return await asyncio.gather(*(handler.handle(request, context_of(12)) for _ in range(20)))
 
     answers = run_on("asyncio", main)
-    assert len({id(answer.topics) for answer in answers}) == 1
+    assert len({id(answer.buffers[0]) for answer in answers}) == 1

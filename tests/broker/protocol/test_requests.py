@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime
 import pathlib
@@ -17,23 +16,18 @@ from kio.serial import entity_reader
 
 from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
-from tests.support.loops import impatient_share
 from tierlog.broker.protocol import decoding
 from tierlog.broker.protocol import requests as requests_module
-from tierlog.broker.protocol.decoding import MAXIMUM_TAGGED_FIELDS
+from tierlog.broker.protocol.decoding import MAXIMUM_TAGGED_FIELDS, MalformedRequestError
 from tierlog.broker.protocol.requests import (
-    MalformedRequestError,
     RequestBody,
     api_name,
-    let_go,
     read_body,
-    read_body_in_turns,
     read_header,
 )
-from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
 
 CORPUS = pathlib.Path(__file__).parents[2] / "fuzz_corpus" / "requests"
-METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 2, 1, 75
+METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS, DELETE_GROUPS = 3, 18, 2, 1, 75, 42
 
 
 def frame_of(
@@ -62,26 +56,16 @@ def test_every_request_reads_as_it_was_written(data: st.DataObject) -> None:
     assert entity_reader(type(request))(kio_bytes(request), 0)[0] == request
 
 
-def test_every_request_reads_the_same_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large request would mean something else than a small one, or another's bytes would come between its own."""
-    monkeypatch.setattr(requests_module, "REGULAR_BYTES_MAX", 0)
-    with asyncio.Runner() as runner:
-
-        @settings(max_examples=150, deadline=None)
-        @given(st.data())
-        def check(data: st.DataObject) -> None:
-            request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
-            frame = memoryview(framed(request))
-            assert runner.run(read_body_in_turns(read_header(frame), frame, impatient_share())) == request
-
-            async def cut() -> None:
-                half = frame[: data.draw(st.integers(12, len(frame)))]
-                with contextlib.suppress(MalformedRequestError):
-                    await read_body_in_turns(read_header(half), half, impatient_share())
-
-            runner.run(cut())
-
-        check()
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_request_reads_the_same_by_the_slow_decoder(data: st.DataObject) -> None:
+    """A request with one tagged field that nobody knows would mean something else than without it."""
+    request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
+    frame = memoryview(framed(request))
+    assert RequestBody(read_header(frame), frame).read_slowly() == request
+    half = frame[: data.draw(st.integers(12, len(frame)))]
+    with contextlib.suppress(MalformedRequestError):
+        RequestBody(read_header(half), half).read_slowly()
 
 
 @settings(max_examples=150, deadline=None)
@@ -135,7 +119,7 @@ def test_a_count_beyond_the_bytes_is_refused_before_memory_is_asked_for(api_vers
 def test_elements_of_all_arrays_together_are_bounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of some megabytes would become gigabytes of objects."""
     monkeypatch.setattr(decoding, "MAXIMUM_ELEMENTS", limit)
-    monkeypatch.setattr(requests_module, "REGULAR_BYTES_MAX", 100)
+    monkeypatch.setattr(requests_module, "MAXIMUM_ELEMENTS", limit)
     topics = struct.pack(">i", limit) + bytes(2 * limit)
     assert len(read(frame_of(METADATA, 1, topics)).topics) == limit
     with pytest.raises(MalformedRequestError, match=f"more than {limit} elements"):
@@ -144,6 +128,23 @@ def test_elements_of_all_arrays_together_are_bounded(limit: int, monkeypatch: py
     topic = b"\0\1t" + struct.pack(">i", 9) + bytes(9 * 16)
     with pytest.raises(MalformedRequestError, match=f"more than {limit} elements"):
         read(frame_of(LIST_OFFSETS, 4, struct.pack(">ibi", -1, 0, many) + topic * many))
+
+
+def test_elements_beside_a_tagged_field_are_bounded() -> None:
+    """As above, where our own decoder reads: the skimmer passes no tagged field."""
+    names = b"\1" * 250_001
+    count = bytes([250_002 & 0x7F | 0x80, 250_002 >> 7 & 0x7F | 0x80, 250_002 >> 14])
+    body = count + names + b"\1\x63\0"
+    frame = memoryview(frame_of(DELETE_GROUPS, 2, body, tags=b"\0"))
+    with pytest.raises(MalformedRequestError, match="more than 250000 elements"):
+        RequestBody(read_header(frame), frame).read()
+
+
+def test_a_request_with_too_many_elements_is_refused_before_it_is_decoded() -> None:
+    """Half a second of the processor for nothing, as often as a client likes."""
+    frame = memoryview(frame_of(METADATA, 1, struct.pack(">i", 250_001) + bytes(2 * 250_001)))
+    with pytest.raises(MalformedRequestError, match=r"^Metadata 1: more than 250000 elements in all arrays"):
+        RequestBody(read_header(frame), frame)
 
 
 def test_tagged_fields_are_bounded() -> None:
@@ -290,32 +291,12 @@ def test_what_decoding_takes_is_known_before(name: str, count: int) -> None:
     body = RequestBody(header, frame)
     most_bytes = body.decoded_bytes
 
-    async def main() -> None:
-        tracemalloc.start()
-        try:
-            request = await body.read_in_turns(impatient_share())
-            taken_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        del request
-        assert taken_bytes < body.decoded_bytes + 4_000
-        assert body.decoded_bytes <= most_bytes <= 65 * len(frame)
-
-    asyncio.run(main())
-
-
-def test_a_request_is_let_go_in_steps() -> None:
-    """The end of a request with a hundred thousand partitions would hold up everybody."""
-    count = 1_000
-    api_key, version, fields = LONG_REQUESTS["commit"](count)
-    held = [read(framed(make_request(api_key, version, **fields)))]
-    taken = 0
-
-    class Share(LoopShare):
-        async def take(self, steps: int = 1) -> None:
-            nonlocal taken
-            taken += steps
-
-    asyncio.run(let_go(held, Share(OneATurn(), lambda: 0.0)))
-    assert not held
-    assert taken == 1 + 2 * count, "the request, its topics, their partitions"
+    tracemalloc.start()
+    try:
+        request = body.read()
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del request
+    assert taken_bytes < body.decoded_bytes + 4_000
+    assert body.decoded_bytes <= most_bytes <= 65 * len(frame)

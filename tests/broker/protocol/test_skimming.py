@@ -13,14 +13,14 @@ from kio.serial import entity_reader
 
 from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
-from tierlog._native.skimming import BYTES, Skimmer
-from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
+from tierlog._native.skimming import ARRAY, BYTES, Skimmer
+from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass, wire_fields
-from tierlog.broker.protocol.skimming import REGULAR_ELEMENTS_MAX, regular_elements
+from tierlog.broker.protocol.requests import count_regular_elements
 
 
 def is_regular(entity: EntityClass, data: memoryview, position: int) -> bool:
-    return regular_elements(entity, data, position) is not None
+    return count_regular_elements(entity, data, position) is not None
 
 
 def by_kio(entity: EntityClass, data: bytes) -> Any:
@@ -73,27 +73,29 @@ def _has_nested_tags(request: Any) -> bool:
     return tagged(type(request))
 
 
-@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16382, 16383, 16384, 40_000])
+@pytest.mark.parametrize(
+    "size", [0, 1, 126, 127, 128, 16382, 16383, 16384, 40_000, MAXIMUM_ELEMENTS, MAXIMUM_ELEMENTS + 1]
+)
 def test_lengths_of_all_sizes(size: int) -> None:
     """Longer names, or longer lists, would be slow; or a length of two bytes would be read as one."""
     request = make_request(3, 12, topics=[{"name": "n" * min(size, 32767), "topic_id": None}], **FLAGS)
     assert is_regular(type(request), memoryview(kio_bytes(request)), 0)
     names = [{"name": "", "topic_id": None}] * size
     request = make_request(3, 12, topics=names, **FLAGS)
-    assert is_regular(type(request), memoryview(kio_bytes(request)), 0) == (size <= REGULAR_ELEMENTS_MAX)
+    assert count_regular_elements(type(request), memoryview(kio_bytes(request)), 0) == size
 
 
-@pytest.mark.parametrize(("topics", "partitions"), [(2, REGULAR_ELEMENTS_MAX // 2), (REGULAR_ELEMENTS_MAX // 2 + 1, 1)])
+@pytest.mark.parametrize(("topics", "partitions"), [(2, MAXIMUM_ELEMENTS // 2), (MAXIMUM_ELEMENTS // 2 + 1, 1)])
 def test_elements_of_all_arrays_count(topics: int, partitions: int) -> None:
-    """Kio's decoder would hold the loop for as long as a client likes: nothing interrupts it."""
+    """A client would make the server hold as many objects as it likes."""
 
-    def is_taken(per_topic: int) -> bool:
+    def counted(per_topic: int) -> int | None:
         topic = b"\0\1t" + struct.pack(">i", per_topic) + bytes(12 * per_topic)
         body = struct.pack(">ii", -1, topics) + topic * topics
-        return is_regular(load_request_schema(2, 1), memoryview(body), 0)
+        return count_regular_elements(load_request_schema(2, 1), memoryview(body), 0)
 
-    assert not is_taken(partitions)
-    assert is_taken(partitions // 2)
+    assert counted(partitions) == MAXIMUM_ELEMENTS + 1
+    assert counted(partitions // 2) == topics + topics * (partitions // 2)
 
 
 FLAGS = {"include_topic_authorized_operations": False}
@@ -131,3 +133,11 @@ def test_a_position_is_within_the_bytes() -> None:
     assert skimmer.count_elements(b"ab", 3, elements_max=0) is None
     with pytest.raises(OverflowError):
         skimmer.count_elements(b"ab", -1, elements_max=0)
+
+
+def test_more_elements_than_a_limit_are_told_from_bytes_that_are_none() -> None:
+    """A request that is too long would be decoded all the same."""
+    skimmer = Skimmer([(ARRAY, 1, False), (BYTES, 1, False)])
+    assert skimmer.count_elements(b"\0\0\0\2ab", 0, elements_max=2) == 2
+    assert skimmer.count_elements(b"\0\0\0\2ab", 0, elements_max=1) == 2
+    assert skimmer.count_elements(b"\0\0\0\3ab", 0, elements_max=1) is None

@@ -38,6 +38,33 @@ def test_an_alarm_wakes_all_tasks_that_wait_and_none_later(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+def test_an_alarm_wakes_one_task_a_turn(loop: str) -> None:
+    """A listing that wakes a thousand long polls would hold up every other client until all have looked."""
+
+    async def main() -> None:
+        alarm = Alarm()
+        went: list[int] = []
+        now = 0
+
+        async def one() -> None:
+            await alarm.wait()
+            went.append(now)
+
+        tasks = [asyncio.ensure_future(one()) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[5:8]:
+            task.cancel()
+        alarm.ring()
+        while len(went) < 17:
+            await asyncio.sleep(0)
+            now += 1
+        assert max(went.count(turn) for turn in went) == 1
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_on(loop, main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 def test_calls_of_other_threads_run_on_the_loop_in_order(loop: str) -> None:
     """What threads found would be applied from two threads at once, or in another order than it happened."""
 

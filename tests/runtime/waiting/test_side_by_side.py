@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.support.loops import LOOPS, impatient_share, loop_share, run_on
-from tierlog.runtime.waiting import side_by_side
-from tierlog.runtime.waiting.side_by_side import OneATurn, run_each, sorted_in_turns, taken
+from tests.support.loops import LOOPS, run_on
+from tierlog.runtime.waiting.side_by_side import run_each
 
 
 class Calls:
@@ -125,70 +121,3 @@ def test_others_have_the_loop_meanwhile() -> None:
 
     run_on("asyncio", main)
     assert turns > 20
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_tasks_that_are_woken_at_once_go_on_one_a_turn(loop: str) -> None:
-    """A listing that wakes a thousand long polls would hold up every other client until all have looked."""
-
-    async def main() -> None:
-        turns = OneATurn()
-        went: list[int] = []
-        now = 0
-
-        async def one() -> None:
-            await turns.wait()
-            went.append(now)
-
-        tasks = [asyncio.ensure_future(one()) for _ in range(20)]
-        await asyncio.sleep(0)
-        for task in tasks[5:8]:
-            task.cancel()
-        while len(went) < 17:
-            await asyncio.sleep(0)
-            now += 1
-        assert max(went.count(turn) for turn in went) == 1
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.wait_for(turns.wait(), 60)
-
-    run_on(loop, main)
-
-
-@given(st.lists(st.integers(0, 50), max_size=300), st.integers(1, 40))
-def test_sorted_in_turns_is_sorted(items: list[int], at_once: int) -> None:
-    """Topics would be told in another order than Kafka's, and twice or not at all where an answer has pages."""
-    pairs = [(item, number) for number, item in enumerate(items)]
-
-    async def main() -> list[tuple[int, int]]:
-        return list(await sorted_in_turns(pairs, loop_share(), lambda pair: pair[0]))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side_by_side, "_SORTED_AT_ONCE", at_once)
-        assert run_on("asyncio", main) == sorted(pairs)
-
-
-class Thing:
-    """Something whose end can be seen."""
-
-
-def test_what_is_taken_can_go_at_once() -> None:
-    """The answers of a hundred thousand partitions would all end together, and hold the loop for as long."""
-    things = [Thing() for _ in range(5)]
-    watched = [weakref.ref(thing) for thing in things]
-    for number, _ in enumerate(taken(things)):
-        gone = [watch() is None for watch in watched]
-        assert gone == [True] * number + [False] * (5 - number)
-    assert not things
-
-
-def test_a_list_is_let_go_one_by_one() -> None:
-    """As above, for what nobody takes."""
-    things: list[Any] = [Thing() for _ in range(100)]
-    watched = [weakref.ref(thing) for thing in things]
-
-    async def main() -> None:
-        await impatient_share().let_go(things)
-
-    run_on("asyncio", main)
-    assert not things
-    assert all(watch() is None for watch in watched)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.apis.server_identity import ServerIdentity
-from tierlog.broker.apis.topic_names import error_of_missing
+from tierlog.broker.apis.describe_cluster import ServerIdentity
+from tierlog.broker.apis.topic_answers import error_of_missing
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
 
 #: ConfigResource.Type's numbers.
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
@@ -51,6 +50,9 @@ TOPIC_CONFIGS: Final[Mapping[str, _Config]] = {
 }
 
 
+_NO_CONFIGS: Final[Mapping[str, _Config]] = {}
+
+
 class DescribeConfigsHandler:
     """Answers DescribeConfigs. All of it is read-only.
 
@@ -80,48 +82,54 @@ class DescribeConfigsHandler:
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One result a resource, in the order of the request."""
         entities = entities_of(self.api_key, context.api_version)
-        return entities.response(
-            results=MadeElements(request.resources, partial(self._result, request, context, entities)),
-        )
+        found = [
+            (resource, self._configs(resource.resource_type, resource.resource_name, context.may_read))
+            for resource in request.resources
+        ]
+        nested = sum(len(configs) for _, configs in found if configs is not None and not isinstance(configs, ApiError))
+        return entities.response(results=MadeElements(found, partial(_result, request, entities), nested=nested))
 
-    def _result(self, request: Any, context: RequestContext, entities: Entities, resource: Any) -> Any:
-        error, text = ErrorCode.none, None
-        configs: Mapping[str, _Config] = {}
-        try:
-            configs = self._configs(resource.resource_type, resource.resource_name, context)
-        except ApiError as refused:
-            error, text = refused.code, refused.text or None
-        source = _DEFAULT_CONFIG if resource.resource_type == _TOPIC else _STATIC_BROKER_CONFIG
-        wanted = frozenset(resource.configuration_keys or configs)
-        return entities.make(
-            "DescribeConfigsResult",
-            error_code=error,
-            error_message=text,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            configs=tuple(
-                _told(request, entities, name, config, source) for name, config in configs.items() if name in wanted
-            ),
-        )
-
-    def _configs(self, resource_type: int, name: str, context: RequestContext) -> Mapping[str, _Config]:
-        """The configuration of a resource. Raises ApiError."""
+    def _configs(
+        self, resource_type: int, name: str, may_read: Callable[[str], bool]
+    ) -> Mapping[str, _Config] | ApiError | None:
+        """The configuration of a resource, or why it is not told; None of a topic that is not there."""
         if resource_type == _TOPIC:
-            if not context.may_read(name):
-                raise ApiError(ErrorCode.topic_authorization_failed, "Topic authorization failed.")
-            if self._catalog.find(name) is None:
-                raise ApiError(error_of_missing(name))
-            return TOPIC_CONFIGS
+            if not may_read(name):
+                return ApiError(ErrorCode.topic_authorization_failed, "Topic authorization failed.")
+            return None if self._catalog.find(name) is None else TOPIC_CONFIGS
         if resource_type in (_BROKER, _BROKER_LOGGER):
             if name == "" and resource_type == _BROKER:
                 return {}  # what was set for all brokers at run time
             if name != str(self._identity.node_id):
                 text = f"the one broker here is {self._identity.node_id}, not {name!r}"
-                raise ApiError(ErrorCode.invalid_request, text)
+                return ApiError(ErrorCode.invalid_request, text)
             return self._broker_configs if resource_type == _BROKER else {}
         if resource_type in (_CLIENT_METRICS, _GROUP):
             return {}  # nobody can have set anything
-        raise ApiError(ErrorCode.invalid_request, f"there is no resource type {resource_type}")
+        return ApiError(ErrorCode.invalid_request, f"there is no resource type {resource_type}")
+
+
+def _result(request: Any, entities: Entities, found: tuple[Any, Mapping[str, _Config] | ApiError | None]) -> Any:
+    resource, told = found
+    error, text, configs = ErrorCode.none, None, _NO_CONFIGS
+    if told is None:
+        error = error_of_missing(resource.resource_name)
+    elif isinstance(told, ApiError):
+        error, text = told.code, told.text or None
+    else:
+        configs = told
+    source = _DEFAULT_CONFIG if resource.resource_type == _TOPIC else _STATIC_BROKER_CONFIG
+    wanted = frozenset(resource.configuration_keys or configs)
+    return entities.make(
+        "DescribeConfigsResult",
+        error_code=error,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _told(request, entities, name, config, source) for name, config in configs.items() if name in wanted
+        ),
+    )
 
 
 def _told(request: Any, entities: Entities, name: str, config: _Config, source: int) -> Any:

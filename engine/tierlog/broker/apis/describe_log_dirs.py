@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.apis.partition_answers import Question, answer_each
+from tierlog.broker.apis.topic_answers import Question, answer_each
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import entities_of
-from tierlog.runtime.waiting.side_by_side import taken
+from tierlog.broker.protocol.entities import MadeElements, entities_of
 
 _SECONDS: Final = 10.0
 
@@ -34,10 +33,10 @@ class DescribeLogDirsHandler:
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
         entities = entities_of(self.api_key, context.api_version)
-        wanted = await self._wanted(request, context)
+        wanted = self._wanted(request, context.may_read)
         questions = (Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers)
         count = sum(map(len, wanted.values()))
-        sizes = taken(await answer_each(self._catalog, questions, context, count=count, seconds=_SECONDS))
+        sizes = iter(await answer_each(self._catalog, questions, context, count=count, seconds=_SECONDS))
 
         def partition(number: int) -> Any:
             size = next(sizes)
@@ -54,27 +53,24 @@ class DescribeLogDirsHandler:
             lambda topic: entities.make(
                 "DescribeLogDirsTopic", name=topic[0], partitions=MadeElements(topic[1], partition)
             ),
+            nested=count,
         )
         result = entities.make("DescribeLogDirsResult", error_code=ErrorCode.none, log_dir=self._log_dir, topics=topics)
-        return entities.response(
-            error_code=ErrorCode.none,
-            results=(result,),
-        )
+        return entities.response(error_code=ErrorCode.none, results=(result,))
 
-    async def _wanted(self, request: Any, context: RequestContext) -> dict[str, list[int]]:
+    def _wanted(self, request: Any, may_read: Callable[[str], bool]) -> dict[str, Collection[int]]:
         """Topic -> partitions that are there and that the client may read, each once."""
-        may_read = context.may_read
         if request.topics is None:
-            topics = self._catalog.topics()
-            return {topic.name: list(topic.partitions) for topic in topics if may_read(topic.name)}
-        wanted: dict[str, dict[int, None]] = {}
+            return {topic.name: topic.partitions for topic in self._catalog.topics() if may_read(topic.name)}
+        wanted: dict[str, Collection[int]] = {}
         for topic in request.topics:
-            is_readable = may_read(topic.topic)
-            for number in topic.partitions:
-                if is_readable and self._catalog.partition(topic.topic, number) is not None:
-                    wanted.setdefault(topic.topic, {})[number] = None
-                await context.share.take()
-        return {name: list(numbers) for name, numbers in wanted.items()}
+            found = self._catalog.find(topic.topic)
+            if found is not None and may_read(found.name):
+                served = frozenset(found.partitions)
+                numbers = dict.fromkeys((*wanted.get(found.name, ()), *filter(served.__contains__, topic.partitions)))
+                if numbers:
+                    wanted[found.name] = tuple(numbers)
+        return wanted
 
 
 async def _size_bytes(partition: Partition) -> int:

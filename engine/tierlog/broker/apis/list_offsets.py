@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
+from tierlog.broker.apis.topic_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
-from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, append_in_turns
-from tierlog.broker.protocol.entities import entities_of, field_of
-from tierlog.runtime.waiting.side_by_side import taken
+from tierlog.broker.protocol.entities import MadeElements, entities_of, field_of
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -38,7 +36,6 @@ _CONSUMER: Final = -1
 _SECONDS_DEFAULT: Final = 30.0
 _SECONDS_MAX: Final = 300.0
 _NOTHING: Final = FoundOffset(UNKNOWN)
-_PARTITION: Final = "ListOffsetsPartitionResponse"
 
 
 class ListOffsetsHandler:
@@ -58,35 +55,42 @@ class ListOffsetsHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One answer a partition, as Kafka: INVALID_REQUEST, once, for one that was named twice."""
-        entities, share = entities_of(self.api_key, context.api_version), context.share
+        entities = entities_of(self.api_key, context.api_version)
         # A follower or a debugger would be told of offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
-        asked, count = await _asked(request, context)
+        asked, count = _asked(request, context)
         questions = _questions(asked, read_committed=read_committed)
-        found = await answer_each(self._catalog, questions, context, count=count, seconds=_seconds(request))
-        answers = taken(found)
-        encoder, out = _encoder(context.api_version), bytearray()
-        for topic, partitions in asked.items():
-            encoded = bytearray()
-            for number, what in partitions.items():
-                answer = what if isinstance(what, ErrorCode) else next(answers)
-                encoded += encoder.encode(_values(number, answer))
-                await share.take()
-            elements = EncodedElements(len(partitions), encoded)
-            told = entities.make("ListOffsetsTopicResponse", name=topic, partitions=elements)
-            await append_in_turns(out, told, share)
-        topics = EncodedElements(len(asked), out)
-        leftover = list(asked.values())
-        asked.clear()
-        await share.let_go(leftover)
-        return entities.response(topics=topics)
+        found = iter(await answer_each(self._catalog, questions, context, count=count, seconds=_seconds(request)))
+
+        def answer(partition: tuple[int, Any]) -> Any:
+            number, what = partition
+            told = what if isinstance(what, ErrorCode) else next(found)
+            error, offset = (told, _NOTHING) if isinstance(told, ErrorCode) else (ErrorCode.none, told)
+            return entities.make(
+                "ListOffsetsPartitionResponse",
+                partition_index=number,
+                error_code=error,
+                timestamp=offset.timestamp_ms,
+                offset=offset.offset,
+                leader_epoch=offset.leader_epoch,
+            )
+
+        return entities.response(
+            topics=MadeElements(
+                asked.items(),
+                lambda topic: entities.make(
+                    "ListOffsetsTopicResponse", name=topic[0], partitions=MadeElements(topic[1].items(), answer)
+                ),
+                nested=sum(map(len, asked.values())),
+            )
+        )
 
 
 #: What is asked of partitions, by topic and number: an entity of the request, or an error where that is no question.
 _Asked = dict[str, dict[int, Any]]
 
 
-async def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
+def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
     """What is asked, each partition once, and how many questions there are: what is wrong with the others is known
     before anything is looked up.
     """
@@ -94,9 +98,11 @@ async def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
     count = 0
     api_version = context.api_version
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         is_denied = not context.may_read(topic.name)
+        partitions = asked.setdefault(topic.name, {})
         for partition in topic.partitions:
-            partitions = asked.setdefault(topic.name, {})
             number, timestamp = partition.partition_index, partition.timestamp
             if is_denied:
                 partitions[number] = ErrorCode.topic_authorization_failed
@@ -108,7 +114,6 @@ async def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
             else:
                 count += 1
                 partitions[number] = partition
-            await context.share.take()
     return asked, count
 
 
@@ -122,25 +127,6 @@ def _questions(asked: _Asked, *, read_committed: bool) -> Iterator[Question]:
 def _seconds(request: Any) -> float:
     timeout = field_of(request, "timeout", datetime.timedelta(0)).total_seconds()
     return min(timeout, _SECONDS_MAX) if timeout > 0 else _SECONDS_DEFAULT
-
-
-@cache
-def _encoder(api_version: int) -> FixedEncoder:
-    """Of the answers of a version: tools ask for ten thousand partitions at once."""
-    return FixedEncoder(entities_of(ListOffsetsHandler.api_key, api_version).entity_class(_PARTITION))
-
-
-def _values(partition: int, found: FoundOffset | ErrorCode) -> dict[str, int]:
-    """The fields of one answer."""
-    error = found if isinstance(found, ErrorCode) else ErrorCode.none
-    offset = _NOTHING if isinstance(found, ErrorCode) else found
-    return {
-        "partition_index": partition,
-        "error_code": error.value,
-        "timestamp": offset.timestamp_ms,
-        "offset": offset.offset,
-        "leader_epoch": offset.leader_epoch,
-    }
 
 
 async def _find(question: Any, partition: Partition, *, read_committed: bool) -> FoundOffset:

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from kio.static.protocol import ResponsePayload
 
-from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
-from tierlog.broker.apis.server_identity import (
+from tierlog.broker.apis.describe_cluster import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED,
     TOPIC_OPERATIONS,
     ServerIdentity,
 )
-from tierlog.broker.apis.topic_answers import (
-    denied_topic,
-    epochs_at_hand,
-    missing_named_topic,
-    missing_topic,
-    partition_encoder,
-)
-from tierlog.broker.apis.topic_names import is_internal
-from tierlog.broker.handling import Answer, RequestContext, may_read_all
+from tierlog.broker.apis.topic_answers import CONCURRENCY, TopicAnswers, load_quietly
+from tierlog.broker.handling import Answer, EncodedBody, RequestContext, may_read_all
 from tierlog.broker.partitions import Catalog, Topic
-from tierlog.broker.protocol.encoding import EncodedElements, MadeElements, append_entity
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
-from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
-from tierlog.remote.api import ZERO_UUID, Uuid
+from tierlog.broker.protocol.entities import LONG_ELEMENTS, MadeElements, entities_of, field_of, topic_id_of
+from tierlog.remote.api import Uuid
 from tierlog.runtime.waiting.loops import SharedCall
-from tierlog.runtime.waiting.side_by_side import LoopShare, run_each
+from tierlog.runtime.waiting.side_by_side import give_way, run_each
 
-_TOPIC: Final = "MetadataResponseTopic"
-_PARTITION: Final = "MetadataResponsePartition"
 #: The first version whose requests may name topics by their ids.
 _TOPIC_IDS_SINCE: Final = 12
 #: The first version in which no topic means none.
 _NULL_MEANS_ALL_SINCE: Final = 1
-#: Partitions that are encoded in a step.
-_PARTITIONS_A_STEP: Final = 10
+
+
+class _Form(NamedTuple):
+    """What an answer depends on beside the topics in it."""
+
+    api_version: int
+    topic_operations: int
+    cluster_operations: int
+    host: str
+    port: int
 
 
 class MetadataHandler:
@@ -62,88 +58,92 @@ class MetadataHandler:
         self._catalog = catalog
         self._identity = identity
         self._load_seconds = load_seconds
-        #: (api version, operations) -> (catalog version, all topics): what many clients ask for again and again.
-        self._all_topics: dict[tuple[int, int], tuple[int, EncodedElements]] = {}
-        self._making: dict[tuple[int, int], SharedCall[EncodedElements]] = {}
+        #: The answer of all topics at a version of the catalog: many clients ask for it again and again.
+        self._encoded: dict[_Form, tuple[int, EncodedBody]] = {}
+        self._encoding: dict[_Form, SharedCall[EncodedBody]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """All topics, or those that are named; an error for each that is not there."""
-        version, identity = context.api_version, self._identity
-        entities = entities_of(self.api_key, version)
-        operations = TOPIC_OPERATIONS
-        if not field_of(request, "include_topic_authorized_operations", default=False):
-            operations = OPERATIONS_NOT_ASKED
-        broker = entities.make(
-            "MetadataResponseBroker",
-            node_id=identity.node_id,
-            host=context.advertised_host,
-            port=context.advertised_port,
-            rack=identity.rack,
+        version = context.api_version
+        asks_topic = field_of(request, "include_topic_authorized_operations", default=False)
+        asks_cluster = field_of(request, "include_cluster_authorized_operations", default=False)
+        form = _Form(
+            version,
+            TOPIC_OPERATIONS if asks_topic else OPERATIONS_NOT_ASKED,
+            CLUSTER_OPERATIONS if asks_cluster else OPERATIONS_NOT_ASKED,
+            context.advertised_host,
+            context.advertised_port,
         )
-        asked = field_of(request, "include_cluster_authorized_operations", default=False)
+        if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
+            return await self._every_topic(form, context)
+        answers = self._answers(form)
+        if version < _TOPIC_IDS_SINCE and any(
+            topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
+        ):
+            return self._response(
+                form,
+                MadeElements(
+                    request.topics,
+                    lambda topic: answers.failed(
+                        ErrorCode.invalid_request, name=topic.name or "", topic_id=topic.topic_id
+                    ),
+                ),
+            )
+        found, missing, denied = await self._named(request.topics, context.may_read)
+        await self._load(found)
+        return self._response(form, answers.all(found, missing, denied))
+
+    def _answers(self, form: _Form) -> TopicAnswers:
+        return TopicAnswers(
+            entities_of(self.api_key, form.api_version),
+            "MetadataResponse",
+            self._catalog,
+            self._identity.node_id,
+            form.topic_operations,
+        )
+
+    def _response(self, form: _Form, topics: MadeElements[Any]) -> ResponsePayload:
+        identity, entities = self._identity, entities_of(self.api_key, form.api_version)
+        broker = entities.make(
+            "MetadataResponseBroker", node_id=identity.node_id, host=form.host, port=form.port, rack=identity.rack
+        )
         return entities.response(
             brokers=(broker,),
             cluster_id=identity.cluster_id,
             controller_id=identity.node_id,
-            topics=await self._topics(request, entities, context, operations),
-            cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+            topics=topics,
+            cluster_authorized_operations=form.cluster_operations,
             error_code=ErrorCode.none,
         )
 
-    async def _topics(self, request: Any, entities: Entities, context: RequestContext, operations: int) -> Any:
-        version, share = context.api_version, context.share
-        if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(version, operations, context)
-        if version < _TOPIC_IDS_SINCE and await _has_ids(request.topics, share):
-            return MadeElements(
-                request.topics,
-                lambda topic: missing_topic(
-                    entities, _TOPIC, ErrorCode.invalid_request, name=topic.name or "", topic_id=topic.topic_id
-                ),
-            )
-        found, missing, denied = await self._named(request.topics, context)
-        await self._load(found, share)
-        return await _encoded(
-            share,
-            itertools.chain(
-                ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in found),
-                ((_missing(entities, asked, operations), 0) for asked in missing),
-                ((_denied(entities, asked), 0) for asked in denied),
-            ),
-        )
-
     async def _named(
-        self, asked: Sequence[Any], context: RequestContext
+        self, asked: Sequence[Any], may_read: Callable[[str], bool]
     ) -> tuple[list[Topic], list[str | Uuid], list[str | Uuid]]:
         """The topics that are there, each once; names or ids of those that are not; and of those that the client may
         not read: as with Kafka an id is no secret, but whether there is a topic of a name is one.
         """
-        share = context.share
-        ids: dict[Uuid, None] = {}
-        names: dict[str, None] = {}
-        for one in asked:
-            topic_id = topic_id_of(field_of(one, "topic_id"))
-            if topic_id == ZERO_UUID:
-                names[one.name or ""] = None
-            else:
-                ids[topic_id] = None
-            await share.take()
+        ids = {topic_id_of(wire_id): None for one in asked if (wire_id := field_of(one, "topic_id")) is not None}
+        names = dict.fromkeys([one.name or "" for one in asked])
+        if len(asked) > LONG_ELEMENTS:
+            await give_way()
         found: list[Topic] = []
         missing: list[str | Uuid] = []
         denied: list[str | Uuid] = []
-        for key in ids or names:  # as Kafka: where one topic is named by its id, names count no more
-            topic = self._catalog.find_by_id(key) if isinstance(key, Uuid) else self._catalog.find(key)
+        # As Kafka: where one topic is named by its id, names count no more.
+        topics = [self._catalog.find_by_id(key) for key in ids] if ids else [self._catalog.find(key) for key in names]
+        if len(asked) > LONG_ELEMENTS:
+            await give_way()
+        for key, topic in zip(ids or names, topics, strict=True):
             name = key if isinstance(key, str) else None if topic is None else topic.name
-            if name is not None and not context.may_read(name):
+            if name is not None and not may_read(name):
                 denied.append(key)
             elif topic is None:
                 missing.append(key)
             else:
                 found.append(topic)
-            await share.take()
         return found, missing, denied
 
-    async def _load(self, topics: Sequence[Topic], share: LoopShare) -> None:
+    async def _load(self, topics: Iterable[Topic]) -> None:
         """Find out the offsets of partitions that nobody has asked for yet, as far as time allows."""
         calls = []
         for topic in topics:
@@ -151,87 +151,29 @@ class MetadataHandler:
                 partition = self._catalog.partition(topic.name, number)
                 if partition is not None and partition.offsets is None:
                     calls.append(load_quietly(topic.name, number, partition))
-                await share.take()
         if calls:
             await run_each(calls, count=len(calls), limit=CONCURRENCY, seconds=self._load_seconds)
 
-    def _answer(self, entities: Entities, version: int, topic: Topic, operations: int) -> Any:
-        encoder = partition_encoder(self.api_key, version, _PARTITION, self._identity.node_id)
-        return entities.make(
-            _TOPIC,
-            error_code=ErrorCode.none,
-            name=topic.name,
-            topic_id=wire_id_of(topic.topic_id),
-            is_internal=is_internal(topic.name),
-            partitions=encoder.encode(epochs_at_hand(self._catalog, topic.name, topic.partitions)),
-            topic_authorized_operations=operations,
-        )
-
-    async def _every_topic(self, version: int, operations: int, context: RequestContext) -> EncodedElements:
-        """All topics, made once a version of the catalog, for all who ask at once; for a client that may not read all
-        those that it may.
+    async def _every_topic(self, form: _Form, context: RequestContext) -> Answer:
+        """All topics, encoded once a version of the catalog, for all who ask at once; for a client that may not read
+        all those that it may.
         """
-        share = context.share
         if context.may_read is not may_read_all:
-            topics = [topic for topic in self._catalog.topics() if context.may_read(topic.name)]
-            return await self._encode_topics(topics, version, operations, share)
-        key = version, operations
-        at_hand = self._all_topics.get(key)
+            return self._topics(form, [topic for topic in self._catalog.topics() if context.may_read(topic.name)])
+        at_hand = self._encoded.get(form)
         if at_hand is not None and at_hand[0] == self._catalog.version:
             return at_hand[1]
-        if key not in self._making:
-            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations, share))
-        return await self._making[key].result()
+        if form not in self._encoding:
+            self._encoding[form] = SharedCall(partial(self._encode_every_topic, form, context))
+        return await self._encoding[form].result()
 
-    async def _make_every_topic(self, version: int, operations: int, share: LoopShare) -> EncodedElements:
+    async def _encode_every_topic(self, form: _Form, context: RequestContext) -> EncodedBody:
         catalog_version = self._catalog.version
-        made = await self._encode_topics(list(self._catalog.topics()), version, operations, share)
-        self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
-        self._all_topics[version, operations] = catalog_version, made
-        return made
+        body = await context.encode(self._topics(form, self._catalog.topics()))
+        encoded = EncodedBody((body,), len(body))
+        self._encoded = {key: each for key, each in self._encoded.items() if each[0] == catalog_version}
+        self._encoded[form] = catalog_version, encoded
+        return encoded
 
-    async def _encode_topics(
-        self, topics: Sequence[Topic], version: int, operations: int, share: LoopShare
-    ) -> EncodedElements:
-        entities = entities_of(self.api_key, version)
-        return await _encoded(
-            share, ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics)
-        )
-
-
-async def _has_ids(asked: Sequence[Any], share: LoopShare) -> bool:
-    """Whether a topic is named by its id, or not at all."""
-    for topic in asked:
-        if topic.name is None or field_of(topic, "topic_id") is not None:
-            return True
-        await share.take()
-    return False
-
-
-def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
-    """The answer for a topic that is not there."""
-    if isinstance(asked, Uuid):
-        return missing_topic(entities, _TOPIC, ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
-    return missing_named_topic(entities, _TOPIC, asked, operations)
-
-
-def _denied(entities: Entities, asked: str | Uuid) -> Any:
-    """The answer for a topic that the client may not read."""
-    if isinstance(asked, Uuid):
-        return denied_topic(entities, _TOPIC, None, wire_id_of(asked))
-    return denied_topic(entities, _TOPIC, asked)
-
-
-async def _encoded(share: LoopShare, answers: Iterable[tuple[Any, int]]) -> EncodedElements:
-    """Answers for topics as bytes; others have the loop in between.
-
-    Args:
-        share: Of the loop.
-        answers: Made one by one, each with the number of its partitions.
-    """
-    out, count = bytearray(), 0
-    for answer, partitions in answers:
-        append_entity(out, answer)
-        count += 1
-        await share.take(1 + partitions // _PARTITIONS_A_STEP)
-    return EncodedElements(count, out)
+    def _topics(self, form: _Form, topics: Iterable[Topic]) -> ResponsePayload:
+        return self._response(form, self._answers(form).all(topics))

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
+from tierlog.broker.apis.topic_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, EpochEndOffset, Partition
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
-from tierlog.runtime.waiting.side_by_side import taken
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
 
 _SECONDS: Final = 30.0
 
@@ -33,12 +31,9 @@ class OffsetForLeaderEpochHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One answer a partition that was named."""
-        entities, share = entities_of(self.api_key, context.api_version), context.share
-        count = 0
-        for topic in request.topics:
-            count += len(topic.partitions)
-            await share.take()
-        found = taken(await answer_each(self._catalog, _questions(request), context, count=count, seconds=_SECONDS))
+        entities = entities_of(self.api_key, context.api_version)
+        count = sum(len(topic.partitions) for topic in request.topics)
+        found = iter(await answer_each(self._catalog, _questions(request), context, count=count, seconds=_SECONDS))
         return entities.response(
             topics=MadeElements(
                 request.topics,
@@ -49,6 +44,7 @@ class OffsetForLeaderEpochHandler:
                         topic.partitions, lambda question: _answer(entities, question.partition, next(found))
                     ),
                 ),
+                nested=count,
             )
         )
 

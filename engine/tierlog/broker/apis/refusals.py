@@ -18,8 +18,7 @@ from kio.static.protocol import ResponsePayload
 from tierlog.broker.handling import Answer, Handler, RequestContext
 from tierlog.broker.partitions import UNKNOWN
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
 
 TEXT: Final = "read-only replica"
 #: What a client of KIP-848 is told. librdkafka waits for ever, without a word, for a server that lacks the API.

@@ -1,106 +1,226 @@
-"""What answers tell of topics and their partitions: one node leads all of them."""
+"""What is asked of partitions, side by side and within a time, and what answers tell of topics and their partitions.
+
+An error of one partition is never the others'. One node leads all partitions.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import struct
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, Final
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.apis.topic_names import error_of_missing, is_internal
-from tierlog.broker.partitions import UNKNOWN, Catalog
-from tierlog.broker.protocol.encoding import EncodedElements, append_entity
-from tierlog.broker.protocol.entities import Entities, entities_of
+from tierlog.broker.handling import RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, Topic
+from tierlog.broker.protocol.api_errors import ApiError, error_code_of
+from tierlog.broker.protocol.entities import Entities, MadeElements, wire_id_of
+from tierlog.broker.told_errors import ToldErrors
+from tierlog.remote.api import Uuid
+from tierlog.runtime.waiting.side_by_side import run_each
 
-_NUMBER: Final = struct.Struct(">i")
-#: Of a partition's bytes, in all versions of Metadata and DescribeTopicPartitions: an error of 2 bytes, its number, the
-#: leader, and from version 7 of Metadata on the leader's epoch.
-_NUMBER_POSITION: Final = 2
-_EPOCH_POSITION: Final = 10
+LOGGER = logging.getLogger(__name__)
+_TOLD: Final = ToldErrors(LOGGER)
+
+#: Partitions of one request that are searched at once: as many as the threads behind them can use.
+CONCURRENCY: Final = 32
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-class PartitionEncoder:
-    """Encodes what Metadata or DescribeTopicPartitions tell of partitions, which differ in number and epoch alone.
+def error_of_missing(name: str) -> ErrorCode:
+    """The error code that answers a request for a topic that is not there: another one where Kafka's ``Topic.validate``
+    allows no topic of that name.
+    """
+    is_legal = name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+    return ErrorCode.unknown_topic_or_partition if is_legal else ErrorCode.invalid_topic_exception
 
-    Ten thousand entities would take a tenth of a second to make; so many copies of a few bytes take milliseconds.
+
+class TopicAnswers(NamedTuple):
+    """Makes what Metadata and DescribeTopicPartitions tell of topics. All but ``epochs`` reads the arguments alone, so
+    that a thread may call it.
 
     Args:
-        api_key, api_version: Of the response.
-        entity: The name of its class of partitions.
-        node_id: Who leads.
+        entities: Of the response.
+        prefix: Of the names of its entities.
+        catalog: What is served.
+        node_id: The leader of all partitions.
+        operations: What a client may do with a topic.
     """
 
-    def __init__(self, api_key: int, api_version: int, entity: str, node_id: int) -> None:
-        entities = entities_of(api_key, api_version)
-        example = entities.make(
-            entity,
+    entities: Entities
+    prefix: str
+    catalog: Catalog
+    node_id: int
+    operations: int
+
+    def epochs(self, topic: Topic, partitions: Sequence[int]) -> list[tuple[int, int]]:
+        """(number, leader epoch) of a topic's partitions, UNKNOWN where none is at hand. Waits for nothing."""
+        found = []
+        for number in partitions:
+            partition = self.catalog.partition(topic.name, number)
+            offsets = None if partition is None else partition.offsets
+            found.append((number, UNKNOWN if offsets is None else offsets.leader_epoch))
+        return found
+
+    def all(
+        self, found: Iterable[Topic], missing: Sequence[str | Uuid] = (), denied: Sequence[str | Uuid] = ()
+    ) -> MadeElements[Any]:
+        """The answers for topics with all their partitions, for topics that are not there, and for those that the
+        client may not read, in this order.
+        """
+        with_epochs = [(topic, self.epochs(topic, topic.partitions)) for topic in found]
+        left = iter(denied)
+
+        def make(each: Any) -> Any:
+            if each is None:
+                return self.denied(next(left))
+            return self.found(*each) if isinstance(each, tuple) else self.missing(each)
+
+        items = [*with_epochs, *missing, *(None for _ in denied)]
+        return MadeElements(items, make, nested=sum(len(epochs) for _, epochs in with_epochs))
+
+    def found(self, topic: Topic, epochs: Sequence[tuple[int, int]]) -> Any:
+        """The answer for a topic with some of its partitions."""
+        return self._topic(
+            ErrorCode.none,
+            name=topic.name,
+            topic_id=wire_id_of(topic.topic_id),
+            is_internal=topic.name in _INTERNAL,
+            partitions=MadeElements(epochs, self._partition),
+            topic_authorized_operations=self.operations,
+        )
+
+    def _partition(self, epoch: tuple[int, int]) -> Any:
+        number, leader_epoch = epoch
+        replicas = (self.node_id,)
+        return self.entities.make(
+            f"{self.prefix}Partition",
             error_code=ErrorCode.none,
-            partition_index=0,
-            leader_id=node_id,
-            leader_epoch=0,
-            replica_nodes=(node_id,),
-            isr_nodes=(node_id,),
+            partition_index=number,
+            leader_id=self.node_id,
+            leader_epoch=leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=replicas,
             offline_replicas=(),
             eligible_leader_replicas=(),
             last_known_elr=(),
         )
-        names = [field.name for field in dataclasses.fields(example)]
-        self._has_epoch = "leader_epoch" in names
-        expected = ["error_code", "partition_index", "leader_id", *(["leader_epoch"] if self._has_epoch else [])]
-        assert names[: len(expected)] == expected, names
-        self._template = bytearray()
-        append_entity(self._template, example)
 
-    def encode(self, partitions: Sequence[tuple[int, int]]) -> EncodedElements:
-        """The partitions of one topic: (number, leader epoch) of each."""
-        template, pack_into = bytearray(self._template), _NUMBER.pack_into
-        out = bytearray()
-        for number, leader_epoch in partitions:
-            pack_into(template, _NUMBER_POSITION, number)
-            if self._has_epoch:
-                pack_into(template, _EPOCH_POSITION, leader_epoch)
-            out += template
-        return EncodedElements(len(partitions), bytes(out))
+    def missing(self, asked: str | Uuid) -> Any:
+        """The answer for a topic that is not there; of a name it tells what a client might do with the topic."""
+        if isinstance(asked, Uuid):
+            return self.failed(ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
+        return self.failed(
+            error_of_missing(asked),
+            name=asked,
+            is_internal=asked in _INTERNAL,
+            topic_authorized_operations=self.operations,
+        )
 
+    def denied(self, asked: str | Uuid) -> Any:
+        """The answer for a topic that the client may not read, there or not: nothing but what the request had."""
+        named = {"topic_id": wire_id_of(asked)} if isinstance(asked, Uuid) else {"name": asked}
+        return self.failed(ErrorCode.topic_authorization_failed, **named)
 
-@cache
-def partition_encoder(api_key: int, api_version: int, entity: str, node_id: int) -> PartitionEncoder:
-    """The encoder of a version's partitions."""
-    return PartitionEncoder(api_key, api_version, entity, node_id)
+    def failed(self, error: ErrorCode, **values: Any) -> Any:
+        """The answer for a topic that is an error."""
+        return self._topic(error, **{"name": None, "topic_id": None, "is_internal": False, "partitions": ()} | values)
 
-
-def epochs_at_hand(catalog: Catalog, name: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """(number, leader epoch) of a topic's partitions, UNKNOWN where none is at hand. Waits for nothing."""
-    found = []
-    for number in partitions:
-        partition = catalog.partition(name, number)
-        offsets = None if partition is None else partition.offsets
-        found.append((number, UNKNOWN if offsets is None else offsets.leader_epoch))
-    return found
+    def _topic(self, error: ErrorCode, **values: Any) -> Any:
+        return self.entities.make(f"{self.prefix}Topic", error_code=error, **values)
 
 
-def missing_topic(entities: Entities, entity: str, error: ErrorCode, **values: Any) -> Any:
-    """The answer for a topic that is not there."""
-    return entities.make(
-        entity, **{"error_code": error, "name": None, "topic_id": None, "is_internal": False, "partitions": ()} | values
-    )
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of one partition.
+
+    Args:
+        topic, partition: Of which one.
+        ask: The question. It may raise.
+    """
+
+    topic: str
+    partition: int
+    ask: Callable[[Partition], Coroutine[Any, Any, Any]]
 
 
-def denied_topic(entities: Entities, entity: str, name: str | None, topic_id: object = None) -> Any:
-    """The answer for a topic that the client may not read, there or not: nothing but what the request had."""
-    return missing_topic(entities, entity, ErrorCode.topic_authorization_failed, name=name, topic_id=topic_id)
+async def answer_each(
+    catalog: Catalog, questions: Iterable[Question], context: RequestContext, *, count: int, seconds: float
+) -> list[Any]:
+    """Ask many partitions, and give what they answered, in the order of the questions: the result, or an ErrorCode.
+
+    Args:
+        catalog: Where the partitions are.
+        questions: One a partition; best made as they are asked, as a hundred thousand take long to make.
+        context: Of the request: which topics its client may read.
+        count: Of the questions.
+        seconds: For all of them. REQUEST_TIMED_OUT for those without an answer by then.
+    """
+    calls = (_asked(catalog, question, context.may_read) for question in questions)
+    answers = await run_each(calls, count=count, limit=CONCURRENCY, seconds=seconds)
+    return [ErrorCode.request_timed_out if answer is None else answer for answer in answers]
 
 
-def missing_named_topic(entities: Entities, entity: str, name: str, operations: int) -> Any:
-    """The answer for a topic that was asked for by its name: what a client might do with it, if it were there."""
-    return missing_topic(
-        entities,
-        entity,
-        error_of_missing(name),
-        name=name,
-        is_internal=is_internal(name),
-        topic_authorized_operations=operations,
-    )
+def _asked(
+    catalog: Catalog, question: Question, may_read: Callable[[str], bool]
+) -> Callable[[], Coroutine[Any, Any, Any]]:
+    async def call() -> Any:
+        if not may_read(question.topic):
+            return ErrorCode.topic_authorization_failed
+        partition = catalog.partition(question.topic, question.partition)
+        if partition is None:
+            return ErrorCode.unknown_topic_or_partition
+        try:
+            return await question.ask(partition)
+        except ApiError as error:
+            return error.code
+        except Exception as error:  # noqa: BLE001 - it is logged, and the others are answered
+            _TOLD.tell(question.topic, question.partition, error)
+            return error_code_of(error)
+
+    return call
+
+
+def load_quietly(topic: str, number: int, partition: Partition) -> Callable[[], Coroutine[Any, Any, None]]:
+    """A call that finds out a partition's offsets, for ``run_each``. What goes wrong is logged and nothing else: who
+    asks this partition for more is told.
+    """
+
+    async def call() -> None:
+        try:
+            await partition.load()
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _TOLD.tell(topic, number, error)
+
+    return call
+
+
+async def current_offsets(partition: Partition, current_leader_epoch: int = UNKNOWN) -> OffsetSnapshot:
+    """The offsets of a partition for a client that believes it is in an epoch.
+
+    Args:
+        partition: Searched if its offsets are not at hand.
+        current_leader_epoch: As the client says; UNKNOWN if it does not.
+
+    Raises:
+        ApiError: FENCED_LEADER_EPOCH of an older epoch, UNKNOWN_LEADER_EPOCH of a newer one.
+    """
+    offsets = partition.offsets
+    if offsets is None:
+        offsets = await partition.load()
+    check_leader_epoch(offsets, current_leader_epoch)
+    return offsets
+
+
+def check_leader_epoch(offsets: OffsetSnapshot, current_leader_epoch: int) -> None:
+    """Compare a client's leader epoch with a partition's. Raises ApiError, as ``current_offsets``."""
+    if UNKNOWN in (current_leader_epoch, offsets.leader_epoch):
+        return
+    if current_leader_epoch < offsets.leader_epoch:
+        raise ApiError(ErrorCode.fenced_leader_epoch)
+    if current_leader_epoch > offsets.leader_epoch:
+        raise ApiError(ErrorCode.unknown_leader_epoch)

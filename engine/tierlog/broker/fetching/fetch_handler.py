@@ -31,7 +31,6 @@ from tierlog.broker.protocol.fetch_response import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
-from tierlog.runtime.waiting.side_by_side import OneATurn
 
 #: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
 _LEAST_BYTES: Final = 1 << 20
@@ -84,7 +83,6 @@ class FetchHandler:
         self.sessions = FetchSessionCache(self._limits.sessions, machine)
         self._manager = FetchManager(self.sessions)
         self._late = LateReads(timers)
-        self._woken = OneATurn()
 
     async def close(self) -> None:
         """Cancel the reads that no fetch waits for."""
@@ -139,7 +137,6 @@ class FetchHandler:
                 raise
             if grant is not None:
                 grant.release()
-            await self._woken.wait()
 
     def _reads_of(self, fetch_context: FetchContext, options: ReadOptions) -> PartitionReads:
         return PartitionReads(fetch_context.partitions(), options, self._catalog, timers=self._timers, late=self._late)
@@ -183,7 +180,7 @@ class FetchHandler:
             topics=_by_topic(answer.partitions),
             node_endpoints=endpoints,
         )
-        return EncodedBody(buffers, size_bytes, _nothing if grant is None else grant.release)
+        return EncodedBody(buffers, size_bytes) if grant is None else EncodedBody(buffers, size_bytes, grant.release)
 
 
 def _is_worth_sending(reads: PartitionReads, wanted: FetchRequest, limits: FetchLimits) -> bool:
@@ -216,8 +213,4 @@ def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> Encode
         error_code=code,
         topics=_by_topic(answers) if api_version < TOPIC_IDS else (),
     )
-    return EncodedBody(buffers, size_bytes, _nothing)
-
-
-def _nothing() -> None:
-    """Release an answer without records."""
+    return EncodedBody(buffers, size_bytes)

@@ -2,7 +2,7 @@
 
 Why not kio's own decoder alone: it asks for the memory that a count names before it looks at the bytes left (a count of
 2**31 - 1 ends the process), knows no tagged field of a newer client, and takes null for any array. It reads what
-``skimming`` found regular; everything else is read here, and every error is from here.
+a skimmer found regular (see ``requests``); everything else is read here, and every error is from here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from tierlog.broker.protocol.fields import EntityClass, Shape, WireField, wire_fields
 from tierlog.errors import TierlogError
-from tierlog.runtime.waiting.side_by_side import LoopShare
 
 #: Elements of all arrays of one request together. Kafka 4.4 allows a million in each array; an element of a few bytes
 #: becomes an object of a hundred, so what bounds memory is the sum.
@@ -119,8 +118,6 @@ class EntityDecoder:
         self._entity = entity
         self._is_flexible = bool(entity.__flexible__)
         self._steps = tuple(_steps(entity, plain, flexible=self._is_flexible))
-        #: Whether an entity has arrays, so that one may take long to read.
-        self.has_arrays = any(isinstance(step, _ArrayStep) for step in self._steps)
         self._tagged = {
             field.tag: (_setter(entity, field.name), _reader(field, flexible=True))
             for field in fields
@@ -143,18 +140,6 @@ class EntityDecoder:
         entity = object.__new__(self._entity)
         for step in self._steps:
             step(cursor, entity)
-        if self._is_flexible:
-            self._read_tagged(cursor, entity)
-        return entity
-
-    async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> Any:
-        """Read an entity as ``read`` does, and let other tasks run between the elements of its arrays."""
-        entity = object.__new__(self._entity)
-        for step in self._steps:
-            if isinstance(step, _ArrayStep):
-                await step.take_in_turns(cursor, entity, share)
-            else:
-                step(cursor, entity)
         if self._is_flexible:
             self._read_tagged(cursor, entity)
         return entity
@@ -214,8 +199,6 @@ def _fixed_step(entity: EntityClass, fields: list[WireField]) -> _Step:
 
 def _variable_step(entity: EntityClass, field: WireField, *, flexible: bool) -> _Step:
     set_field = _setter(entity, field.name)
-    if field.shape is Shape.ARRAY:
-        return _ArrayStep(set_field, _ArrayReader(field, flexible=flexible))
     read = _reader(field, flexible=flexible)
 
     def step(cursor: Cursor, entity: Any) -> None:
@@ -332,24 +315,6 @@ class _ArrayReader:
         read = self._read_one
         return tuple([read(cursor) for _ in range(count)])
 
-    async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> tuple[Any, ...] | None:
-        """Read the elements as ``read`` does, and let other tasks run between them."""
-        count = self._count(cursor)
-        if count < 0:
-            return None
-        if self._unpacked:
-            return self._unpack(cursor, count)
-        read, decoder = self._read_one, self._decoder
-        elements = []
-        for _ in range(count):
-            if decoder is not None and decoder.has_arrays:
-                elements.append(await decoder.read_in_turns(cursor, share))
-            else:
-                elements.append(read(cursor))
-            if share.is_over():
-                await share.wait()
-        return tuple(elements)
-
     def _count(self, cursor: Cursor) -> int:
         start = cursor.position
         count = cursor.count(self._size_bytes_min, flexible=self._is_flexible)
@@ -359,20 +324,6 @@ class _ArrayReader:
 
     def _unpack(self, cursor: Cursor, count: int) -> tuple[Any, ...]:
         return struct.unpack(f">{count}{self._unpacked}", cursor.take(count * self._size_bytes_min))
-
-
-class _ArrayStep:
-    """Sets a field to the elements of an array."""
-
-    def __init__(self, set_field: _Set, reader: _ArrayReader) -> None:
-        self._set_field = set_field
-        self._reader = reader
-
-    def __call__(self, cursor: Cursor, entity: Any) -> None:
-        self._set_field(entity, self._reader.read(cursor))
-
-    async def take_in_turns(self, cursor: Cursor, entity: Any, share: LoopShare) -> None:
-        self._set_field(entity, await self._reader.read_in_turns(cursor, share))
 
 
 def _size_bytes_min(field: WireField, *, flexible: bool) -> int:

@@ -1,18 +1,30 @@
-"""Entities of kio without naming their version: a handler names the fields, and a version takes those that it has."""
+"""Entities of kio without naming their version: a handler names the fields, and a version takes those that it has.
+
+Elements of long arrays are made as they are encoded; topic ids are kio's on one side and ours on the other.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import uuid
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
 from kio.static.protocol import ResponsePayload
 
+from tierlog.broker.protocol.fields import EntityClass, Shape, wire_fields
+from tierlog.remote.api import ZERO_UUID, Uuid
+
+Item = TypeVar("Item")
+
 _NO_TIME: Final = datetime.timedelta(0)
+#: An answer, or a request, of more elements in all its arrays takes an event loop more than some 10 ms.
+LONG_ELEMENTS: Final = 1_000
 
 
 class Entities:
@@ -61,3 +73,66 @@ def entities_of(api_key: int, api_version: int) -> Entities:
 def field_of(request: Any, name: str, default: Any = None) -> Any:
     """A field of a request, or a default where its version lacks it."""
     return getattr(request, name, default)
+
+
+class MadeElements(Generic[Item]):
+    """Elements of an array that are made as they are encoded: stands for the tuple of them in an entity.
+
+    An answer about a hundred thousand partitions is never in memory as a whole. A thread may encode it, so that
+    ``make`` reads values that do not change any more.
+
+    Args:
+        items: One for each element.
+        make: Makes the element of an item.
+        nested: How many elements the arrays of all elements have together.
+    """
+
+    __slots__ = ("_items", "_make", "elements")
+
+    def __init__(self, items: Collection[Item], make: Callable[[Item], Any], *, nested: int = 0) -> None:
+        self._items = items
+        self._make = make
+        self.elements = len(items) + nested
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._items)
+
+
+def count_elements(entity: Any) -> int:
+    """How many elements all arrays of an entity have together."""
+    count = 0
+    for name in _arrays_of(_class_of(entity)):
+        values = getattr(entity, name)
+        if isinstance(values, MadeElements):
+            count += values.elements
+        elif values:
+            count += len(values)
+            if _arrays_of(_class_of(values[0])):
+                count += sum(map(count_elements, values))
+    return count
+
+
+def _class_of(value: Any) -> EntityClass:
+    return type(value)
+
+
+@cache
+def _arrays_of(kind: EntityClass) -> tuple[str, ...]:
+    """The names of an entity's arrays; none of a number or a string."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    entity: EntityClass = kind
+    return tuple(field.name for field in wire_fields(entity) if field.shape is Shape.ARRAY)
+
+
+def topic_id_of(wire_id: uuid.UUID | None) -> Uuid:
+    """The id of a request's field; ZERO_UUID where kio says None."""
+    return ZERO_UUID if wire_id is None else Uuid(wire_id.bytes)
+
+
+def wire_id_of(topic_id: Uuid) -> uuid.UUID | None:
+    """The id for a response's field; None for ZERO_UUID, which kio writes as zeros."""
+    return None if topic_id == ZERO_UUID else uuid.UUID(bytes=topic_id.raw)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from tierlog.broker.apis.describe_cluster import DescribeClusterHandler
+from tierlog.broker.apis.describe_cluster import DescribeClusterHandler, ServerIdentity
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
 from tierlog.broker.apis.describe_log_dirs import DescribeLogDirsHandler
 from tierlog.broker.apis.describe_topic_partitions import DescribeTopicPartitionsHandler
@@ -15,7 +15,6 @@ from tierlog.broker.apis.list_offsets import ListOffsetsHandler
 from tierlog.broker.apis.metadata import MetadataHandler
 from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from tierlog.broker.apis.refusals import refusals
-from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final, Protocol, cast
 
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.protocol.requests import MalformedRequestError
+from tierlog.broker.protocol.decoding import MalformedRequestError
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.deadlines import Deadlines
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext, may_read_all
-from tierlog.broker.protocol.requests import RequestHeader, api_name, let_go, read_header
-from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
+from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
+from tierlog.broker.protocol.requests import RequestHeader, api_name, read_header
+from tierlog.broker.protocol.responses import encode_prefix, encode_response
 from tierlog.broker.server.api_versions import (
     API_VERSIONS,
     ApiVersionsHandler,
@@ -18,15 +18,15 @@ from tierlog.broker.server.api_versions import (
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.refusals import Refusals, RefusedError
+from tierlog.broker.server.request_coding import RequestCoding
 from tierlog.broker.server.request_memory import RequestMemory
-from tierlog.broker.server.request_reading import RequestReading
 from tierlog.broker.server.response_writer import Reply
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.broker.server.security.topic_access import TopicAccess
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
+from tierlog.runtime.waiting.loops import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class RequestAnswers:
             self._handlers[handler.api_key] = handler
         self._clock = clock
         self._memory = memory
-        self._turns = OneATurn()
         self._metrics = metrics
         self._refusals = refusals
         self._failure_delay_seconds = failure_delay_seconds
-        #: Of a running server whose users may not read all topics.
+        #: Of a running server: the thread for long answers, and of one whose users may not read all topics.
+        self.worker: Worker | None = None
         self.topic_access: ReloadedFiles[TopicAccess] | None = None
 
     def iter_versions(self) -> Iterator[tuple[int, int]]:
@@ -83,16 +83,16 @@ class RequestAnswers:
             RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else what a handler raises
             that it should not.
         """
-        share = LoopShare(self._turns, self._clock.monotonic_seconds)
-        reading = RequestReading(self._memory, client.host)
+        assert self.worker is not None
+        coding = RequestCoding(self._memory, self.worker, client.host)
         try:
             if client.authenticator is not None:
-                return await self._authenticate(client, client.authenticator, frame, reading, share)
+                return await self._authenticate(client, client.authenticator, frame, coding)
             header = read_header(frame)
             handler = self._handlers.get(header.api_key)
             if handler is None or header.api_version not in handler.versions:
                 return self._answer_unsupported(header)
-            request = await reading.read(header, frame, share)
+            request = await coding.read(header, frame)
             context = RequestContext(
                 header.api_version,
                 header.client_id,
@@ -101,28 +101,29 @@ class RequestAnswers:
                 client.connection_id,
                 client.advertised_host,
                 client.advertised_port,
-                share,
                 may_read_all if self.topic_access is None else partial(self._may_read, client.principal),
+                coding.encode,
             )
             api = self._metrics.api(header.api_key)
             api.at_work += 1
             began = self._clock.monotonic_seconds()
             sent_bytes = 0
             try:
-                reply = await _encoded(header, await handler.handle(request, context), share)
-                if reply is not None:
-                    sent_bytes = reply.size_bytes
-                if reading.is_long:
-                    held = [request]
-                    del request
-                    await let_go(held, share)
-                return reply
+                answer = await handler.handle(request, context)
+                if answer is None:
+                    return None
+                if not isinstance(answer, EncodedBody):
+                    body = await coding.encode(answer)
+                    answer = EncodedBody((body,), len(body))
+                prefix = encode_prefix(header, answer.size_bytes)
+                sent_bytes = len(prefix) + answer.size_bytes
+                return Reply((prefix, *answer.buffers), sent_bytes, answer.release)
             finally:
                 api.at_work -= 1
                 api.count(len(frame), sent_bytes, self._clock.monotonic_seconds() - began)
                 self._metrics.count_client(header.client_id, len(frame), sent_bytes)
         finally:
-            reading.give_back()
+            coding.give_back()
 
     def _may_read(self, principal: str, topic: str) -> bool:
         """As the file says now: a right that is withdrawn counts for a fetch that waits, too."""
@@ -142,10 +143,9 @@ class RequestAnswers:
         client: Client,
         authenticator: SaslAuthenticator,
         frame: memoryview,
-        reading: RequestReading,
-        share: LoopShare,
+        coding: RequestCoding,
     ) -> Reply:
-        step = await authenticator.take(frame, reading, share)
+        step = await authenticator.take(frame, coding)
         buffers, size_bytes = (step.response,) if step.response else (), len(step.response)
         if step.failure is not None:
             self._metrics.count_refused("authentication")
@@ -157,14 +157,3 @@ class RequestAnswers:
             _log.info(line, client.host, client.connection_id, authenticator.mechanism, step.principal)
             self._metrics.authentications += 1
         return Reply(buffers, size_bytes)
-
-
-async def _encoded(header: RequestHeader, answer: Answer, share: LoopShare) -> Reply | None:
-    """The bytes of an answer: a body that is encoded is passed on as it is."""
-    if answer is None:
-        return None
-    if isinstance(answer, EncodedBody):
-        prefix = encode_prefix(header, answer.size_bytes)
-        return Reply((prefix, *answer.buffers), len(prefix) + answer.size_bytes, answer.release)
-    encoded = await encode_response_in_turns(header, answer, share)
-    return Reply((encoded,), len(encoded))

@@ -105,7 +105,7 @@ class Server:
         try:
             host, port = await running.start()
         except BaseException:
-            worker.close()
+            running.close_workers()
             raise
         self._running = running
         return host, port
@@ -181,6 +181,7 @@ class _Running:
         self._acceptor = Acceptor(config, loop=loop, refused=self._refuse, accepted=self._accepted)
         self._lag = LoopLag(machine.timers, machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
+        answers.worker = Worker(machine.scheduler.pool(1, name="tierlog-server-answers"), machine)
         self._users: ReloadedFiles[Users] | None = None
         self._topic_access: ReloadedFiles[TopicAccess] | None = None
         self._sasl: SaslSetup | None = None
@@ -251,8 +252,14 @@ class _Running:
         self._lag.stop()
         if self._sweep is not None:
             self._sweep.cancel()
-        self._worker.close()
+        self.close_workers()
         _log.info("event=stopped host=%s port=%d", *self._address)
+
+    def close_workers(self) -> None:
+        """End the threads."""
+        self._worker.close()
+        if self._answers.worker is not None:
+            self._answers.worker.close()
 
     async def reload_files(self) -> None:
         async with self._reloading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -23,8 +23,8 @@ TaskCancelledError: Final = asyncio.CancelledError
 class Alarm:
     """Wakes the tasks that wait for it. Any thread may ring it, once or often.
 
-    A ring wakes the tasks that wait when the loop comes round; it is not remembered. So a task looks whether what it
-    waits for is there, and waits without another ``await`` in between.
+    A ring wakes the tasks that wait when the loop comes round, one at each turn; it is not remembered. So a task looks
+    whether what it waits for is there, and waits without another ``await`` in between.
 
     Args:
         timers: The clock of the loop.
@@ -44,14 +44,21 @@ class Alarm:
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, {}
+        self._wake_one(iter(waiters))
+
+    def _wake_one(self, waiters: Iterator[asyncio.Future[bool]]) -> None:
+        """Wake one task, and the next one when the loop comes round: a thousand at once would hold up all else."""
         for waiter in waiters:
-            _settle(waiter, is_rung=True)
+            if not waiter.done():
+                waiter.set_result(True)
+                self._loop.call_soon(self._wake_one, waiters)
+                return
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait for a ring, at most ``seconds``; returns whether it came."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
         self._waiters[waiter] = None
-        timer = None if seconds is None else self._timers.call_later(seconds, partial(_settle, waiter, is_rung=False))
+        timer = None if seconds is None else self._timers.call_later(seconds, partial(_expire, waiter))
         try:
             return await waiter
         finally:
@@ -60,9 +67,9 @@ class Alarm:
                 timer.cancel()
 
 
-def _settle(waiter: asyncio.Future[bool], *, is_rung: bool) -> None:
+def _expire(waiter: asyncio.Future[bool]) -> None:
     if not waiter.done():
-        waiter.set_result(is_rung)
+        waiter.set_result(False)
 
 
 class LoopCalls:

@@ -16,13 +16,13 @@ from tests.support.batches import Batch
 from tests.support.fetch_client import Ask, FetchRig
 from tests.support.group_wire import Wire
 from tests.support.memory_topics import MemoryCatalog
+from tierlog.broker.apis.describe_cluster import ServerIdentity
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
 from tierlog.broker.apis.describe_log_dirs import DescribeLogDirsHandler
 from tierlog.broker.apis.describe_topic_partitions import DescribeTopicPartitionsHandler
 from tierlog.broker.apis.list_offsets import ListOffsetsHandler
 from tierlog.broker.apis.metadata import MetadataHandler
 from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.broker.server.security.topic_access import open_topic_access, parse_topic_access
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.posix_files import PosixFiles

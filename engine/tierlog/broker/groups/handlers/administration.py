@@ -7,12 +7,11 @@ from typing import Any, ClassVar, Final
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.coordinator import GroupCoordinator
-from tierlog.broker.groups.group import Group, GroupState
+from tierlog.broker.groups.group import GroupState
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
 from tierlog.broker.groups.members import Member
 from tierlog.broker.handling import RequestContext
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
 from tierlog.runtime.waiting.loops import Reply
 
 #: The type of all groups here; "consumer" are those of the new protocol.
@@ -40,7 +39,7 @@ class ListGroups:
         states = {state.strip().lower() for state in field_of(request, "states_filter", ())}
         types = {kind.strip().lower() for kind in field_of(request, "types_filter", ())}
         listed = [
-            group
+            (group.group_id, group.protocol_type or "", group.state.value)
             for group in self._coordinator.groups()
             if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
         ]
@@ -48,9 +47,9 @@ class ListGroups:
             listed,
             lambda group: make(
                 "ListedGroup",
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
+                group_id=group[0],
+                protocol_type=group[1],
+                group_state=group[2],
                 group_type=_CLASSIC,
             ),
         )
@@ -71,14 +70,15 @@ class DescribeGroups:
         entities = entities_of(self.api_key, context.api_version)
         wants_operations = field_of(request, "include_authorized_operations", default=False)
 
-        def described(group_id: str) -> Any:
-            group = self._coordinator.find(group_id)
-            if group is None:
-                return self._missing(entities, context.api_version, group_id, wants_operations)
-            return self._described(entities, group, wants_operations)
+        def described(found: tuple[str, Any]) -> Any:
+            group_id, group = found
+            return group or self._missing(entities, context.api_version, group_id, wants_operations)
 
-        groups = MadeElements(request.groups, described)
-        return entities.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=groups)
+        groups = [(name, self._described(entities, name, wants_operations)) for name in request.groups]
+        nested = sum(len(group.members) for _, group in groups if group is not None)
+        return entities.make(
+            "DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=MadeElements(groups, described, nested=nested)
+        )
 
     @staticmethod
     def _missing(entities: Entities, version: int, group_id: str, wants_operations: bool) -> Any:
@@ -95,7 +95,11 @@ class DescribeGroups:
             authorized_operations=_OPERATIONS if wants_operations and not is_error else _NOT_ASKED,
         )
 
-    def _described(self, entities: Entities, group: Group, wants_operations: bool) -> Any:
+    def _described(self, entities: Entities, group_id: str, wants_operations: bool) -> Any:
+        """A group as it is now; None if it is not there."""
+        group = self._coordinator.find(group_id)
+        if group is None:
+            return None
         is_stable = group.state is GroupState.STABLE
         return entities.make(
             "DescribedGroup",
@@ -143,7 +147,6 @@ class DeleteGroups:
             some = [name for name in dict.fromkeys(names[start : start + _DELETED_AT_ONCE]) if name not in errors]
             self._coordinator.delete_groups(some, reply.give)
             errors |= await reply.wait()
-            await context.share.take(_DELETED_AT_ONCE)
         results = MadeElements(
             errors.items(),
             lambda result: make("DeletableGroupResult", group_id=result[0], error_code=result[1]),

@@ -8,8 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
 from tierlog.broker.handling import RequestContext
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import entities_of, field_of
+from tierlog.broker.protocol.entities import MadeElements, entities_of, field_of
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1

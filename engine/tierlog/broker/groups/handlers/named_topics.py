@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.partitions import Catalog, Topic
-from tierlog.broker.protocol.topic_ids import topic_id_of
+from tierlog.broker.protocol.entities import topic_id_of
 from tierlog.remote.api import ZERO_UUID
 
 

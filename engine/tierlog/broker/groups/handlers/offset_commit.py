@@ -14,8 +14,7 @@ from tierlog.broker.groups.handlers.named_topics import asked_topic, echoed, not
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import entities_of, field_of
+from tierlog.broker.protocol.entities import MadeElements, entities_of, field_of
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import Reply
 
@@ -49,7 +48,6 @@ class OffsetCommit:
             served = frozenset(topic.partitions) if topic is not None else frozenset()
             of_topic: list[ErrorCode | None] = []
             for partition in asked.partitions:
-                await context.share.take()
                 if is_denied:
                     of_topic.append(ErrorCode.topic_authorization_failed)
                     continue
@@ -135,7 +133,7 @@ class OffsetDelete:
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
         make = entities_of(self.api_key, context.api_version).make
-        error, faults, gone = await self._check(request, context)
+        error, faults, gone = self._check(request, context)
         if error is ErrorCode.none and gone:
             reply = Reply[ErrorCode]()
             self._coordinator.offsets.delete(request.group_id, gone, reply.give)
@@ -160,9 +158,7 @@ class OffsetDelete:
         )
         return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
 
-    async def _check(
-        self, request: Any, context: RequestContext
-    ) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
+    def _check(self, request: Any, context: RequestContext) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
         """The error of the whole request, that of each partition in order, and the partitions without an error."""
         error = self._coordinator.delete_offsets_fault(request.group_id)
         group = self._coordinator.find(request.group_id)
@@ -184,5 +180,4 @@ class OffsetDelete:
                 else:
                     faults.append(ErrorCode.none)
                     fine.append((asked.name, number))
-                await context.share.take()
         return error, faults, fine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, ClassVar, Final
 
@@ -14,11 +14,8 @@ from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_f
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
-from tierlog.broker.protocol.encoding import MadeElements
-from tierlog.broker.protocol.entities import Entities, entities_of, field_of
-from tierlog.broker.protocol.topic_ids import wire_id_of
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of, wire_id_of
 from tierlog.runtime.waiting.loops import Reply
-from tierlog.runtime.waiting.side_by_side import sorted_in_turns
 
 #: Versions that ask for several groups, and those that name topics by their ids.
 _GROUPS_SINCE: Final = 8
@@ -63,53 +60,50 @@ class OffsetFetch:
         offsets = self._coordinator.offsets.of(asked.group_id)
         plural = "s" if context.api_version >= _GROUPS_SINCE else ""
 
+        if asked.topics is None:
+            topics = self._all(offsets, context)
+        else:
+            topics = [self._asked(topic, offsets, context) for topic in asked.topics]
+
         def answered(of_topic: _OfTopic) -> Any:
-            fields, partitions, tell = of_topic
+            fields, partitions = of_topic
             return entities.make(
                 f"OffsetFetchResponseTopic{plural}",
                 **fields,
                 partitions=MadeElements(
-                    partitions,
-                    lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *tell(each)),
+                    partitions, lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each)
                 ),
             )
 
-        if asked.topics is not None:
-            return MadeElements(asked.topics, lambda topic: answered(self._asked(topic, offsets, context)))
-        return MadeElements(await self._all(offsets, context), answered)
+        return MadeElements(topics, answered, nested=sum(len(partitions) for _, partitions in topics))
 
     def _asked(
         self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext
     ) -> _OfTopic:
         topic, name = asked_topic(self._catalog, asked)
-        is_unknown = topic is None and not name
-        error = ErrorCode.unknown_topic_id if is_unknown else ErrorCode.none
-        is_denied = not is_unknown and not context.may_read(name)
-        if is_denied:
+        error = ErrorCode.unknown_topic_id if topic is None and not name else ErrorCode.none
+        if error is ErrorCode.none and not context.may_read(name):
             error = ErrorCode.topic_authorization_failed
+        told: list[_OfPartition] = []
+        for partition in asked.partition_indexes:
+            offset = offsets.get((name, partition)) if error is ErrorCode.none else None
+            is_its = offset is not None and committed_for(topic, offset)
+            told.append((partition, offset if is_its else None, error))
+        return echoed(asked), told
 
-        def tell(partition: int) -> _OfPartition:
-            offset = offsets.get((name, partition))
-            is_its = offset is not None and not is_denied and committed_for(topic, offset)
-            return partition, offset if is_its else None, error
-
-        return echoed(asked), asked.partition_indexes, tell
-
-    async def _all(self, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext) -> list[_OfTopic]:
-        share = context.share
+    def _all(self, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext) -> list[_OfTopic]:
         by_topic: dict[str, list[_OfPartition]] = {}
-        for (name, partition), offset in await sorted_in_turns(list(offsets.items()), share, itemgetter(0)):
+        for (name, partition), offset in sorted(offsets.items(), key=itemgetter(0)):
             if context.may_read(name) and committed_for(self._catalog.find(name), offset):
                 by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
-            await share.take()
         if context.api_version < _IDS_SINCE:
-            return [({"name": name}, partitions, _as_it_is) for name, partitions in by_topic.items()]
+            return [({"name": name}, partitions) for name, partitions in by_topic.items()]
         found: list[_OfTopic] = []
         for name, partitions in by_topic.items():
             topic = self._catalog.find(name)
             wire_id = wire_id_of(topic.topic_id) if topic is not None else None
             if wire_id is not None:  # as Kafka, nothing is said of what has no id
-                found.append(({"topic_id": wire_id}, partitions, _as_it_is))
+                found.append(({"topic_id": wire_id}, partitions))
         return found
 
     @staticmethod
@@ -127,9 +121,5 @@ class OffsetFetch:
 
 
 _OfPartition = tuple[int, CommittedOffset | None, ErrorCode]
-#: The fields that name a topic, its partitions, and what makes an answer of each.
-_OfTopic = tuple[dict[str, Any], Sequence[Any], Callable[[Any], _OfPartition]]
-
-
-def _as_it_is(told: _OfPartition) -> _OfPartition:
-    return told
+#: The fields that name a topic, and its partitions.
+_OfTopic = tuple[dict[str, Any], list[_OfPartition]]

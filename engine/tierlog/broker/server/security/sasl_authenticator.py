@@ -10,8 +10,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
+from tierlog.broker.protocol.api_errors import error_answer
 from tierlog.broker.protocol.entities import entities_of
-from tierlog.broker.protocol.error_answers import error_answer
 from tierlog.broker.protocol.requests import (
     RequestHeader,
     api_name,
@@ -19,16 +19,15 @@ from tierlog.broker.protocol.requests import (
     read_body,
     read_header,
 )
-from tierlog.broker.protocol.responses import encode_response, encode_response_in_turns
+from tierlog.broker.protocol.responses import encode_prefix, encode_response
 from tierlog.broker.server.api_versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiVersionsHandler
 from tierlog.broker.server.refusals import RefusedError
-from tierlog.broker.server.request_reading import RequestReading
+from tierlog.broker.server.request_coding import RequestCoding
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_exchange import AuthenticationError, SaslExchange, begin_exchange
 from tierlog.broker.server.security.users import Users
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.waiting.loops import Worker
-from tierlog.runtime.waiting.side_by_side import LoopShare
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -88,8 +87,8 @@ class SaslAuthenticator:
         self._has_headers = False
         self.mechanism = ""
 
-    async def take(self, frame: memoryview, reading: RequestReading, share: LoopShare) -> SaslStep:
-        """Answer a message. ``reading`` and ``share`` are those of this request.
+    async def take(self, frame: memoryview, coding: RequestCoding) -> SaslStep:
+        """Answer a message. ``coding`` is that of this request.
 
         Raises:
             MalformedRequestError: it is no request. RefusedError: it has no place here. In both cases the connection
@@ -102,7 +101,7 @@ class SaslAuthenticator:
         header = read_header(frame)
         if self._exchange is not None:
             if header.api_key != SASL_AUTHENTICATE:
-                return await self._out_of_order(header, frame, reading, share)
+                return await self._out_of_order(header, frame, coding)
             return await self._take_authenticate(self._exchange, header, frame)
         if header.api_key == API_VERSIONS:
             return self._take_versions(header, frame)
@@ -160,9 +159,7 @@ class SaslAuthenticator:
             return SaslStep(response, failure=str(error))
         return self._step(_authenticate_response(header, ErrorCode.none, None, answer), exchange)
 
-    async def _out_of_order(
-        self, header: RequestHeader, frame: memoryview, reading: RequestReading, share: LoopShare
-    ) -> SaslStep:
+    async def _out_of_order(self, header: RequestHeader, frame: memoryview, coding: RequestCoding) -> SaslStep:
         """Kafka answers any API that it knows, in all of its places for errors, and closes the connection."""
         self._state = _State.OVER
         text = f"Unexpected Kafka request of type {kafka_name(header.api_key)} during SASL authentication."
@@ -170,15 +167,16 @@ class SaslAuthenticator:
             if header.api_key != API_VERSIONS:
                 raise RefusedError("authentication", text)
             answer = self._setup.api_versions.answer_error(0, ErrorCode.illegal_sasl_state)
-        else:
-            request = await reading.read(header, frame, share)
-            answer = error_answer(
-                request,
-                ErrorCode.illegal_sasl_state,
-                text=text,
-                general_text="Request is not valid given the current SASL state.",
-            )
-        return SaslStep(bytes(await encode_response_in_turns(header, answer, share)), failure=text)
+            return SaslStep(encode_response(header, answer), failure=text)
+        request = await coding.read(header, frame)
+        answer = error_answer(
+            request,
+            ErrorCode.illegal_sasl_state,
+            text=text,
+            general_text="Request is not valid given the current SASL state.",
+        )
+        body = await coding.encode(answer)
+        return SaslStep(encode_prefix(header, len(body)) + body, failure=text)
 
     def _step(self, response: bytes, exchange: SaslExchange) -> SaslStep:
         if exchange.user is None:
