@@ -88,7 +88,7 @@ _FETCH_ALONE_SINCE: Final = 13
 #: Fields that say what an element of an answer is about, and their other names in requests.
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(
-        ("topic", "topic_id", "partition", "index", "group_id", "key", "transactional_id", "session_id"), ()
+        ("topic", "topic_id", "partition", "index", "group_id", "key", "transactional_id", "session_id", "feature"), ()
     ),
     **dict.fromkeys(("resource_type", "resource_name", "entity_type", "entity_name"), ()),
     "name": ("topic",),
@@ -96,8 +96,8 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "partition_index": ("partition",),
     "user": ("name",),
 }
-#: Arrays of answers that tell of the server, not of what was asked for; and an API whose answers do.
-_OF_THE_SERVER: Final = frozenset({"brokers"})
+#: Arrays of answers that tell of the server or of what was made, not of what was asked; and an API whose answers do.
+_OF_THE_SERVER: Final = frozenset({"brokers", "configs"})
 _DESCRIBE_LOG_DIRS: Final = 35
 #: Fields that may be null and are empty instead.
 _NEVER_NULL: Final = frozenset({"metadata", "records"})
@@ -136,6 +136,20 @@ def error_answer(request: Any, code: ErrorCode, *, text: str, general_text: str)
     schema = load_response_schema(api_key, request.__version__)
     source = None if api_key == _DESCRIBE_LOG_DIRS else request
     payload: ResponsePayload = _made(schema, source, _Error(code, told, names_all))
+    return payload
+
+
+def refusal(request: Any, code: ErrorCode, text: str) -> ResponsePayload:
+    """The answer that names all that was asked for, each with an error; of ``none`` an answer that names nothing.
+
+    Args:
+        request: Of kio's module for its API and version.
+        code: The error.
+        text: For answers that have room for one.
+    """
+    schema = load_response_schema(request.__api_key__, request.__version__)
+    is_error = code is not ErrorCode.none
+    payload: ResponsePayload = _made(schema, request, _Error(code, text if is_error else None, names_all=is_error))
     return payload
 
 
