@@ -133,7 +133,7 @@ def test_what_left_memory_is_read_by_a_thread(
             reads.append(threading.get_ident())
             return worker.submit(call)
 
-    counted = Counted(Machine().scheduler.pool(1, name="never"))
+    counted = Counted(Machine().scheduler.pool(1, name="never"), Machine())
     answers = Answers(lambda: [part_of(path, counted, 5, 12 * MIB - 9), memoryview(b"end")])
     with served(answers, tmp_path, tls=tls) as (_, connect), connect() as client:
         ask(client)

@@ -237,6 +237,7 @@ def test_time_is_the_machines(loop: str) -> None:
                 await task
         assert not timers.waiting_count
         end.set()  # the shared call went on
+        await asyncio.sleep(0.01)
         gate.set()
 
     try:
