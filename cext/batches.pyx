@@ -419,6 +419,7 @@ cdef class RangeCheck:
         return self._broken(status, &fault)
 
     cdef int _hold(self, dict columns) except -1:
+        self.table.struct_size = sizeof(self.table)
         _bind(&self.table, columns, self.capacity)
         self.columns = columns
         return 0
@@ -431,7 +432,6 @@ cdef class RangeCheck:
         columns = _new_columns(0) if self.columns is None else _cut(self.columns, self.table.count)
         self.columns = None
         memset(&self.table, 0, sizeof(self.table))
-        self.table.struct_size = sizeof(self.table)
         return columns
 
     def collect(self, data):
