@@ -30,7 +30,7 @@ from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import decompress_into
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError
-from tierlog.log.checks.batch_walk import BatchWalk
+from tierlog.log.checks.segment_walk import SegmentWalk
 from tierlog.records import scan
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.tier.chunks.encoding import ChunkAssembler
@@ -277,7 +277,7 @@ def _checks(suite: Suite, batch_bytes: int, scale: float, rounds: int) -> None:
     given = {"position": 0, "first_offset": first, "last_offset": last, "size_bytes": len(view), "name": "log"}
 
     def streamed() -> int:
-        walk = BatchWalk(**given, kind=CorruptRecordError)
+        walk = SegmentWalk(**given, kind=CorruptRecordError)
         return sum(len(walk.collect(piece)["position"]) for piece in pieces)
 
     def joined() -> int:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from tests.support.message_set_builder import MessageSetBuilder
 from tierlog._native.checksums import crc32c
 from tierlog.records import _reference as reference
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.records.control import ControlRecordType, encode_control_key
-from tierlog.records.message_set_builder import MessageSetBuilder
 
 T = 1_700_000_000_000
 timestamps = st.integers(T - 9, T + 9) | st.sampled_from([-1, 0, 2**63 - 1, -(2**63)])

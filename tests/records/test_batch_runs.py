@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import Batch, encode
+from tests.support.message_set_builder import MessageSetBuilder
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
-from tierlog.records.message_set_builder import MessageSetBuilder
 
 LOG = b"".join(encode(Batch(offset, (b"v" * (offset * 7 % 50),) * 2)) for offset in range(0, 40, 2))
 

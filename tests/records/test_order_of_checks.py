@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.records.differential import decode_native, fault_of, rows_of
+from tests.support.message_set_builder import MessageSetBuilder, encode_message
 from tierlog._native.checksums import crc32c
 from tierlog.records import _reference as reference
 from tierlog.records.builder import RecordBatchBuilder, encode_batch, encode_record, encode_varint
 from tierlog.records.compression import compress
-from tierlog.records.message_set_builder import MessageSetBuilder, encode_message
 
 INT64_MAX = 2**63 - 1
 POSITION = 1000

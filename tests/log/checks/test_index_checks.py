@@ -8,9 +8,9 @@ import struct
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.log.checks.checked_run import SegmentCheck
 from tierlog.log.checks.findings import Finding, Severity
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.upkeep.verification.log_walk import LogWalk
 
 BATCHES = [Batch(offset, (b"v" * 30,) * 3, timestamp_ms=1000 + offset * 10) for offset in range(100, 160, 3)]

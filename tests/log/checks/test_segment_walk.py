@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.records.batch_strategies import Log, cut, damaged_logs, logs
 from tests.support.batches import Batch, encode
+from tests.support.message_set_builder import MessageSetBuilder
 from tierlog._native.batches import RangeCheck, find_batch_header, find_batch_size, scan_batches
 from tierlog.errors import CorruptDataError, CorruptRecordError
-from tierlog.log.checks.batch_walk import BatchWalk
-from tierlog.records.message_set_builder import MessageSetBuilder
+from tierlog.log.checks.segment_walk import SegmentWalk
 
 CUTS = st.lists(st.integers(0, 100_000), max_size=20)
 LOG = b"".join(encode(Batch(offset, (b"v" * (offset * 7 % 50),) * 2)) for offset in range(0, 8, 2))
@@ -26,8 +26,8 @@ for _magic in (0, 1):
 NO_LIMIT = 2**62
 
 
-def walk_of(size_bytes: int = NO_LIMIT) -> BatchWalk:
-    return BatchWalk(
+def walk_of(size_bytes: int = NO_LIMIT) -> SegmentWalk:
+    return SegmentWalk(
         position=0,
         first_offset=-(2**63),
         last_offset=2**63 - 1,
@@ -37,7 +37,7 @@ def walk_of(size_bytes: int = NO_LIMIT) -> BatchWalk:
     )
 
 
-def collected(walk: BatchWalk, pieces: list[bytes]) -> tuple[dict[str, list[object]], CorruptDataError | None]:
+def collected(walk: SegmentWalk, pieces: list[bytes]) -> tuple[dict[str, list[object]], CorruptDataError | None]:
     """All columns of the pieces before a fault, and the fault."""
     found: dict[str, list[object]] = {}
     for piece in pieces:
@@ -84,7 +84,7 @@ def same_as_whole(data: bytes, cuts: list[int]) -> None:
     assert str(outcome(silent, cut(data, cuts))) == str(stopped)
 
 
-def outcome(walk: BatchWalk, pieces: list[bytes]) -> CorruptDataError | None:
+def outcome(walk: SegmentWalk, pieces: list[bytes]) -> CorruptDataError | None:
     """What ``feed`` finds, which gives no headers."""
     try:
         for piece in pieces:

@@ -17,7 +17,7 @@ from tests.support.forked import told_by_fork
 from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
-from tierlog.runtime.kafka.kafka_errors import ClientClosedError, OffsetOutOfRangeError, our_error
+from tierlog.runtime.kafka.kafka_errors import ClientClosedError, PositionOutOfRangeError, our_error
 from tierlog.runtime.kafka.record_consumer import RecordConsumer
 from tierlog.runtime.kafka.record_producer import RecordProducer
 from tierlog.runtime.kafka.topic_admin import TopicAdmin
@@ -263,7 +263,7 @@ def test_settings_that_librdkafka_refuses_are_a_config_error() -> None:
         ("UNKNOWN_TOPIC_OR_PART", "ObjectNotFoundError", False),
         ("POLICY_VIOLATION", "ConfigError", False),
         ("MSG_SIZE_TOO_LARGE", "StoreError", False),
-        ("_AUTO_OFFSET_RESET", "OffsetOutOfRangeError", False),
+        ("_AUTO_OFFSET_RESET", "PositionOutOfRangeError", False),
         ("_PURGE_INFLIGHT", "ClientClosedError", False),
         ("_FATAL", "ClientFatalError", False),
         ("TOPIC_ALREADY_EXISTS", "TopicExistsError", False),
@@ -275,7 +275,7 @@ def test_errors_say_what_to_do(name: str, kind: str, retriable: bool) -> None:
     error = our_error("doing it", found, partition=3, offset=7)
     assert type(error).__name__ == kind
     assert error.retriable is retriable  # type: ignore[attr-defined]
-    if isinstance(error, OffsetOutOfRangeError):
+    if isinstance(error, PositionOutOfRangeError):
         assert (error.partition, error.offset) == (3, 7)
     if name != "_PURGE_INFLIGHT":
         assert name in str(error)

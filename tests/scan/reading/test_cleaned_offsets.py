@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.log.checks.checked_run import CheckedRun
+from tierlog.log.checks.segment_walk import CheckedRun
 from tierlog.log.checks.transactions import CONTROL
 from tierlog.scan.reading.cleaned_offsets import CleanedOffsets
 

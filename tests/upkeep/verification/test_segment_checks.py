@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.log.checks.checked_run import SegmentCheck
 from tierlog.log.checks.findings import Finding, Severity
+from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.upkeep.verification.log_walk import LogWalk
 from tierlog.upkeep.verification.segment_checks import EpochCheck, RangeCheck
 

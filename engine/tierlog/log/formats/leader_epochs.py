@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import require_int
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.checkpoints import INT32_MAX, INT64_MAX, encode_checkpoint, parse_checkpoint, parse_number
 
@@ -23,11 +24,26 @@ UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 
 
-class EpochEntry(NamedTuple):
-    """A leader epoch and the first offset written in it."""
-
+class _Entry(NamedTuple):
     epoch: int
     start_offset: int
+
+
+class EpochEntry(_Entry):
+    """A leader epoch and the first offset that was written in it.
+
+    Raises:
+        TypeError: one is no int. ValueError: one is negative, or does not fit into 32, or 64, bits.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, epoch: int, start_offset: int) -> Self:
+        if not 0 <= require_int("epoch", epoch) <= INT32_MAX:
+            raise ValueError(f"leader epoch {epoch} is not 0 … 2^31-1")
+        if not 0 <= require_int("start_offset", start_offset) <= INT64_MAX:
+            raise ValueError(f"epoch start offset {start_offset} is not 0 … 2^63-1")
+        return super().__new__(cls, epoch, start_offset)
 
 
 class LeaderEpochs:
@@ -37,7 +53,7 @@ class LeaderEpochs:
         entries: (epoch, start offset) pairs, both strictly rising.
 
     Raises:
-        ValueError: they do not rise, or one is negative.
+        ValueError: they do not rise. Else as EpochEntry.
     """
 
     __slots__ = ("_epochs", "_starts", "entries")
@@ -45,11 +61,9 @@ class LeaderEpochs:
     entries: tuple[EpochEntry, ...]
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
-        self.entries = tuple(EpochEntry(*entry) for entry in entries)
+        self.entries = tuple(entry if type(entry) is EpochEntry else EpochEntry(*entry) for entry in entries)
         self._epochs = [entry.epoch for entry in self.entries]
         self._starts = [entry.start_offset for entry in self.entries]
-        if self.entries and (self._epochs[0] < 0 or self._starts[0] < 0):
-            raise ValueError(f"negative epoch or offset: {self.entries[0]}")
         for before, after in zip(self.entries, self.entries[1:], strict=False):
             if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
                 raise ValueError(f"epochs and start offsets must rise: {before} before {after}")

@@ -4,6 +4,7 @@ What belongs here: the interfaces and values on which a broker, a third party's 
 can then be written without the others. What does not: behaviour.
 """
 
+from tierlog.log.formats.leader_epochs import EpochEntry
 from tierlog.remote.api.errors import (
     InvalidRangeError,
     InvalidTransitionError,
@@ -18,7 +19,6 @@ from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageMana
 from tierlog.remote.api.values import (
     ZERO_UUID,
     CustomMetadata,
-    EpochEntry,
     EpochMap,
     IndexType,
     RemoteLogSegmentId,

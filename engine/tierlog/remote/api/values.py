@@ -15,6 +15,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int, require_text, require_type
+from tierlog.log.formats.leader_epochs import EpochEntry
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import Rng
 
@@ -130,21 +131,6 @@ class RemoteLogSegmentId:
 
     def __str__(self) -> str:
         return f"{self.topic_id_partition}/{self.id}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class EpochEntry:
-    """A leader epoch and the first offset that was written in it."""
-
-    epoch: int
-    start_offset: int
-
-    def __post_init__(self) -> None:
-        _require(0 <= require_int("epoch", self.epoch) <= _INT32_MAX, f"leader epoch {self.epoch} is not 0 … 2^31-1")
-        _require(
-            0 <= require_int("start_offset", self.start_offset) <= _INT64_MAX,
-            f"epoch start offset {self.start_offset} is not 0 … 2^63-1",
-        )
 
 
 class EpochMap(Mapping[int, int]):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 
-class OffsetOutOfRangeError(StoreError):
+class PositionOutOfRangeError(StoreError):
     """No broker has the offset that was to be read: older records are gone, or newer ones never came.
 
     Attributes:
@@ -79,7 +79,7 @@ def our_error(what: str, found: KafkaError, *, partition: int = -1, offset: int 
     """The error of ours for one of librdkafka's; to be raised. ``what`` failed, for the message."""
     name, text = found.name(), f"{what}: {found.str()} ({found.name()})"
     if name in _OUT_OF_RANGE:
-        return OffsetOutOfRangeError(text, partition=partition, offset=offset)
+        return PositionOutOfRangeError(text, partition=partition, offset=offset)
     if found.fatal() or name in ("_FATAL", "_FENCED", "PRODUCER_FENCED"):
         return ClientFatalError(text)
     if name == "TOPIC_ALREADY_EXISTS":

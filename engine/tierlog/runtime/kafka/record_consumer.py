@@ -78,7 +78,7 @@ class RecordConsumer:
             timeout_seconds: How long to wait for the first record.
 
         Raises:
-            OffsetOutOfRangeError: an offset is outside of what its partition holds. ObjectNotFoundError: the topic is
+            PositionOutOfRangeError: an offset is outside of what its partition holds. ObjectNotFoundError: the topic is
                 gone. StorePermissionError. StoreUnavailableError: it may work later. ClientClosedError: before or
                 while waiting. StoreError. ForkedProcessError.
             After any of them the same read can be called again: nothing is skipped.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tierlog.log.checks.checked_run import CheckedRun
+from tierlog.log.checks.segment_walk import CheckedRun
 from tierlog.log.checks.transactions import CONTROL
 
 

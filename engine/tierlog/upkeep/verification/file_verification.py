@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from tierlog._native import indexes
 from tierlog.errors import ConfigError, CorruptIndexError
-from tierlog.log.checks.checked_run import SegmentCheck
 from tierlog.log.checks.findings import Finding, Report, fault_of
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import parse_leader_epochs

@@ -15,8 +15,8 @@ from typing_extensions import Buffer
 
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
-from tierlog.log.checks.checked_run import CheckedRun
 from tierlog.log.checks.findings import Finding, fault, fault_of, note
+from tierlog.log.checks.segment_walk import CheckedRun
 from tierlog.log.checks.transactions import CONTROL
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.runtime.machine.files import Files

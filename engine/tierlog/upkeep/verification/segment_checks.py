@@ -15,8 +15,8 @@ from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
-from tierlog.log.checks.checked_run import CheckedRun, Walk
 from tierlog.log.checks.findings import Finding, fault, fault_of, note
+from tierlog.log.checks.segment_walk import CheckedRun, Walk
 from tierlog.log.checks.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
 from tierlog.log.formats.producer_snapshot import ProducerEntry
 from tierlog.scan.reading.cleaned_offsets import CleanedOffsets

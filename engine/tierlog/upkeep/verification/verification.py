@@ -19,7 +19,6 @@ from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
 from tierlog.arguments import require_ints, require_path, require_text
 from tierlog.errors import CorruptIndexError, TierlogError, UnknownTopicError
-from tierlog.log.checks.checked_run import SegmentCheck
 from tierlog.log.checks.findings import Finding, Report, Severity, fault, fault_of, finding_of, note
 from tierlog.log.checks.index_checks import (
     OFFSET_ENTRY_BYTES,
@@ -29,6 +28,7 @@ from tierlog.log.checks.index_checks import (
     TimeIndexCheck,
     is_untrimmed,
 )
+from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.opening import Config, Metadata, Path, given_machine, names_file, open_path

@@ -24,7 +24,7 @@ from tierlog.remote.metadata.topic_backed.topic_based_config import (
     TopicBasedConfig,
 )
 from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
-from tierlog.runtime.kafka.kafka_errors import OffsetOutOfRangeError
+from tierlog.runtime.kafka.kafka_errors import PositionOutOfRangeError
 from tierlog.runtime.kafka.opening import require_client
 from tierlog.runtime.kafka.record_consumer import RecordConsumer
 from tierlog.runtime.kafka.record_producer import RecordProducer
@@ -232,7 +232,7 @@ class KafkaMetadataLog:
         self._look_now_and_then()
         try:
             found = self._consumer.read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
-        except OffsetOutOfRangeError as error:
+        except PositionOutOfRangeError as error:
             raise self._out_of_range(error) from error
         except TierlogError as error:
             raise _kip_error(error) from error
@@ -241,7 +241,7 @@ class KafkaMetadataLog:
             for run in found
         ]
 
-    def _out_of_range(self, error: OffsetOutOfRangeError) -> RemoteStorageException:
+    def _out_of_range(self, error: PositionOutOfRangeError) -> RemoteStorageException:
         """What an offset out of range means, by the bounds as they are now."""
         if error.partition < 0 or error.offset < 0:
             return OffsetsLostError(str(error))

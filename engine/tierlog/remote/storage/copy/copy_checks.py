@@ -21,10 +21,9 @@ from typing_extensions import Buffer
 from tierlog._native import indexes
 from tierlog._native.batches import BatchHeader, find_batch_header
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError, StoreError
-from tierlog.log.checks.batch_walk import BatchWalk
-from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
 from tierlog.log.checks.findings import Finding, Severity
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.segment_walk import CheckedRun, SegmentCheck, SegmentWalk
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchColumns
@@ -120,7 +119,7 @@ class LogCheck:
                 nowhere. Whatever drawing raises.
         """
         checks = self._index_checks()
-        walk = BatchWalk(
+        walk = SegmentWalk(
             position=0,
             first_offset=self.metadata.start_offset,
             last_offset=self.metadata.end_offset,

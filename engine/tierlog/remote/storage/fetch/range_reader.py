@@ -15,7 +15,7 @@ from typing import Final
 
 from tierlog._native.buffers import copy_into
 from tierlog.errors import CorruptObjectError
-from tierlog.log.checks.batch_walk import BatchWalk
+from tierlog.log.checks.segment_walk import SegmentWalk
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
 from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight
@@ -25,7 +25,7 @@ from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.waits import Wait, WaitingThreads, Waits
 
 
-class BatchCheck(BatchWalk):
+class BatchCheck(SegmentWalk):
     """The check of one fetch: raises CorruptObjectError.
 
     Args:
