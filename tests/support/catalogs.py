@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from tests.support.buckets import Bucket, message
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
-from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
-from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
@@ -32,19 +31,19 @@ PATIENCE_SECONDS = 60.0
 class BarePartition:
     """A partition that serves nothing, and has offsets once it was loaded."""
 
-    histories: PartitionHistories
+    history: CachedHistory
     loaded: PartitionHistory | None = None
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
-        return self.histories.topic_id_partition
+        return self.history.topic_id_partition
 
     @property
     def offsets(self) -> PartitionHistory | None:
-        return self.loaded if self.loaded is self.histories.current else None
+        return self.loaded if self.loaded is self.history.current else None
 
     async def load(self) -> PartitionHistory:
-        self.loaded = await self.histories.resolve()
+        self.loaded = await self.history.resolve()
         return self.loaded
 
 
@@ -57,13 +56,13 @@ async def opened_catalog(
     config: dict[str, str] | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
     machine: Machine | None = None,
-    metadata: ReadsMetadata | None = None,
+    read_metadata: Callable[[], MetadataView] | None = None,
 ) -> AsyncIterator[BucketCatalog]:
     """A catalog that follows a bucket; by default nothing is listed again or resolved ahead unless a test asks."""
     settings = settings or CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=0)
-    known = None if metadata is None else metadata.read()
+    known = None if read_metadata is None else read_metadata()
     with open_tier(str(path), layout=layout, config=config, wrap_store=wrap_store, known=known) as tier:
-        catalog = BucketCatalog(tier, BarePartition, settings, metadata=metadata, machine=machine)  # type: ignore[arg-type]
+        catalog = BucketCatalog(tier, BarePartition, settings, read_metadata=read_metadata, machine=machine)  # type: ignore[arg-type]
         try:
             await catalog.start()
             yield catalog
@@ -71,12 +70,12 @@ async def opened_catalog(
             await catalog.close()
 
 
-def histories_of(catalog: BucketCatalog, topic: str, partition: int = 0) -> PartitionHistories:
-    """The histories of a partition that is there."""
+def history_of(catalog: BucketCatalog, topic: str, partition: int = 0) -> CachedHistory:
+    """The history of a partition that is there."""
     found = catalog.partition(topic, partition)
     assert found is not None, f"{topic}-{partition} is not served"
     assert isinstance(found, BarePartition)
-    return found.histories
+    return found.history
 
 
 def spans_of(history: PartitionHistory) -> list[tuple[int, int]]:

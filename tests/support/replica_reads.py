@@ -29,14 +29,14 @@ from tierlog.scan.history import PartitionHistory, TierHistory
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers", "leaderEpoch")
 
 
-class SetHistories:
-    """PartitionHistories of a history that a test sets."""
+class SetHistory:
+    """A CachedHistory that a test sets."""
 
     def __init__(self, history: PartitionHistory | None, resolve: Callable[[], PartitionHistory] | None = None) -> None:
         self._current = history
         self.version = 0 if history is None else 1
         self._resolve = resolve
-        self._when_left: Callable[[], None] | None = None
+        self._when_evicted: Callable[[], None] | None = None
         self.reported: list[Exception] = []
 
     @property
@@ -51,8 +51,8 @@ class SetHistories:
     def use(self) -> PartitionHistory | None:
         return self._current
 
-    def when_left(self, call: Callable[[], None]) -> None:
-        self._when_left = call
+    def on_evicted(self, call: Callable[[], None]) -> None:
+        self._when_evicted = call
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -75,11 +75,11 @@ class Served:
     tier: Tier
     reads: SegmentReads
     partitions: dict[tuple[str, int], ReplicaPartition] = field(default_factory=dict)
-    histories: dict[tuple[str, int], SetHistories] = field(default_factory=dict)
+    histories: dict[tuple[str, int], SetHistory] = field(default_factory=dict)
 
     def add(self, history: PartitionHistory) -> ReplicaPartition:
         key = (history.topic, history.partition)
-        self.histories[key] = SetHistories(history)
+        self.histories[key] = SetHistory(history)
         self.partitions[key] = ReplicaPartition(self.histories[key], self.reads)
         return self.partitions[key]
 

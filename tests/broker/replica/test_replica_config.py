@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierlog.broker.replica.catalog.catalog_settings import HISTORIES_BYTES
+from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
 from tierlog.broker.replica.replica_config import read_replica_config
 from tierlog.errors import ConfigError
 

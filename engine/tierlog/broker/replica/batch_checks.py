@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from tierlog._native.batches import RangeCheck
 from tierlog._native.files import ReadyFile
-from tierlog.broker.replica.position_hints import LogVersion, log_version
 from tierlog.errors import CorruptDataError, CorruptRecordError
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import SegmentLog
 from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.waiting.loops import Worker
@@ -26,7 +26,14 @@ _RANGES_MAX: Final = 16
 #: What a file answers whose bytes are not in memory, or that was cut.
 _NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
 
+#: Key, size and time of change of a log.
+LogVersion = tuple[str, int, int]
 _Fault = tuple[str, CorruptDataError]
+
+
+def log_version(segment: StoredSegment) -> LogVersion:
+    """What tells a segment's log from what had its name before: a broker's log grows, or is cut and written anew."""
+    return segment.log.key, segment.size_bytes, segment.last_modified_ms
 
 
 class UnsoundBatch(NamedTuple):

@@ -16,8 +16,7 @@ from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
 from tierlog.broker.file_part import FilePart
-from tierlog.broker.replica.batch_checks import UnsoundBatch
-from tierlog.broker.replica.position_hints import log_version
+from tierlog.broker.replica.batch_checks import UnsoundBatch, log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX

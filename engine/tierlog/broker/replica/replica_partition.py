@@ -1,32 +1,226 @@
-"""A partition of a bucket, read-only, as the APIs of a server ask it."""
+"""A partition of a bucket, read-only, as the APIs of a server ask it.
+
+Which aborted transactions touch what a read gave is as a broker tells its read_committed consumers. Source: Kafka
+RemoteLogManager#addAbortedTransactions, #collectAbortedTransactions, TransactionIndex#collectAbortedTxns. Unlike there,
+markers outside of a segment's span do not count: those of an abandoned branch aborted nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import bisect
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import numpy as np
 from kio.schema.errors import ErrorCode
+from numpy.typing import NDArray
 
-from tierlog.broker.partitions import EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
+from tierlog._native.indexes import find_upper_bound_offset, read_transaction_index
+from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.aborted_transactions import AbortedTransactions
-from tierlog.broker.replica.batch_reads import WantedBatches, read_batches
-from tierlog.broker.replica.partition_histories import PartitionHistories
-from tierlog.broker.replica.partition_view import PartitionView
+from tierlog.broker.replica.batch_reads import FoundBatches, WantedBatches, read_batches
+from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.segment_reads import SegmentReads
-from tierlog.errors import CorruptDataError, ObjectNotFoundError
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.runtime.waiting.loops import SharedCall, SingleCalls
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
-from tierlog.scan.transaction_history import find_last_stable_offset
+from tierlog.scan.transaction_history import aborted_transactions, find_last_stable_offset
 
+#: A segment answers for the span that holds its first offset, or for one soon behind it.
+_SPANS_LOOKED_AT: Final = 8
 #: A search by time reads several parts of a segment, one after another: it may take as long as so many reads.
 _SEARCH_LIMITS: Final = 3
 Result = TypeVar("Result")
+
+
+class PartitionView:
+    """A history, its offsets, and where in it an offset lies. Immutable; any number of threads.
+
+    Args:
+        history: Of the partition.
+        last_stable_offset: Behind the last offset that read_committed may read.
+        stable_fault: Why that is not known: a log that is damaged tells of no transaction.
+
+    Attributes:
+        spans: Those that count, ascending and disjoint.
+        is_bare: Whether a segment has no files beside its log: then no transaction index says what was aborted.
+    """
+
+    def __init__(
+        self, history: PartitionHistory, last_stable_offset: int, stable_fault: CorruptDataError | None = None
+    ) -> None:
+        self.history = history
+        self.stable_fault = stable_fault
+        self.spans: tuple[Span, ...] = history.spans
+        self._ends = [span.end_offset_exclusive for span in self.spans]
+        self._epochs = _rising_epochs(history.lineage.epochs)
+        latest = self._epochs.latest
+        start, end = history.earliest_offset, history.end_offset_exclusive
+        stable = max(start, min(last_stable_offset, end))
+        self.offsets = OffsetSnapshot(start, end, stable, UNKNOWN if latest is None else latest.epoch)
+        self.is_bare = any(_is_bare(span.segment) for span in self.spans)
+        self._transactional = [number for number, span in enumerate(self.spans) if _has_transactions(span.segment)]
+
+    def end_offset(self, *, read_committed: bool) -> int:
+        """Behind the last offset that may be read.
+
+        Raises:
+            CorruptDataError: it is not known of read_committed.
+        """
+        if not read_committed:
+            return self.offsets.high_watermark
+        if self.stable_fault is not None:
+            raise self.stable_fault.with_traceback(None)
+        return self.offsets.last_stable_offset
+
+    def find_span(self, offset: int) -> int:
+        """The number of the span that holds an offset, or of the next one behind a gap; ``len(spans)`` behind all."""
+        return bisect.bisect_right(self._ends, offset)
+
+    def iter_transactional(self, number: int) -> Iterator[Span]:
+        """The spans from one on whose segments may have a transaction index."""
+        for place in range(bisect.bisect_left(self._transactional, number), len(self._transactional)):
+            yield self.spans[self._transactional[place]]
+
+    def next_segment(self, segment_id: RemoteLogSegmentId, start_offset: int) -> StoredSegment | None:
+        """The segment that is read behind one with this id and start; None behind the last, or where it is not read."""
+        first = self.find_span(start_offset)
+        nearby = self.spans[first : first + _SPANS_LOOKED_AT]
+        for span, following in itertools.pairwise(nearby):
+            is_this = span.segment.metadata.remote_log_segment_id == segment_id
+            if is_this and following.segment.metadata.remote_log_segment_id != segment_id:
+                return following.segment
+        return None
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of an offset; UNKNOWN below all that are known."""
+        epoch = self._epochs.epoch_for_offset(offset)
+        return UNKNOWN if epoch is None else epoch
+
+    def end_offset_for(self, leader_epoch: int) -> EpochEndOffset:
+        """The end of an epoch, as a broker answers OffsetForLeaderEpoch."""
+        end = self.offsets.high_watermark
+        return EpochEndOffset(*self._epochs.end_offset_for(leader_epoch, log_end_offset=end))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments that are read, each counted once."""
+        return sum({span.segment.log.key: span.segment.size_bytes for span in self.spans}.values())
+
+
+def _rising_epochs(epochs: Iterable[tuple[int, int]]) -> LeaderEpochs:
+    """The epochs that have records: where several begin at one offset, the last."""
+    rising: list[tuple[int, int]] = []
+    for epoch, start_offset in epochs:
+        while rising and rising[-1][1] >= start_offset:
+            rising.pop()
+        rising.append((epoch, start_offset))
+    return LeaderEpochs(rising)
+
+
+def _is_bare(segment: StoredSegment) -> bool:
+    return segment.part(IndexType.OFFSET) is None and segment.part(IndexType.TRANSACTION) is None
+
+
+def _has_transactions(segment: StoredSegment) -> bool:
+    part = segment.part(IndexType.TRANSACTION)
+    return part is not None and part.size_bytes != 0 and not segment.metadata.txn_idx_empty
+
+
+class AbortedTransactions:
+    """The aborted transactions of one history.
+
+    Args:
+        reads: Of the segments.
+        view: The history.
+    """
+
+    def __init__(self, reads: SegmentReads, view: PartitionView) -> None:
+        self._reads = reads
+        self._view = view
+        self._replay = SharedCall(self._replay_log)
+        self._replayed: NDArray[np.void] | None = None
+
+    async def find(self, number: int, found: FoundBatches, until_seconds: float) -> list[tuple[int, int]]:
+        """(producer id, first offset) of those that touch some batches, ascending by first offset, distinct.
+
+        Args:
+            number: Of the span that the batches are of.
+            found: The batches.
+            until_seconds: When the read is late, as ``SegmentReads.deadline``.
+
+        Raises:
+            CorruptIndexError, CorruptObjectError: a transaction index cannot be used: without it aborted records would
+                be handed out. Else as ``SegmentReads.index``.
+        """
+        first_offset, segment = found.first_base_offset, self._view.spans[number].segment
+        if self._view.is_bare:
+            entries = (
+                self._replayed
+                if self._replayed is not None
+                else await self._replay.result(seconds=self._reads.timeout_seconds)
+            )
+            return _ordered(_touching(entries, first_offset, segment.end_offset + 1))
+        spans = self._view.iter_transactional(number)
+        span = next(spans, None)
+        if span is None:
+            return []
+        upper_bound_offset = await self._upper_bound(self._view.spans[number], found, until_seconds)
+        aborted: set[tuple[int, int]] = set()
+        while span is not None:
+            entries = await self._entries(span, until_seconds)
+            aborted.update(_touching(entries, first_offset, upper_bound_offset))
+            if (entries["last_stable_offset"] >= upper_bound_offset).any():
+                break
+            span = next(spans, None)
+        return _ordered(aborted)
+
+    async def _upper_bound(self, span: Span, found: FoundBatches, until_seconds: float) -> int:
+        """An offset behind the batches, as near as the offset index tells."""
+        segment = span.segment
+        bound = None
+        try:
+            data = await self._reads.index(segment, IndexType.OFFSET, until_seconds=until_seconds)
+            if data:
+                bound = find_upper_bound_offset(data, segment.start_offset, found.position, found.size_bytes)
+        except CorruptDataError:  # no bound is only a longer list
+            bound = None
+        return segment.end_offset + 1 if bound is None else bound
+
+    async def _entries(self, span: Span, until_seconds: float) -> NDArray[np.void]:
+        """The rows (TRANSACTION_DTYPE) of a segment's transaction index whose markers lie in the span."""
+        data = await self._reads.index(span.segment, IndexType.TRANSACTION, until_seconds=until_seconds)
+        try:
+            entries = read_transaction_index(data or b"")
+        except CorruptIndexError as error:
+            raise error.located(f"{span.segment.name} (transaction index)") from None
+        inside = (entries["last_offset"] >= span.first_offset) & (entries["last_offset"] < span.end_offset_exclusive)
+        return entries[inside]
+
+    async def _replay_log(self) -> NDArray[np.void]:
+        """The same of a log without indexes: the markers in its batches tell, of which all are looked at, once."""
+        history = self._view.history
+        first, end = history.earliest_offset, history.end_offset_exclusive
+        found, _ = await self._reads.look_up(lambda: aborted_transactions(self._reads.tier, history, first, end))
+        self._replayed = found
+        return found
+
+
+def _touching(entries: NDArray[np.void], first_offset: int, end_offset_exclusive: int) -> Iterable[tuple[int, int]]:
+    touching = entries[(entries["last_offset"] >= first_offset) & (entries["first_offset"] < end_offset_exclusive)]
+    return zip(touching["producer_id"].tolist(), touching["first_offset"].tolist(), strict=True)
+
+
+def _ordered(aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(set(aborted), key=lambda entry: (entry[1], entry[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,42 +232,42 @@ class _Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """The offsets of a version of the history, which stay when the history leaves memory."""
+class _KnownOffsets:
+    """The offsets of a version of the history, which stay when the history leaves the cache."""
 
     version: int
     offsets: OffsetSnapshot
 
 
 class ReplicaPartition:
-    """See broker.partitions.Partition: over a history that changes as the bucket is listed again.
+    """A Partition over a history that changes as the bucket is listed again.
 
     Each call answers by the history that it began with.
 
     Args:
-        histories: The partition's history as it counts now.
+        history: The partition's, as it counts now.
         reads: Of the segments; all partitions share it.
     """
 
-    def __init__(self, histories: PartitionHistories, reads: SegmentReads) -> None:
-        self._histories = histories
+    def __init__(self, history: CachedHistory, reads: SegmentReads) -> None:
+        self._history = history
         self._reads = reads
         self._loaded: _Loaded | None = None
-        self._told: _Told | None = None
+        self._known: _KnownOffsets | None = None
         self._loading = SharedCall(self._load)
         self._searches: SingleCalls | None = None
-        histories.when_left(self._let_go)
-        reads.add(self)
+        history.on_evicted(self._drop)
+        reads.add(history.topic_id_partition, self.next_segment)
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
-        return self._histories.topic_id_partition
+        return self._history.topic_id_partition
 
     @property
     def offsets(self) -> OffsetSnapshot | None:
         """As Partition says; None again once the history is another one."""
-        told = self._told
-        return told.offsets if told is not None and told.version == self._histories.version else None
+        known = self._known
+        return known.offsets if known is not None and known.version == self._history.version else None
 
     async def load(self) -> OffsetSnapshot:
         """As Partition says. Cost: one small part of the newest segment for each new history."""
@@ -81,23 +275,23 @@ class ReplicaPartition:
 
     async def _current(self) -> _Loaded:
         loaded = self._loaded
-        if loaded is not None and loaded.view.history is self._histories.use():
+        if loaded is not None and loaded.view.history is self._history.use():
             return loaded
         return await self._loading.result(seconds=self._reads.timeout_seconds)
 
     async def _load(self) -> _Loaded:
-        history = self._histories.use() or await self._histories.resolve()
-        version = self._histories.version
+        history = self._history.use() or await self._history.resolve()
+        version = self._history.version
         self._forget_open_indexes()
         view = await self._noting_missing(self._find_view(history))
         loaded = _Loaded(view, AbortedTransactions(self._reads, view))
-        self._told = _Told(version, view.offsets)
-        if self._histories.current is history:  # else it was let go of meanwhile, or is another one
+        self._known = _KnownOffsets(version, view.offsets)
+        if self._history.current is history:  # else it was evicted meanwhile, or is another one
             self._loaded = loaded
         return loaded
 
-    def _let_go(self) -> None:
-        """Hold nothing of a history that leaves memory; reads under way end with what they began with."""
+    def _drop(self) -> None:
+        """Drop all that holds a history which leaves the cache; reads under way end with what they began with."""
         self._forget_open_indexes()
         self._loaded = None
 
@@ -217,5 +411,5 @@ class ReplicaPartition:
         try:
             return await call
         except ObjectNotFoundError as error:
-            self._histories.report_missing(error)
+            self._history.report_missing(error)
             raise

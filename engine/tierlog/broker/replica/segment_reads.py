@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tierlog._native.files import ReadyFile
 from tierlog.aio.loop_reads import drive
 from tierlog.broker.file_part import FilePart
-from tierlog.broker.replica.batch_checks import BatchChecks
-from tierlog.broker.replica.cached_tier import CachedTier
-from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
-from tierlog.broker.replica.recent_pieces import RecentPieces
+from tierlog.broker.replica.batch_checks import BatchChecks, LogVersion, log_version
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
@@ -26,8 +23,10 @@ from tierlog.remote.tier.layouts.segment_lookup import NoLookup
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.loops import SingleCalls, Worker
+from tierlog.runtime.waiting.waits import WaitingThreads
 from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
@@ -48,6 +47,11 @@ _READY_BYTES_MAX: Final = 2 << 20
 _OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
+#: Readers that are remembered: the connections of a server, some partitions each.
+_HINTS_MAX: Final = 16384
+#: What a search reads of a log at once.
+_WINDOW_BYTES: Final = 1 << 20
+NextStoredSegment = Callable[[RemoteLogSegmentMetadata], StoredSegment | None]
 Result = TypeVar("Result")
 
 
@@ -75,14 +79,114 @@ def _pieces_kept(config: StorageConfig) -> int:
     return _RECENT_MAX if size < 0 else min(size // PIECE_BYTES, _RECENT_MAX)
 
 
-class SegmentOrder(Protocol):
-    """Which segment of a partition is read behind another one."""
+class PositionHints:
+    """Positions of batches by log and offset, those that were asked for last. Used on one thread.
 
-    @property
-    def topic_id_partition(self) -> TopicIdPartition: ...
+    A log is named by what tells it from another one of the same key: see ``log_version``.
+    """
 
-    def next_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment | None:
-        """The segment behind one, as far as that is known now. Any thread."""
+    def __init__(self) -> None:
+        self._positions: dict[tuple[LogVersion, int], int] = {}
+
+    def find(self, log: LogVersion, offset: int) -> int | None:
+        """Where in a log the batch begins that holds an offset, or the next one, if a reader's read ended there."""
+        key = (log, offset)
+        position = self._positions.pop(key, None)
+        if position is not None:
+            self._positions[key] = position  # the newest is last
+        return position
+
+    def put(self, log: LogVersion, offset: int, position: int) -> None:
+        """Remember where the batches from an offset on begin."""
+        positions = self._positions
+        positions.pop((log, offset), None)
+        positions[log, offset] = position
+        if len(positions) > _HINTS_MAX:
+            del positions[next(iter(positions))]
+
+    def drop(self, log: LogVersion, offset: int) -> None:
+        """Forget a position at which no batch stands."""
+        self._positions.pop((log, offset), None)
+
+
+class RecentPieces:
+    """The pieces at which reads began last. Used on one thread.
+
+    Args:
+        kept_max: So many, as the cache would have room for: who reads more than that, over and over, is always new.
+    """
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._pieces: dict[Hashable, None] = {}
+
+    def note(self, piece: Hashable) -> bool:
+        """Note that a read begins in a piece. Whether it is new: no read began there while it was remembered."""
+        pieces = self._pieces
+        if piece in pieces:
+            del pieces[piece]  # the newest is last
+            pieces[piece] = None
+            return False
+        pieces[piece] = None
+        if len(pieces) > self._kept_max:
+            del pieces[next(iter(pieces))]
+        return True
+
+
+class CachedTier(Tier):
+    """The segments of a tier through a SegmentFetcher: what is cached is asked for once, and every wait has a limit.
+
+    Args:
+        tier: Whose segments they are. It stays the caller's; this one is not closed.
+        fetcher: Reads them.
+        machine: Its clock and locks.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, tier: Tier, fetcher: SegmentFetcher, machine: Machine) -> None:
+        super().__init__(
+            tier.store, tier.listing, key_ring=tier.key_ring, machine=machine, url=tier.url, scope=tier.scope
+        )
+        self._fetcher = fetcher
+        self._threads = WaitingThreads(machine)
+
+    def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+        """As Tier says. StoreUnavailableError: not there in time."""
+        if segment.part(index_type) is None:
+            return None
+        found = self._fetcher.find_index(segment, index_type)
+        return self._threads.run(self._fetcher.read_index_waits(segment, index_type)) if found is None else found
+
+    def iter_log_windows(
+        self,
+        segment: StoredSegment,
+        start_position: int = 0,
+        end_position_exclusive: int | None = None,
+        *,
+        window_bytes: int | None = None,
+        prefetch: int | None = None,
+        store: ObjectStore | None = None,
+    ) -> Generator[tuple[int, memoryview]]:
+        """As Tier says. StoreUnavailableError: not there in time."""
+        del prefetch, store
+        end = segment.size_bytes if end_position_exclusive is None else end_position_exclusive
+        if not 0 <= start_position <= end <= segment.size_bytes:
+            raise ValueError(f"range {start_position} … {end} is not within {segment.name}")
+        log = self._fetcher.open_log(segment)
+        size = window_bytes or _WINDOW_BYTES
+        for start in range(start_position, end, size):
+            stop = min(start + size, end)
+            if self._fetcher.reads_directly(log):
+                yield start, self._fetcher.read_directly(log, start, stop)
+                continue
+            at = start
+            for view in self._threads.run(self._fetcher.read_range_waits(log, start, stop, least_bytes=stop - start)):
+                yield at, view
+                at += len(view)
+
+    def close(self) -> None:
+        """Do nothing: store and threads are others'."""
 
 
 class SegmentReads:
@@ -124,7 +228,7 @@ class SegmentReads:
         )
         self._fetcher.next_log = self._next_log
         self._timeout_seconds = config.fetch_chunk_cache_get_timeout_ms / 1000
-        self._orders: weakref.WeakValueDictionary[TopicIdPartition, SegmentOrder] = weakref.WeakValueDictionary()
+        self._next_segments: dict[TopicIdPartition, weakref.WeakMethod[NextStoredSegment]] = {}
         self.tier = CachedTier(tier, self._fetcher, machine)
         self.hints = PositionHints()
         self._recent = RecentPieces(_pieces_kept(config))
@@ -136,13 +240,25 @@ class SegmentReads:
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
         )
 
-    def add(self, partition: SegmentOrder) -> None:
-        """Note a partition, so that prefetch goes on in its next segment for as long as somebody has it."""
-        self._orders[partition.topic_id_partition] = partition
+    def add(self, partition: TopicIdPartition, next_segment: NextStoredSegment) -> None:
+        """Note a partition, so that prefetch goes on in its next segment.
+
+        Args:
+            partition: Of which one.
+            next_segment: A method that says which segment follows another one, as far as that is known now. Called in
+                any thread, for as long as its object lives.
+        """
+
+        def forget(gone: object) -> None:
+            if self._next_segments.get(partition) is gone:
+                del self._next_segments[partition]
+
+        self._next_segments[partition] = weakref.WeakMethod(next_segment, forget)
 
     def _next_log(self, metadata: RemoteLogSegmentMetadata) -> SegmentLog | None:
-        partition = self._orders.get(metadata.topic_id_partition)
-        segment = None if partition is None else partition.next_segment(metadata)
+        known = self._next_segments.get(metadata.topic_id_partition)
+        next_segment = None if known is None else known()
+        segment = None if next_segment is None else next_segment(metadata)
         return None if segment is None else self._opened(segment)
 
     def deadline(self) -> float:

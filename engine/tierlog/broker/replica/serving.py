@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from tierlog.broker.apis.describe_cluster import DescribeClusterHandler, ServerIdentity
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
@@ -23,11 +23,8 @@ from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.handlers.named_topics import committed_for
 from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
 from tierlog.broker.handling import Handler
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
-from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.replica_config import ReplicaConfig
-from tierlog.broker.replica.replica_metrics import ReplicaMetrics
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
@@ -38,14 +35,22 @@ from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.clock import Timers
+from tierlog.runtime.machine.clock import Clock, Timers
 from tierlog.runtime.waiting.loops import LoopCalls, Worker
 from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+
+    from tierlog.remote.metadata.metadata_view import MetadataView
 
 #: Threads that open and close what the server needs.
 _THREADS: Final = 2
 #: In the state directory.
 _LISTING_FILE: Final = "bucket-listing"
+METRICS_PREFIX: Final = "tierlog_replica_"
 
 
 class Replica:
@@ -87,8 +92,8 @@ class Replica:
         store = await worker.run(partial(open_group_store, machine, config.state))
         self._when_ended(worker, store.close)
         state = await worker.run(store.load)
-        metadata = _metadata_of(config, machine)
-        tier = await worker.run(partial(self._open_tier, metadata))
+        read_metadata = _metadata_reader(config, machine)
+        tier = await worker.run(partial(self._open_tier, read_metadata))
         self._when_ended(worker, tier.close)
         storage_metrics = StorageMetrics()
         storage = server_config(config.tier_keys, machine=machine)
@@ -100,9 +105,14 @@ class Replica:
             state_file=None if config.state is None else f"{config.state}/{_LISTING_FILE}",
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
             histories_bytes_max=config.histories_bytes_max,
+            request_seconds=reads.timeout_seconds,
         )
         catalog = BucketCatalog(
-            tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
+            tier,
+            lambda history: ReplicaPartition(history, reads),
+            settings,
+            read_metadata=read_metadata,
+            machine=machine,
         )
         self._parts.push_async_callback(catalog.close)
         await catalog.start()
@@ -146,7 +156,7 @@ class Replica:
 
         self._parts.push_async_callback(closed)
 
-    def _open_tier(self, metadata: ReadsMetadata | None) -> Tier:
+    def _open_tier(self, read_metadata: Callable[[], MetadataView] | None) -> Tier:
         config = self._config
         return open_tier(
             config.path,
@@ -154,7 +164,7 @@ class Replica:
             config=config.tier_keys,
             machine=self._machine,
             limited=True,
-            known=None if metadata is None else metadata.read(),
+            known=None if read_metadata is None else read_metadata(),
         )
 
     def _log_starts(self, tier: Tier) -> Mapping[str, Mapping[int, int]]:
@@ -195,19 +205,64 @@ class Replica:
             await self._server.reload_files()
 
 
+class ReplicaMetrics:
+    """Figures of a catalog, looked up for each scrape.
+
+    Args:
+        catalog: What is served.
+        clock: The time.
+
+    Attributes:
+        registry: Where the series are collected.
+
+    Thread safety: any thread may scrape.
+    """
+
+    def __init__(self, catalog: BucketCatalog, clock: Clock) -> None:
+        from prometheus_client import CollectorRegistry
+
+        self._catalog = catalog
+        self._clock = clock
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self.registry.register(cast("Collector", self))
+
+    def collect(self) -> Iterable[Metric]:
+        """The series, as a registry asks for them."""
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        catalog = self._catalog
+        newest_ms = catalog.newest_segment_ms
+        gauges = {
+            "topics": ("Topics that are served.", len(catalog.topics())),
+            "partitions": ("Partitions that are served.", sum(len(topic.partitions) for topic in catalog.topics())),
+            "histories_bytes": ("Memory of the histories that are at hand.", catalog.history_cache.size_bytes),
+            "refresh_age_seconds": (
+                "Time since the newest listing of the bucket that came to an end; -1 before the first.",
+                -1.0 if catalog.refresh_age_seconds is None else catalog.refresh_age_seconds,
+            ),
+            "refresh_failed": ("1 if the newest listing failed, else 0.", int(catalog.refresh_error is not None)),
+            "newest_segment_age_seconds": (
+                "Time since the newest segment was written: how far the tier lies behind its writers; -1 without any.",
+                -1.0 if newest_ms < 0 else max(0.0, (self._clock.time_ms() - newest_ms) / 1000),
+            ),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(METRICS_PREFIX + name, text, value=float(value))
+
+
 def _end_offset(catalog: BucketCatalog, topic: str, partition: int, committed: CommittedOffset) -> int | None:
     """See EndOffsetOf."""
     offsets = catalog.offsets_at_hand(topic, partition)
     return offsets.high_watermark if offsets is not None and committed_for(catalog.find(topic), committed) else None
 
 
-def _metadata_of(config: ReplicaConfig, machine: Machine) -> ReadsMetadata | None:
-    """Where metadata comes from. What reads it is imported for who has some: a start is counted in imports."""
+def _metadata_reader(config: ReplicaConfig, machine: Machine) -> Callable[[], MetadataView] | None:
+    """What reads metadata; it is imported for a server that has some: a start is counted in imports."""
     if not config.metadata.sources:
         return None
-    from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
+    from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata
 
-    return FollowedMetadata(config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine)
+    return FollowedMetadata(config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine).read
 
 
 def serve_replica(

@@ -169,20 +169,15 @@ class Tier:
             objects, self._listed = self._listed, None
         return self._layout.find_candidates(wanted or SegmentFilter(), objects)
 
-    def iter_loads(
-        self, candidates: Iterable[Candidate], *, ahead: int | None = None, calls: OrderedCalls | None = None
-    ) -> Generator[StoredSegment | TierlogError | None]:
+    def iter_loads(self, candidates: Iterable[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
         """For each candidate in order what ``load`` returns or raises.
 
         Args:
-            candidates: Of this tier.
-            ahead: How many are loaded beyond the one that is waited for; 0 loads in the calling thread. By default 0 of
-                a local disk, else enough that latency does not count.
-            calls: Where they are loaded, so that they do not stand in the line of others; by default the tier's own.
+            candidates: Of this tier. Of a local disk they are loaded in the calling thread, else so many at once that
+                latency does not count.
         """
-        if ahead is None:
-            ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        return (calls or self._calls).map(self._layout.load, candidates, ahead=ahead)
+        ahead = 0 if self._store.is_local else 2 * CONCURRENCY
+        return self._calls.map(self._layout.load, candidates, ahead=ahead)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """The segment of objects that somebody else listed: its description is fetched.

@@ -15,7 +15,7 @@ from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.catalogs import (
     NEVER_SECONDS,
     Watching,
-    histories_of,
+    history_of,
     opened_catalog,
     relisted,
     remove,
@@ -28,8 +28,7 @@ from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import Uuid
 from tierlog.runtime.machine import Machine
@@ -66,7 +65,7 @@ def test_histories_are_those_of_a_scan(data: pathlib.Path, place: str, loop: str
             served = {(topic.name, number) for topic in catalog.topics() for number in topic.partitions}
             assert served == {(each.topic, each.partition) for each in expected}
             for each in expected:
-                histories = histories_of(catalog, each.topic, each.partition)
+                histories = history_of(catalog, each.topic, each.partition)
                 assert histories.current is None
                 assert await histories.resolve() == each
                 assert histories.current == each
@@ -105,11 +104,11 @@ def test_all_who_ask_at_once_wait_for_one_resolution(tmp_path: pathlib.Path) -> 
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             found = await asyncio.gather(*(histories.resolve() for _ in range(50)))
             assert {id(each) for each in found} == {id(histories.current)}
             assert len(watching.store.fetched) == 2
-            assert histories_of(catalog, "orders") is histories
+            assert history_of(catalog, "orders") is histories
 
     run_on("uvloop", main)
 
@@ -120,7 +119,7 @@ def test_a_task_that_gives_up_does_not_harm_the_others(tmp_path: pathlib.Path) -
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             given_up, waiting = asyncio.ensure_future(histories.resolve()), asyncio.ensure_future(histories.resolve())
             await asyncio.sleep(0)
             given_up.cancel()
@@ -140,7 +139,7 @@ def test_new_segments_are_followed_and_known_manifests_not_read_again(tmp_path: 
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories, idle = histories_of(catalog, "orders"), histories_of(catalog, "idle")
+            histories, idle = history_of(catalog, "orders"), history_of(catalog, "idle")
             first, idle_history = await histories.resolve(), await idle.resolve()
             version = catalog.version
             waiting = asyncio.ensure_future(catalog.wait(version, NEVER_SECONDS))
@@ -165,13 +164,13 @@ def test_nothing_new_wakes_nobody(tmp_path: pathlib.Path) -> None:
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            history = await histories_of(catalog, "orders").resolve()
+            history = await history_of(catalog, "orders").resolve()
             version = catalog.version
             waiting = asyncio.ensure_future(catalog.wait(version, 0.3))
             await relisted(catalog)
             assert not await waiting
             assert catalog.version == version
-            assert histories_of(catalog, "orders").current is history
+            assert history_of(catalog, "orders").current is history
             assert not await catalog.wait(version, 0.0)
             assert await catalog.wait(version - 1, NEVER_SECONDS)
 
@@ -186,7 +185,7 @@ def test_retention_moves_the_log_start(tmp_path: pathlib.Path) -> None:
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             assert (await histories.resolve()).earliest_offset == 0
             remove(bucket, "s0e0")
             remove(bucket, "s2e0", "log")  # its deletion goes on
@@ -205,7 +204,7 @@ def test_a_missed_object_has_its_partition_listed_soon(tmp_path: pathlib.Path) -
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             await histories.resolve()
             version, lists = catalog.version, watching.store.lists
             remove(bucket, "s0e0", "log")
@@ -231,7 +230,7 @@ def test_segments_that_vanish_before_they_are_resolved_are_listed_again(tmp_path
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
             remove(bucket, "s0e0")
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(2, 4)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(2, 4)]
 
     run_on("uvloop", main)
 
@@ -245,9 +244,9 @@ def test_what_is_gone_is_an_unknown_topic(tmp_path: pathlib.Path) -> None:
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            served, partition = catalog.partition("orders", 0), histories_of(catalog, "orders", 1)
-            gone = histories_of(catalog, "other")
-            histories = histories_of(catalog, "orders")
+            served, partition = catalog.partition("orders", 0), history_of(catalog, "orders", 1)
+            gone = history_of(catalog, "other")
+            histories = history_of(catalog, "orders")
             await histories.resolve()
             version = catalog.version
             shutil.rmtree(tmp_path / other.split("/")[0])
@@ -266,7 +265,7 @@ def test_what_is_gone_is_an_unknown_topic(tmp_path: pathlib.Path) -> None:
             gone.report_missing(FileNotFoundError("x"))
             assert catalog.partition("orders", 0) is not served
             assert catalog.partition("orders", 1) is None
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 7)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(0, 7)]
 
     run_on("uvloop", main)
 
@@ -286,7 +285,7 @@ def test_partitions_that_are_added_are_served(tmp_path: pathlib.Path) -> None:
                 ("orders", (0, 3)),
                 ("other", (0,)),
             ]
-            assert spans_of(await histories_of(catalog, "orders", 3).resolve()) == [(0, 2)]
+            assert spans_of(await history_of(catalog, "orders", 3).resolve()) == [(0, 2)]
 
     run_on("uvloop", main)
 
@@ -298,7 +297,7 @@ def test_an_unclean_election_replaces_the_history_as_a_whole(tmp_path: pathlib.P
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             assert spans_of(await histories.resolve()) == [(0, 3)]
             SCRIPTS["4"](tmp_path)
             await relisted(catalog)
@@ -317,7 +316,7 @@ def test_a_listing_that_fails_keeps_what_is_known(tmp_path: pathlib.Path, caplog
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             history = await histories.resolve()
             watching.store.broken = StoreUnavailableError("503")
             with caplog.at_level(logging.INFO):
@@ -377,7 +376,7 @@ def test_a_listing_that_stalls_blocks_nobody_and_is_given_up(tmp_path: pathlib.P
             before = catalog.listings
             catalog.refresh_soon()
             await until(lambda: watching.store.lists >= 2)
-            assert spans_of(await histories_of(catalog, "orders", 1).resolve()) == [(0, 2)]
+            assert spans_of(await history_of(catalog, "orders", 1).resolve()) == [(0, 2)]
             await until(lambda: catalog.listings > before)
             assert isinstance(catalog.refresh_error, StoreUnavailableError)
             watching.store.gate.set()
@@ -417,7 +416,7 @@ def test_what_nobody_asked_for_is_resolved_ahead(tmp_path: pathlib.Path) -> None
         async with opened_catalog(tmp_path, settings, wrap_store=watching) as catalog:
             version = catalog.version
             await until(lambda: catalog.version > version)
-            known = [histories_of(catalog, "orders", partition).current is not None for partition in range(5)]
+            known = [history_of(catalog, "orders", partition).current is not None for partition in range(5)]
             assert known == [True, True, True, False, False]
             offsets = [catalog.partition("orders", partition).offsets for partition in range(5)]  # type: ignore[union-attr]
             assert [each is not None for each in offsets] == known

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.buckets import Bucket, message, topic_uuid
-from tests.support.catalogs import PATIENCE_SECONDS, histories_of, opened_catalog, relisted
+from tests.support.catalogs import PATIENCE_SECONDS, history_of, opened_catalog, relisted
 from tests.support.loops import run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
-from tierlog.broker.replica.catalog.catalog_settings import HISTORIES_BYTES, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES, BucketCatalog, CatalogSettings
 from tierlog.errors import StoreError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine.clock import SystemClock
@@ -126,7 +125,7 @@ async def read(catalog: BucketCatalog, rng: random.Random, seen: set[TopicIdPart
         topics = list(catalog.topics())
         if topics:
             topic = rng.choice(topics)
-            histories = histories_of(catalog, topic.name, rng.choice(topic.partitions))
+            histories = history_of(catalog, topic.name, rng.choice(topic.partitions))
             with contextlib.suppress(StoreError, ApiError):
                 history = await histories.resolve()
                 check_sound(history)
@@ -179,7 +178,7 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int,
                 for topic in list(catalog.topics()):
                     for number in topic.partitions:
                         with contextlib.suppress(StoreError, ApiError, AssertionError):
-                            histories = histories_of(catalog, topic.name, number)
+                            histories = history_of(catalog, topic.name, number)
                             partition = TopicIdPartition(topic.topic_id, topic.name, number)
                             found[partition] = await histories.resolve() if asked else histories.current
                 return found
@@ -196,7 +195,7 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int,
             while not await is_as_expected() or len(seen) < len(TOPICS):
                 assert time.monotonic() < deadline, f"what is served is not what is there; {len(seen)} were read"
                 await asyncio.sleep(0.005)
-            assert (catalog.kept.let_go > 0) is asked
+            assert (catalog.history_cache.evictions > 0) is asked
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.buckets import Bucket, message
-from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of, until
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of, until
 from tests.support.golden import bucket_root, config_of, metadata_folders
 from tests.support.loops import run_on
 from tests.support.metadata_topic import write_topic
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
-from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
+from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
+from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata
 from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tierlog.remote.metadata.metadata_source import open_metadata
@@ -90,9 +90,11 @@ def test_histories_are_those_of_a_scan_by_metadata(data: pathlib.Path, fixtures:
 
     async def main() -> None:
         metadata = FollowedMetadata(metadata_folders(root))
-        async with opened_catalog(bucket_root(root), layout="aiven", config=config, metadata=metadata) as catalog:
+        async with opened_catalog(
+            bucket_root(root), layout="aiven", config=config, read_metadata=metadata.read
+        ) as catalog:
             for each in expected:
-                assert await histories_of(catalog, each.topic, each.partition).resolve() == each
+                assert await history_of(catalog, each.topic, each.partition).resolve() == each
 
     run_on("uvloop", main)
 
@@ -107,9 +109,9 @@ def test_states_decide_and_are_followed(tmp_path: pathlib.Path) -> None:
     async def main() -> None:
         metadata = FollowedMetadata([str(topic)])
         async with opened_catalog(
-            tmp_path / "bucket", layout="aiven", wrap_store=NeverLists, metadata=metadata
+            tmp_path / "bucket", layout="aiven", wrap_store=NeverLists, read_metadata=metadata.read
         ) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             first = await histories.resolve()
             assert spans_of(first) == [(1, 2), (2, 3)]
             version = catalog.version
@@ -138,7 +140,7 @@ def test_topics_come_and_go_with_the_metadata(tmp_path: pathlib.Path) -> None:
     async def main() -> None:
         metadata = FollowedMetadata([str(topic)])
         async with opened_catalog(
-            tmp_path / "bucket", layout="aiven", wrap_store=NeverLists, metadata=metadata
+            tmp_path / "bucket", layout="aiven", wrap_store=NeverLists, read_metadata=metadata.read
         ) as catalog:
             assert [each.name for each in catalog.topics()] == ["orders"]
             write(topic, in_states(orders, *([State.DELETE_SEGMENT_FINISHED] * len(orders))) + other)
@@ -157,12 +159,12 @@ def test_what_the_metadata_knows_and_the_bucket_lacks(tmp_path: pathlib.Path) ->
 
     async def main() -> None:
         metadata = FollowedMetadata([str(tmp_path / "kafka")])
-        async with opened_catalog(tmp_path / "bucket", layout="aiven", metadata=metadata) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(1, 2), (2, 3), (3, 4)]
+        async with opened_catalog(tmp_path / "bucket", layout="aiven", read_metadata=metadata.read) as catalog:
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(1, 2), (2, 3), (3, 4)]
         bucket.path("s2", "rsm-manifest").unlink()
-        async with opened_catalog(tmp_path / "bucket", layout="aiven", metadata=metadata) as catalog:
+        async with opened_catalog(tmp_path / "bucket", layout="aiven", read_metadata=metadata.read) as catalog:
             with pytest.raises(ObjectNotFoundError, match="retention"):
-                await histories_of(catalog, "orders").resolve()
+                await history_of(catalog, "orders").resolve()
 
     run_on("uvloop", main)
 
@@ -176,8 +178,8 @@ def test_two_copies_of_one_offset_are_told_apart(tmp_path: pathlib.Path) -> None
 
     async def main() -> None:
         metadata = FollowedMetadata([str(tmp_path / "kafka")])
-        async with opened_catalog(tmp_path / "bucket", layout="aiven", metadata=metadata) as catalog:
-            history = await histories_of(catalog, "orders").resolve()
+        async with opened_catalog(tmp_path / "bucket", layout="aiven", read_metadata=metadata.read) as catalog:
+            history = await history_of(catalog, "orders").resolve()
             assert spans_of(history) == [(0, 2)]
             assert len(history.unreferenced) == 1
 
@@ -194,7 +196,9 @@ def test_metadata_that_cannot_be_read_keeps_what_is_known(tmp_path: pathlib.Path
         settings = CatalogSettings(
             refresh_seconds=NEVER_SECONDS, segments_ahead_max=0, state_file=str(tmp_path / "state")
         )
-        async with opened_catalog(tmp_path / "bucket", settings, layout="aiven", metadata=metadata) as catalog:
+        async with opened_catalog(
+            tmp_path / "bucket", settings, layout="aiven", read_metadata=metadata.read
+        ) as catalog:
             (tmp_path / "kafka" / "__remote_log_metadata-0" / f"{0:020d}.log").unlink()
             await relisted(catalog)
             assert isinstance(catalog.refresh_error, ConfigError)

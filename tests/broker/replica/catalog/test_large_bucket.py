@@ -10,9 +10,9 @@ import tracemalloc
 import pytest
 
 from tests.support.buckets import Bucket, message
-from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.loops import run_on
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 
 SEGMENTS = 10_000
 #: Of the start's own work; imports and connections are others'.
@@ -40,7 +40,7 @@ def test_a_start_over_ten_thousand_segments_is_quick(tmp_path: pathlib.Path) -> 
     async def main() -> None:
         began = time.process_time()
         async with opened_catalog(tmp_path / "bucket", settings) as catalog:
-            history = await histories_of(catalog, "topic3", 7).resolve()
+            history = await history_of(catalog, "topic3", 7).resolve()
             took.append(time.process_time() - began)
             assert len(spans_of(history)) == 10
             assert sum(len(topic.partitions) for topic in catalog.topics()) == 1000
@@ -63,7 +63,7 @@ def test_ten_thousand_partitions_are_small(tmp_path: pathlib.Path) -> None:
         ) as catalog:
             await asyncio.gather(
                 *(
-                    histories_of(catalog, topic.name, number).resolve()
+                    history_of(catalog, topic.name, number).resolve()
                     for topic in catalog.topics()
                     for number in range(9)
                 )
@@ -73,7 +73,7 @@ def test_ten_thousand_partitions_are_small(tmp_path: pathlib.Path) -> None:
             listed = tracemalloc.get_traced_memory()[0]
             for topic in catalog.topics():
                 for number in topic.partitions:
-                    await histories_of(catalog, topic.name, number).resolve()
+                    await history_of(catalog, topic.name, number).resolve()
             resolved = tracemalloc.get_traced_memory()[0] - listed
             tracemalloc.stop()
             print(f"{resolved / SEGMENTS:.0f} bytes a partition of one segment")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tests.support.buckets import Bucket
-from tests.support.catalogs import histories_of, opened_catalog, relisted, remove, segment, spans_of, until
+from tests.support.catalogs import history_of, opened_catalog, relisted, remove, segment, spans_of, until
 from tests.support.loops import run_on
 from tierlog.broker.replica.catalog.resolution import LATE_MS
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
@@ -29,12 +29,12 @@ def test_what_lies_behind_a_gap_waits_for_what_is_late(tmp_path: pathlib.Path) -
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             known = await histories.resolve()
             segment(bucket, 4)
             for _ in range(2):
                 await relisted(catalog)
-                await histories.end_of_resolution()  # type: ignore[attr-defined]
+                await until(lambda: not histories._is_pending)
                 assert spans_of(await histories.resolve()) == spans_of(known) == [(0, 2)]
             segment(bucket, 2)
             await relisted(catalog)
@@ -51,7 +51,7 @@ def test_the_first_look_at_a_partition_waits_for_what_is_late(tmp_path: pathlib.
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 2)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(0, 2)]
 
     run_on("uvloop", main)
 
@@ -64,11 +64,11 @@ def test_a_leader_of_which_the_first_segment_is_late_says_nothing_yet(tmp_path: 
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             await histories.resolve()
             segment(bucket, 8, epoch=1, lineage=lineage)
             await relisted(catalog)
-            await histories.end_of_resolution()  # type: ignore[attr-defined]
+            await until(lambda: not histories._is_pending)
             assert spans_of(await histories.resolve()) == [(0, 6)]
             segment(bucket, 4, 4, epoch=1, lineage=lineage)
             await relisted(catalog)
@@ -86,7 +86,7 @@ def test_a_gap_that_is_old_is_passed_over(tmp_path: pathlib.Path) -> None:
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 2), (4, 6)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(0, 2), (4, 6)]
 
     run_on("uvloop", main)
 
@@ -100,7 +100,7 @@ def test_a_gap_becomes_old_though_nothing_new_is_listed(tmp_path: pathlib.Path) 
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             assert spans_of(await histories.resolve()) == [(0, 2)]
             await until(lambda: spans_of(histories.current) == [(0, 2), (4, 6)])  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ def test_a_segment_that_is_lost_does_not_move_the_end_back(tmp_path: pathlib.Pat
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             await histories.resolve()
             remove(bucket, "s2e0")
             await relisted(catalog)
@@ -148,7 +148,7 @@ def test_a_listing_that_a_copy_overtook_is_asked_again(tmp_path: pathlib.Path) -
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=wrap) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             await histories.resolve()
             segment(bucket, 2)
             segment(bucket, 4)

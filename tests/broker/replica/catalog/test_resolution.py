@@ -13,7 +13,7 @@ from tests.support.batches import encode
 from tests.support.buckets import Bucket, message
 from tests.support.catalogs import (
     Watching,
-    histories_of,
+    history_of,
     opened_catalog,
     relisted,
     remove,
@@ -22,8 +22,8 @@ from tests.support.catalogs import (
     until,
 )
 from tests.support.loops import run_on
+from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.catalog.resolution import LATE_MS
-from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.scan.history import PartitionHistory
 
@@ -39,13 +39,13 @@ def test_one_unreadable_manifest_harms_its_partition_alone(tmp_path: pathlib.Pat
 
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             for _ in range(3):
                 with pytest.raises(CorruptObjectError, match="00002"):
                     await histories.resolve()
             fetches = watching.store.fetched.count(f"{bucket.keys['s2e0']}.rsm-manifest")
             assert fetches == 1, "it is tried again after a pause, not at each request"
-            assert spans_of(await histories_of(catalog, "orders", 1).resolve()) == [(0, 2)]
+            assert spans_of(await history_of(catalog, "orders", 1).resolve()) == [(0, 2)]
             remove(bucket, "s2e0")
             segment(bucket, 2)
             await relisted(catalog)
@@ -65,7 +65,7 @@ def test_an_unreadable_copy_is_left_out_where_the_log_went_on_behind_it(tmp_path
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 4), (4, 6)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(0, 4), (4, 6)]
 
     run_on("uvloop", main)
 
@@ -84,10 +84,10 @@ def test_an_unreadable_segment_that_may_be_the_newest_leaders_is_an_error(tmp_pa
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
             with pytest.raises(CorruptObjectError, match="00002"):
-                await histories_of(catalog, "orders").resolve()
+                await history_of(catalog, "orders").resolve()
             manifest.write_bytes(whole)
             await relisted(catalog)
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 2), (2, 4)]
+            assert spans_of(await history_of(catalog, "orders").resolve()) == [(0, 2), (2, 4)]
 
     run_on("uvloop", main)
 
@@ -103,9 +103,9 @@ def test_a_segment_that_each_listing_has_and_no_read_finds_is_an_error(tmp_path:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
             watching.store.missing.add(f"{bucket.keys['s2e1']}.rsm-manifest")
             with pytest.raises(ObjectNotFoundError, match="is listed, and is not there"):
-                await histories_of(catalog, "orders").resolve()
+                await history_of(catalog, "orders").resolve()
             watching.store.missing.clear()
-            history = await _resolved_at_last(histories_of(catalog, "orders"), ObjectNotFoundError)
+            history = await _resolved_at_last(history_of(catalog, "orders"), ObjectNotFoundError)
             assert spans_of(history) == [(0, 2), (2, 4)]
 
     run_on("uvloop", main)
@@ -126,7 +126,7 @@ def test_the_newest_segments_do_not_go_before_older_ones(
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             assert spans_of(await histories.resolve()) == [(0, 2), (2, 4), (4, 6), (6, 8)]
             remove(bucket, "s6e1")
             if left == "a branch that was cut off":
@@ -143,7 +143,7 @@ def test_the_newest_segments_do_not_go_before_older_ones(
     run_on("uvloop", main)
 
 
-async def _resolved_at_last(histories: PartitionHistories, error: type[Exception]) -> PartitionHistory:
+async def _resolved_at_last(histories: CachedHistory, error: type[Exception]) -> PartitionHistory:
     """The history, once the pause behind an error is over."""
 
     async def resolved() -> PartitionHistory:
@@ -174,7 +174,7 @@ def test_a_log_that_is_lost_in_the_middle_is_an_error(tmp_path: pathlib.Path) ->
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
             with pytest.raises(FileNotFoundError, match="retention"):
-                await histories_of(catalog, "orders").resolve()
+                await history_of(catalog, "orders").resolve()
 
     run_on("uvloop", main)
 
@@ -188,7 +188,7 @@ def test_a_failing_store_is_tried_again_after_a_pause(tmp_path: pathlib.Path) ->
     async def main() -> None:
         async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
             watching.store.unreadable.add("rsm-manifest")
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             for _ in range(5):
                 with pytest.raises(StoreUnavailableError):
                     await histories.resolve()
@@ -206,7 +206,7 @@ def test_a_newer_listing_that_cannot_be_resolved_leaves_the_older_history(tmp_pa
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
+            histories = history_of(catalog, "orders")
             history = await histories.resolve()
             segment(bucket, 2)
             whole = bucket.path("s2e0", "rsm-manifest").read_bytes()
@@ -233,12 +233,12 @@ def test_a_log_without_records_is_an_empty_partition(tmp_path: pathlib.Path, sta
 
     async def main() -> None:
         async with opened_catalog(tmp_path, layout="log-dir") as catalog:
-            histories = histories_of(catalog, "orders", 1)
+            histories = history_of(catalog, "orders", 1)
             history = await histories.resolve()
             assert (history.earliest_offset, history.end_offset_exclusive) == (start, start)
             assert history.lineage.epochs == ((3, start),)
             assert (history.spans, history.gaps, history.unreferenced) == ((), (), ())
-            assert (await histories_of(catalog, "orders", 0).resolve()).lineage.epochs == ()
+            assert (await history_of(catalog, "orders", 0).resolve()).lineage.epochs == ()
             (tmp_path / "orders-1" / f"{start:020d}.log").write_bytes(encode(message(start, "m", 3)))
             await relisted(catalog)
             await until(lambda: histories.current is not history)

@@ -12,11 +12,11 @@ import pytest
 import xxhash
 
 from tests.support.buckets import Bucket, message
-from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of, until
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of, until
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierListing, list_tier
 from tierlog.errors import StoreError, StoreUnavailableError
@@ -227,7 +227,7 @@ def test_a_restart_serves_before_it_lists_and_then_lists(tmp_path: pathlib.Path)
             assert "since the start" in catalog.unready_reason
             assert catalog.refresh_age_seconds is None
             assert [topic.name for topic in catalog.topics()] == ["more", "orders"]
-            assert spans_of(await histories_of(catalog, "more").resolve()) == [(0, 1), (1, 2)]
+            assert spans_of(await history_of(catalog, "more").resolve()) == [(0, 1), (1, 2)]
             await until(lambda: catalog.refresh_error is not None)
 
     async def with_news() -> None:

@@ -14,7 +14,6 @@ from tierlog import open_tier
 from tierlog.broker.replica.catalog.tier_listing import (
     WHOLE_LISTING_EACH,
     TierKeys,
-    find_candidates,
     list_tier,
     relist_partition,
 )
@@ -43,15 +42,19 @@ def without_etags(candidates: Iterable[Candidate]) -> list[tuple[str, int, str, 
 def check_same_candidates(tier: Tier) -> None:
     """A listing that is kept packed gives the candidates that a listing gives."""
     listing = list_tier(tier)
-    kept = [c for _, listed in listing.partitions.items() for c in find_candidates(tier, listed)]
+    kept = [c for _, listed in listing.partitions.items() for c in TierKeys(tier).find_candidates(listed)]
     assert sorted(without_etags(kept)) == sorted(without_etags(tier.find_candidates(SegmentFilter())))
     for partition, listed in listing.partitions.items():
-        assert without_etags(find_candidates(tier, listed)) == sorted(without_etags(find_candidates(tier, listed)))
+        assert without_etags(TierKeys(tier).find_candidates(listed)) == sorted(
+            without_etags(TierKeys(tier).find_candidates(listed))
+        )
         again = relist_partition(tier, listed)
         assert again is not None, partition
-        assert without_etags(find_candidates(tier, again)) == without_etags(find_candidates(tier, listed))
+        assert without_etags(TierKeys(tier).find_candidates(again)) == without_etags(
+            TierKeys(tier).find_candidates(listed)
+        )
         assert (again.segments, again.newest_ms) == (listed.segments, listed.newest_ms)
-        assert listed.segments == len(find_candidates(tier, listed))
+        assert listed.segments == len(TierKeys(tier).find_candidates(listed))
 
 
 @pytest.mark.parametrize("run", ["main-plain", "zstd-aes", "local-tiered", "custom-meta"])
@@ -138,7 +141,7 @@ def test_two_prefixes_of_one_partition_add_up(tmp_path: pathlib.Path) -> None:
     other.segment("u2", [message(1, "m", 0)], lineage={0: 0})
     with open_tier(str(tmp_path)) as tier:
         (listed,) = list_tier(tier).partitions.values()
-        assert [c.start_offset for c in find_candidates(tier, listed)] == [0, 1]
+        assert [c.start_offset for c in TierKeys(tier).find_candidates(listed)] == [0, 1]
         check_same_candidates(tier)
 
 

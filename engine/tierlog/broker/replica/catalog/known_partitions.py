@@ -1,109 +1,150 @@
-"""A bucket's partitions as metadata knows them: which segments count is what brokers say, and nothing is listed."""
+"""A bucket's partitions as metadata knows them: which segments count is what brokers say, and nothing is listed.
+
+Metadata is read again and again: files when they have changed, a running Kafka as often as that is cheap.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import xxhash
 
-from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
+from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierKeys, TierListing
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.metadata_source import is_bootstrap, open_metadata
+from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
 from tierlog.remote.tier.tier import Tier
-
-if TYPE_CHECKING:
-    from tierlog.remote.metadata.metadata_view import MetadataView
+from tierlog.remote.tier.tier_paths import open_tier
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.store_urls import local_path
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+#: A running Kafka is asked for its whole topic each time: no more often than this many times what that takes.
+_PAUSES: Final = 10.0
 
 
-class ReadsMetadata(Protocol):
-    """Where metadata comes from, again and again."""
-
-    def read(self) -> MetadataView:
-        """What is known now; the same object as long as that is the same. Any thread, one at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPartition:
-    """A partition with segments that can be read, as metadata has it; equal where those are the same.
-
-    Args:
-        digest: Of the ids of its segments.
-        newest_ms: When the last of them was written.
-        segments: How many there are.
-    """
-
-    topic_id_partition: TopicIdPartition
-    digest: bytes
-    newest_ms: int
-    segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class KnownListing:
-    """See BucketListing."""
-
-    view: MetadataView
-    partitions: Mapping[TopicIdPartition, KnownPartition]
-
-
-class KnownPartitions:
-    """See ListingSource.
+class KnownPartitions(TierKeys):
+    """Lists partitions by metadata. Raises (all methods) also CorruptDataError, ConfigError and the KIP's errors.
 
     Args:
         tier: Opened with metadata; stays the caller's.
-        metadata: Read at each listing.
-        ask_again: Called when objects are missing that the metadata says are there: it may be older than a deletion.
+        read_metadata: The metadata as it is now; the same object as long as that is the same.
+        refresh_soon: Called when objects are missing that the metadata has: it may be older than a deletion.
     """
 
-    def __init__(self, tier: Tier, metadata: ReadsMetadata, ask_again: Callable[[], None]) -> None:
-        self._tier = tier
-        self._metadata = metadata
-        self._ask_again = ask_again
+    def __init__(self, tier: Tier, read_metadata: Callable[[], MetadataView], refresh_soon: Callable[[], None]) -> None:
+        super().__init__(tier)
+        self._read_metadata = read_metadata
+        self._refresh_soon = refresh_soon
+        self._view: MetadataView | None = None
         self._layout: KnownLayout | None = None
 
-    def list_partitions(self, before: BucketListing | None) -> BucketListing:
-        """See ListingSource. Raises: as ``open_metadata``."""
-        view = self._metadata.read()
-        if isinstance(before, KnownListing) and before.view is view:
+    def list_partitions(self, before: TierListing | None) -> TierListing:
+        """As TierKeys says, and without a request. Raises: as ``open_metadata``."""
+        view = self._read_metadata()
+        if before is not None and self._view is view:
             return before
         known = before.partitions if before is not None else {}
-        layout = KnownLayout(self._tier.store, self._tier.layout, self._tier.scope, view)
-        found: dict[TopicIdPartition, KnownPartition] = {}
+        layout = KnownLayout(self.tier.store, self.tier.layout, self.tier.scope, view)
+        found: dict[TopicIdPartition, ListedPartition] = {}
         for partition in view.partitions():
             each = self._described(partition, view, layout)
-            if each is None:
-                continue
-            same = known.get(partition)
-            found[partition] = same if isinstance(same, KnownPartition) and same == each else each
-        self._layout = layout
-        return KnownListing(view, found)
+            if each is not None:
+                same = known.get(partition)
+                found[partition] = same if same is not None and same == each else each
+        self._view, self._layout = view, layout
+        return TierListing(found, {})
 
-    def _described(self, partition: TopicIdPartition, view: MetadataView, layout: KnownLayout) -> KnownPartition | None:
-        if self._tier.scope.folder and not layout.candidates_of(partition):
+    def _described(
+        self, partition: TopicIdPartition, view: MetadataView, layout: KnownLayout
+    ) -> ListedPartition | None:
+        if self.tier.scope.folder and not layout.candidates_of(partition):
             return None  # it lies elsewhere
         rows = view.table.columns(partition).rows
         rows = rows[rows["state"] == _FINISHED.value]
         if not len(rows):
             return None
         digest = xxhash.xxh3_128_digest(b"".join(sorted(each.tobytes() for each in rows["segment_id"])))
-        return KnownPartition(partition, digest, int(rows["event_timestamp_ms"].max()), len(rows))
+        return ListedPartition(partition, (), int(rows["event_timestamp_ms"].max()), len(rows), digest)
 
-    def find_candidates(self, listed: Listed) -> list[Candidate]:
-        """See ListingSource; without a request, by the metadata that was read last."""
+    def find_candidates(self, listed: ListedPartition) -> list[Candidate]:
+        """As TierKeys says; without a request, by the metadata that was read last."""
         assert self._layout is not None
         return list(self._layout.candidates_of(listed.topic_id_partition))
 
     @property
     def has_late_segments(self) -> bool:
-        """See ListingSource: brokers tell of segments in order."""
+        """False: brokers write metadata of segments in order."""
         return False
 
-    def relist(self, listed: Listed) -> Listed:
-        """See ListingSource: nothing is known that is newer than the metadata, which is to be read again soon."""
-        self._ask_again()
+    def relist(self, listed: ListedPartition) -> ListedPartition:
+        """``listed``: nothing is known that is newer than the metadata, which is to be read again soon."""
+        self._refresh_soon()
         return listed
+
+
+class FollowedMetadata:
+    """A source of metadata, read when it is asked for and may have changed.
+
+    Views that were handed out are never closed here: each goes with its last user.
+
+    Args:
+        sources: As ``open_metadata`` takes them.
+        client_keys: As ``open_metadata``.
+        machine: Its files, clock and threads.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(
+        self, sources: Sequence[str], *, client_keys: Mapping[str, str] | None = None, machine: Machine | None = None
+    ) -> None:
+        self._sources = tuple(sources)
+        self._client_keys = client_keys
+        self._machine = machine or Machine()
+        self._view: MetadataView | None = None
+        self._fingerprint: object = None
+        self._due = 0.0
+
+    def read(self) -> MetadataView:
+        """What the source says now; the same object if it has not changed. Raises: as ``open_metadata``.
+
+        Cost: of files a look at their sizes and times, and all of them where any has changed. Of a running Kafka its
+        whole metadata topic, at most a tenth of the time: in between the last view is given.
+        """
+        clock = self._machine.clock
+        if self._is_cluster():
+            if self._view is not None and clock.monotonic_seconds() < self._due:
+                return self._view
+            began = clock.monotonic_seconds()
+            self._view = self._open()
+            ended = clock.monotonic_seconds()
+            self._due = ended + (ended - began) * _PAUSES
+            return self._view
+        found = [self._look(source) for source in self._sources]
+        if self._view is None or found != self._fingerprint:
+            self._view, self._fingerprint = self._open(), found
+        return self._view
+
+    def _open(self) -> MetadataView:
+        return open_metadata(self._sources, machine=self._machine, client_keys=self._client_keys)
+
+    def _is_cluster(self) -> bool:
+        return any(is_bootstrap(each) and self._machine.files.find(each) is None for each in self._sources)
+
+    def _look(self, source: str) -> object:
+        """What changes with a source: of a file its size and time, of a folder those of the topic's files in it."""
+        path = local_path(source)
+        found = None if path is None else self._machine.files.find(path)
+        if found is not None and not found.is_directory:
+            return found.identity, found.size_bytes, found.modified_ms
+        with open_tier(source, layout="log-dir", machine=self._machine) as tier:
+            return sorted(
+                (info.key, info.size_bytes, info.last_modified_ms)
+                for info in tier.store.iter_objects(tier.scope.folder)
+                if METADATA_TOPIC in info.key
+            )

@@ -10,22 +10,24 @@ holds are passed over only when none can be late: see ``Held``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import xxhash
 
-from tierlog.broker.replica.catalog.empty_logs import empty_history
+from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierKeys
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
-from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.metadata.lineage import Gap
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
+from tierlog.remote.api import RemoteLogSegmentId
+from tierlog.remote.metadata.lineage import Gap, Lineage
 from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.layouts.file_parts import described, fetch_epochs, id_of, whole_object
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.machine.cancelling import require_wanted
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)
@@ -37,48 +39,6 @@ _CHUNK_BYTES: Final = 12
 
 #: By a digest of the objects as they were listed: the segment that was made of them.
 LoadedSegments = Mapping[bytes, StoredSegment]
-
-
-class Listed(Protocol):
-    """A partition as something listed it. Equal where nothing has changed."""
-
-    @property
-    def topic_id_partition(self) -> TopicIdPartition: ...
-    @property
-    def newest_ms(self) -> int:
-        """When the youngest of its objects was written."""
-
-    @property
-    def segments(self) -> int:
-        """How many whole segments it has."""
-
-
-class BucketListing(Protocol):
-    """What one look at a bucket found. Immutable."""
-
-    @property
-    def partitions(self) -> Mapping[TopicIdPartition, Listed]:
-        """The partitions that have whole segments."""
-
-
-class ListingSource(Protocol):
-    """Where partitions are listed. Thread safety: any number of threads.
-
-    Raises (all methods): StoreError and its kinds; of metadata also CorruptDataError, ConfigError and the KIP's errors.
-    """
-
-    def list_partitions(self, before: BucketListing | None) -> BucketListing:
-        """All partitions; what is as it was before is the same object."""
-
-    def find_candidates(self, listed: Listed) -> Sequence[Candidate]:
-        """The segments of a partition."""
-
-    @property
-    def has_late_segments(self) -> bool:
-        """Whether a segment may be listed before one that lies in front of it."""
-
-    def relist(self, listed: Listed) -> Listed | None:
-        """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +70,7 @@ class Resolution:
         digest: Of all that the history is made of: equal where histories are.
     """
 
-    listed: Listed | None
+    listed: ListedPartition | None
     history: PartitionHistory | None
     loaded: LoadedSegments
     held: Held | None = None
@@ -119,7 +79,7 @@ class Resolution:
 
     @classmethod
     def of(
-        cls, listed: Listed, history: PartitionHistory, loaded: LoadedSegments, held: Held | None = None
+        cls, listed: ListedPartition, history: PartitionHistory, loaded: LoadedSegments, held: Held | None = None
     ) -> Resolution:
         """A resolution that has a history. Cost: a look at each segment, so that it is not for an event loop."""
         size = _HISTORY_BYTES + _SEGMENT_BYTES * len(loaded)
@@ -143,29 +103,23 @@ class Resolver:
     """Resolves partitions.
 
     Args:
-        tier: Stays the caller's.
-        source: Where candidates come from.
+        source: Where candidates come from, and their tier.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(
-        self, tier: Tier, source: ListingSource, log_start_offsets: Mapping[str, Mapping[int, int]] | None = None
-    ) -> None:
-        self._tier = tier
+    def __init__(self, source: TierKeys, log_start_offsets: Mapping[str, Mapping[int, int]] | None = None) -> None:
+        self._tier = source.tier
         self._source = source
         self._log_start_offsets = log_start_offsets
 
     def resolve_partition(
         self,
-        listed: Listed,
+        listed: ListedPartition,
         before: Resolution | None = None,
         *,
         relist: bool = False,
-        ahead: int | None = None,
-        require_wanted: Callable[[], None] = lambda: None,
-        calls: OrderedCalls | None = None,
         served_end_offset: int = 0,
     ) -> Resolution:
         """Make the history of a partition.
@@ -174,9 +128,6 @@ class Resolver:
             listed: As it was listed last.
             before: The resolution before, of which segments are taken over, and the history itself if nothing changed.
             relist: List it again first.
-            ahead: As ``Tier.iter_loads``.
-            require_wanted: Asked after each segment; what it raises ends the call.
-            calls: As ``Tier.iter_loads``.
             served_end_offset: Without a resolution before: up to where one has been served that is not at hand. What
                 lies below is not held back.
 
@@ -184,7 +135,7 @@ class Resolver:
             StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
             partition.
         """
-        now: Listed | None = listed
+        now: ListedPartition | None = listed
         for attempt in range(_LISTINGS_MAX):
             is_last = attempt + 1 == _LISTINGS_MAX
             if relist or attempt:
@@ -192,7 +143,7 @@ class Resolver:
                 is_last = is_last or now is listed
             if now is None:
                 break
-            found = self._load(now, before, ahead, require_wanted, calls)
+            found = self._load(now, before)
             # What is gone since it was listed is no loss, and what is missing may be there by now: a new listing tells.
             if found.vanished and not is_last:
                 continue
@@ -200,18 +151,18 @@ class Resolver:
             if resolution.held is None:
                 return resolution
             if relist or attempt or is_last:
-                _tell_held(resolution, before)
+                _log_held(resolution, before)
                 return resolution
         return Resolution(None, None, {})
 
     def _resolution(
-        self, listed: Listed, found: _Found, before: Resolution | None, served_end_offset: int
+        self, listed: ListedPartition, found: _Found, before: Resolution | None, served_end_offset: int
     ) -> Resolution:
         if not found.segments:
             if found.faults:
                 raise found.faults[0][1]
             if found.empty is not None and not (found.lost or found.vanished):
-                return Resolution.of(listed, empty_history(self._tier, found.empty), {})
+                return Resolution.of(listed, _empty_history(self._tier, found.empty), {})
             return Resolution(listed, None, {})
         segments = list(found.segments.values())
         is_whole = not (found.faults or found.lost or found.vanished)
@@ -253,14 +204,7 @@ class Resolver:
                 return Held(gap, min(until_ms, now_ms + LATE_MS))
         return None
 
-    def _load(
-        self,
-        listed: Listed,
-        before: Resolution | None,
-        ahead: int | None,
-        require_wanted: Callable[[], None],
-        calls: OrderedCalls | None,
-    ) -> _Found:
+    def _load(self, listed: ListedPartition, before: Resolution | None) -> _Found:
         found = _Found()
         wanted: list[tuple[Candidate, bytes]] = []
         loaded = before.loaded if before else {}
@@ -274,9 +218,9 @@ class Resolver:
                 found.segments[digest] = known
             else:
                 wanted.append((candidate, digest))
-        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead, calls=calls)) as loads:
+        with closing(self._iter_loads([each for each, _ in wanted])) as loads:
             for (candidate, digest), outcome in zip(wanted, loads, strict=True):
-                require_wanted()
+                require_wanted()  # of files of this machine, whose reads are not cancelled
                 if isinstance(outcome, StoredSegment):
                     found.segments[digest] = outcome
                 elif outcome is None and _may_be_empty(candidate, self._tier.layout):
@@ -289,9 +233,20 @@ class Resolver:
                     found.faults.append((candidate, outcome))
         return found
 
+    def _iter_loads(self, candidates: Sequence[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
+        """As ``Tier.iter_loads``; the first one in this thread: a partition whose objects stall then takes none of the
+        threads that load segments for all partitions.
+        """
+        for candidate in candidates[:1]:
+            try:
+                yield self._tier.load(candidate)
+            except TierlogError as error:
+                yield error
+        yield from self._tier.iter_loads(candidates[1:])
 
-def _tell_held(resolution: Resolution, before: Resolution | None) -> None:
-    """Say once what is held back."""
+
+def _log_held(resolution: Resolution, before: Resolution | None) -> None:
+    """Log once what is held back."""
     held, listed = resolution.held, resolution.listed
     if held is None or listed is None:
         return
@@ -322,6 +277,34 @@ class _Found:
     lost: list[Candidate] = field(default_factory=list)
     vanished: list[Candidate] = field(default_factory=list)
     empty: Candidate | None = None
+
+
+def _empty_history(tier: Tier, candidate: Candidate) -> PartitionHistory:
+    """The history of a partition that has a log and no record, as a broker's disk has some: without a span.
+
+    Args:
+        tier: Of the segment.
+        candidate: The partition's last segment, in which there is nothing to read.
+
+    Raises:
+        CorruptIndexError: the leader-epoch checkpoint is malformed. StoreError and its kinds.
+    """
+    log, start = candidate.objects[LOG], candidate.start_offset
+    epochs = fetch_epochs(tier.store, candidate.objects.get(LEADER_EPOCH_CHECKPOINT)).entries
+    metadata = described(
+        RemoteLogSegmentId(candidate.topic_id_partition, id_of(log.key)),
+        start_offset=start,
+        end_offset=start,
+        max_timestamp_ms=-1,
+        size_bytes=0,
+        epochs={0: start},
+        modified_ms=log.last_modified_ms,
+        txn_idx_empty=True,
+    )
+    segment = StoredSegment(
+        metadata=metadata, layout=tier.layout, name=log.key, log=whole_object(log), parts=(), closed=False
+    )
+    return PartitionHistory(candidate.topic_id_partition, Lineage(tuple(epochs), (), (), (), segment, empty_at=start))
 
 
 def _may_be_empty(candidate: Candidate, layout: str) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.tier.layouts.listing import Candidate
@@ -83,18 +82,20 @@ class ListedFolder:
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """A partition that has whole segments, as the keys show it.
+    """A partition that has whole segments, as the keys or the metadata show it. Equal where nothing has changed.
 
     Args:
-        folders: Where its objects lie; several where several prefixes lead to the same partition.
-        newest_ms: When the youngest of its objects was written.
+        folders: Where its objects lie; several where several prefixes lead to the same partition; none of metadata.
+        newest_ms: When the youngest of its objects, or the last of its segments, was written.
         segments: How many whole ones there are.
+        digest: Of the ids of the segments that metadata has.
     """
 
     topic_id_partition: TopicIdPartition
     folders: tuple[ListedFolder, ...]
     newest_ms: int
     segments: int
+    digest: bytes = b""
 
     def objects(self) -> Iterator[ObjectInfo]:
         """All that was listed of it."""
@@ -108,7 +109,7 @@ class TierListing:
 
     Args:
         partitions: Those that have whole segments; a folder in which nothing is whole is one of none.
-        folders: All folders of partitions, by path.
+        folders: All folders of partitions, by path; none of metadata.
         foreign_objects: Keys that are none of the layout.
     """
 
@@ -118,39 +119,42 @@ class TierListing:
 
 
 class TierKeys:
-    """See ListingSource: a tier's own keys. Most listings are of what is new; each tenth is of everything.
+    """Lists partitions by a tier's own keys. Most listings are of what is new; each tenth is of everything.
 
     Args:
         tier: Stays the caller's.
+
+    Thread safety: any number of threads; one listing at a time.
+
+    Raises (all methods): StoreError and its kinds.
     """
 
     def __init__(self, tier: Tier) -> None:
-        self._tier = tier
+        self.tier = tier
         self._listings = 0
 
-    def list_partitions(self, before: BucketListing | None) -> TierListing:
-        """See ListingSource."""
-        known = before if isinstance(before, TierListing) else None
-        is_whole = known is None or self._listings % WHOLE_LISTING_EACH == 0
-        found = list_tier(self._tier, known, is_whole=is_whole)
+    def list_partitions(self, before: TierListing | None) -> TierListing:
+        """All partitions; what is as it was before is the same object."""
+        is_whole = before is None or self._listings % WHOLE_LISTING_EACH == 0
+        found = list_tier(self.tier, before, is_whole=is_whole)
         self._listings += 1
         return found
 
-    def find_candidates(self, listed: Listed) -> list[Candidate]:
-        """See ListingSource."""
-        assert isinstance(listed, ListedPartition)
-        return find_candidates(self._tier, listed)
+    def find_candidates(self, listed: ListedPartition) -> list[Candidate]:
+        """The segments of a partition, by start offset."""
+        found = self.tier.find_candidates(objects=listed.objects())
+        return [candidate for candidate in found if candidate.topic_id_partition == listed.topic_id_partition]
 
     @property
     def has_late_segments(self) -> bool:
-        """See ListingSource: of a bucket that others fill, not of a broker's own folder."""
-        return self._tier.layout not in SINGLE_LOG_LAYOUTS
+        """Whether a segment may be listed before one that lies in front of it: in a bucket that others fill, not in a
+        broker's own folder.
+        """
+        return self.tier.layout not in SINGLE_LOG_LAYOUTS
 
-    def relist(self, listed: Listed) -> Listed | None:
-        """See ListingSource."""
-        assert isinstance(listed, ListedPartition)
-        found = relist_partition(self._tier, listed)
-        return None if found is None else found
+    def relist(self, listed: ListedPartition) -> ListedPartition | None:
+        """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
+        return relist_partition(self.tier, listed)
 
 
 def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool = True) -> TierListing:
@@ -241,12 +245,6 @@ def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | N
         if now is not None:
             found.append(_described(tier, now, listed if len(listed.folders) == 1 else None))
     return group_by_partition(found).get(listed.topic_id_partition)
-
-
-def find_candidates(tier: Tier, listed: ListedPartition) -> list[Candidate]:
-    """The segments of a partition, by start offset. Raises: as ``Tier.find_candidates``."""
-    found = tier.find_candidates(objects=listed.objects())
-    return [candidate for candidate in found if candidate.topic_id_partition == listed.topic_id_partition]
 
 
 def _only_folder(described: ListedPartition | ListedFolder) -> ListedFolder:

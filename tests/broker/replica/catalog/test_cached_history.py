@@ -16,12 +16,10 @@ from tests.support.fetch_client import Ask, FetchRig, Told
 from tests.support.loops import run_on
 from tierlog import open_tier
 from tierlog.broker.fetching.fetch_handler import FetchHandler
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
-from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
-from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
-from tierlog.broker.replica.catalog.kept_histories import UNBOUNDED, KeptHistories
-from tierlog.broker.replica.catalog.resolution import Resolution
-from tierlog.broker.replica.catalog.tier_listing import list_tier
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.cached_history import UNBOUNDED, CachedHistory, HistoryCache
+from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
+from tierlog.broker.replica.catalog.tier_listing import TierKeys
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.remote.api import TopicIdPartition
@@ -34,74 +32,67 @@ VERSION = 12
 
 @dataclass(eq=False)
 class One:
-    """A history that notes that it was let go of."""
+    """A history that notes that it was evicted."""
 
-    is_wanted: bool = False
+    is_awaited: bool = False
     is_there: bool = True
 
-    def let_go(self) -> None:
+    def evict(self) -> None:
         self.is_there = False
 
 
 def test_what_was_used_longest_ago_makes_room() -> None:
     """Memory would grow with every partition that anybody reads, or histories in use would be made again and again."""
     rng = random.Random(3)
-    kept, model = KeptHistories(100), OrderedDict[One, int]()
+    cache, model = HistoryCache(100), OrderedDict[One, int]()
     everyone = [One() for _ in range(30)]
     for _ in range(3000):
         one = rng.choice(everyone)
         if rng.random() < 0.4 and one in model:
-            kept.use(one)
+            cache.use(one)
             model.move_to_end(one)
         elif rng.random() < 0.1:
-            kept.forget(one)
+            cache.remove(one)
             model.pop(one, None)
         else:
             one.is_there = True
             size = rng.randint(0, 60)
-            kept.keep(one, size)
+            cache.put(one, size)
             model.pop(one, None)
             model[one] = size
             while sum(model.values()) > 100:
                 left, _ = model.popitem(last=False)
                 assert not left.is_there
-        assert kept.size_bytes == sum(model.values()) <= 100
+        assert cache.size_bytes == sum(model.values()) <= 100
         assert all(each.is_there for each in model)
-    assert kept.let_go > 100
+    assert cache.evictions > 100
 
 
 def test_what_is_waited_for_and_what_is_new_stay() -> None:
     """A task that waits for a history would find the history gone, and wait for ever."""
-    kept, wanted, idle, newest = KeptHistories(10), One(is_wanted=True), One(), One()
-    kept.keep(wanted, 10)
-    kept.keep(idle, 10)
-    kept.keep(newest, 1000)
+    cache, wanted, idle, newest = HistoryCache(10), One(is_awaited=True), One(), One()
+    cache.put(wanted, 10)
+    cache.put(idle, 10)
+    cache.put(newest, 1000)
     assert (wanted.is_there, idle.is_there, newest.is_there) == (True, False, True)
-    wanted.is_wanted = False
-    kept.make_room()
+    wanted.is_awaited = False
+    cache.make_room()
     assert (wanted.is_there, newest.is_there) == (False, True)
-    free = KeptHistories(UNBOUNDED)
+    free = HistoryCache(UNBOUNDED)
     others = [One() for _ in range(100)]
     for each in others:
-        free.keep(each, 1 << 40)
+        free.put(each, 1 << 40)
     assert all(each.is_there for each in others)
 
 
 @dataclass
-class Line:
+class Queue:
     """Resolutions that a test ends."""
 
-    begun: list[BucketHistories] = field(default_factory=list)
+    submitted: list[TopicIdPartition] = field(default_factory=list)
 
-    def begin(self, histories: BucketHistories, *, relist: bool) -> None:
-        assert not relist
-        self.begun.append(histories)
-
-    def begin_later(self, histories: BucketHistories, seconds: float) -> None:
-        raise AssertionError
-
-    def note_change(self, partition: TopicIdPartition) -> None:
-        raise AssertionError
+    def submit(self, partition: TopicIdPartition, *_: object) -> None:
+        self.submitted.append(partition)
 
 
 def test_who_waits_for_a_history_gets_it(tmp_path: pathlib.Path) -> None:
@@ -109,19 +100,26 @@ def test_who_waits_for_a_history_gets_it(tmp_path: pathlib.Path) -> None:
     for partition in (0, 1):
         segment(Bucket(tmp_path, partition=partition), 0)
 
+    def never(partition: TopicIdPartition) -> None:
+        raise AssertionError
+
     async def main() -> None:
         with open_tier(str(tmp_path), layout="aiven") as tier:
-            listed = list_tier(tier).partitions
-            line, kept = Line(), KeptHistories(1)
-            made = [BucketHistories(each, line, kept, Machine()) for each in listed.values()]
+            source = TierKeys(tier)
+            listed = source.list_partitions(None).partitions
+            queue, cache = Queue(), HistoryCache(1)
+            made = [
+                CachedHistory(each, Resolver(source), queue, cache, note_change=never, machine=Machine())
+                for each in listed.values()
+            ]
             asked = [asyncio.ensure_future(each.resolve()) for each in made]
-            await until(lambda: len(line.begun) == 2)
+            await until(lambda: len(queue.submitted) == 2)
             for each, known in zip(made, TierHistory(tier).partitions(), strict=True):
                 segments = {str(number).encode(): span.segment for number, span in enumerate(known.spans)}
                 each.settle(Resolution.of(listed[known.topic_id_partition], known, segments))
             assert [each.current for each in made].count(None) == 0
             assert [history.partition for history in await asyncio.gather(*asked)] == [0, 1]
-            assert len(line.begun) == 2
+            assert len(queue.submitted) == 2
             assert [each.current for each in made].count(None) == 1, "nobody waits any more"
 
     run_on("uvloop", main)
@@ -149,7 +147,7 @@ async def small_memory(root: pathlib.Path, watching: Watching) -> AsyncIterator[
     settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=0, histories_bytes_max=1)
     with open_tier(str(root), layout="aiven", wrap_store=watching) as tier:
         reads = SegmentReads(tier, server_config(None))
-        catalog = BucketCatalog(tier, lambda histories: ReplicaPartition(histories, reads), settings)
+        catalog = BucketCatalog(tier, lambda history: ReplicaPartition(history, reads), settings)
         try:
             await catalog.start()
             rig = Rig(catalog)
@@ -177,7 +175,7 @@ def test_a_partition_that_left_is_read_as_before(tmp_path: pathlib.Path) -> None
             version = catalog.version
             first = await rig.one("orders", 0, 1)
             await rig.one("orders", 1, 0)
-            assert catalog.kept.let_go == 1
+            assert catalog.history_cache.evictions == 1
             left = catalog.partition("orders", 0)
             assert left is not None
             assert left.offsets is not None, "the offsets stay"
@@ -186,7 +184,7 @@ def test_a_partition_that_left_is_read_as_before(tmp_path: pathlib.Path) -> None
             assert described(watching, 0) == 3, "who is at the end needs no history"
             assert await rig.one("orders", 0, 1) == first
             assert described(watching, 0) == 6
-            assert catalog.kept.let_go == 2
+            assert catalog.history_cache.evictions == 2
             assert not await catalog.wait(version, 0.1), "nothing has changed, and nobody is woken"
 
     run_on("uvloop", main)
@@ -248,7 +246,7 @@ def test_what_was_served_is_not_held_back_when_it_comes_again(tmp_path: pathlib.
         async with small_memory(tmp_path, watching) as (catalog, rig):
             assert (await rig.one("orders", 0, 0)).high_watermark == 6
             await rig.one("orders", 1, 0)
-            assert catalog.kept.let_go == 1
+            assert catalog.history_cache.evictions == 1
             version = catalog.version
             remove(orders, "s2e0")
             catalog.refresh_soon()
@@ -272,6 +270,6 @@ def test_more_readers_than_memory_has_room_for_all_get_theirs(tmp_path: pathlib.
                 told = await asyncio.gather(*(rig.one("orders", number, 10 * number) for number in range(20)))
                 assert [each.high_watermark for each in told] == [10 * number + 2 for number in range(20)]
                 assert all(each.records for each in told)
-            assert catalog.kept.size_bytes < 10_000
+            assert catalog.history_cache.size_bytes < 10_000
 
     run_on("uvloop", main)
