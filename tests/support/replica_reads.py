@@ -14,6 +14,7 @@ import pyarrow as pa
 from tests.support.file_parts import bytes_of
 from tierlog import open_tier
 from tierlog.broker.partitions import FetchedRecords
+from tierlog.broker.replica.batch_reads import BatchReads
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.errors import TierlogError
@@ -74,13 +75,14 @@ class Served:
 
     tier: Tier
     reads: SegmentReads
+    batches: BatchReads
     partitions: dict[tuple[str, int], ReplicaPartition] = field(default_factory=dict)
     histories: dict[tuple[str, int], SetHistory] = field(default_factory=dict)
 
     def add(self, history: PartitionHistory) -> ReplicaPartition:
         key = (history.topic, history.partition)
         self.histories[key] = SetHistory(history)
-        self.partitions[key] = ReplicaPartition(self.histories[key], self.reads)
+        self.partitions[key] = ReplicaPartition(self.histories[key], self.reads, self.batches)
         return self.partitions[key]
 
 
@@ -96,7 +98,7 @@ def served(
     """The partitions of a bucket."""
     with open_tier(path, config=config, wrap_store=wrap_store) as tier:
         reads = SegmentReads(tier, server_config(config))
-        made = Served(tier, reads)
+        made = Served(tier, reads, BatchReads(reads))
         for history in TierHistory(tier, log_start_offsets=log_start_offsets).partitions(topics):
             made.add(history)
         try:

@@ -14,7 +14,7 @@ def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: object, **__: object) -> None:
         pass
 
-    monkeypatch.setattr(batch_reads, "_find_ready", nothing)
+    monkeypatch.setattr(batch_reads.BatchReads, "_find_ready", nothing)
 
 
 @pytest.fixture

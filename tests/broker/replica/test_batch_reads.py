@@ -104,13 +104,13 @@ def test_a_place_that_was_remembered_is_checked(tmp_path: pathlib.Path) -> None:
     async def check(here: Served) -> None:
         partition = here.partitions["orders", 0]
         await partition.load()
-        for version, offset in [(v, o) for (v, o) in here.reads.hints._positions]:
-            here.reads.hints.drop(version, offset)
+        for version, offset in [(v, o) for (v, o) in here.batches.hints._positions]:
+            here.batches.hints.drop(version, offset)
         await read_on(partition, read_committed=False, max_bytes=lambda: 400)
-        known = dict(here.reads.hints._positions)
+        known = dict(here.batches.hints._positions)
         assert len(known) > 10
         for (version, offset), position in known.items():
-            here.reads.hints.put(version, offset, position + 3)
+            here.batches.hints.put(version, offset, position + 3)
         await check_every_offset(partition)
 
     with served(str(tmp_path)) as here:

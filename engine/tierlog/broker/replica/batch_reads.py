@@ -1,23 +1,29 @@
-"""Batches of one segment from an offset on, as they lie in its log: where they begin, and up to where they are sent.
+"""Batches of segments from an offset on, as they lie in their logs: where they begin, and up to where they are sent.
 
 The position comes from where the reader's last read ended, or from the offset index; headers are walked from there to
 the batch that holds the offset (Kafka RemoteLogManager#findFirstBatch, LogSegment#translateOffset). What follows is
 cut at the bytes that are wanted, as Kafka cuts it, and exactly where what counts ends: a batch of an abandoned branch,
 or of an open transaction, is never sent, not even in part. Whole batches are checked before they are sent; the last
-one, where the cut is in its midst, is not: clients drop it, and the next read begins with it.
+one, where the cut is in its midst, is not: clients drop it, and the next read begins with it. A checksum is compared
+once, and remembered for as long as the bytes are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import errno
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
+from tierlog._native.batches import BatchWalk, RangeCheck, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
+from tierlog._native.files import ReadyFile
 from tierlog._native.indexes import lookup_offset
 from tierlog.broker.file_part import FilePart
-from tierlog.broker.replica.batch_checks import UnsoundBatch, log_version
-from tierlog.broker.replica.segment_reads import SegmentReads
+from tierlog.broker.replica.segment_reads import LogVersion, SegmentReads, log_version
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
@@ -26,6 +32,7 @@ from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import SegmentLog
 from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.waiting.loops import Worker
 
 #: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
 _SLACK_BYTES: Final = 64 << 10
@@ -41,6 +48,16 @@ _PASSED_BYTES: Final = 1 << 20
 _PART_BYTES_LEAST: Final = 64 << 10
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
+#: Readers that are remembered: the connections of a server, some partitions each.
+_HINTS_MAX: Final = 16384
+#: So much is checked on the event loop, some 0.04 ms a mebibyte in memory and 0.15 ms of a file; more by a thread.
+_ON_LOOP_BYTES_MAX: Final = 2 << 20
+#: Files whose sound ranges are remembered, and ranges of each file or chunk.
+_FILES_MAX: Final = 16384
+_RANGES_MAX: Final = 16
+#: What a file answers whose bytes are not in memory, or that was cut.
+_NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
+_Fault = tuple[str, CorruptDataError]
 
 
 class FoundBatches(NamedTuple):
@@ -81,93 +98,418 @@ class WantedBatches(NamedTuple):
     until_seconds: float
 
 
-async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
-    """Read batches of a segment; None if none of those that count holds the offset or a later one.
+class PositionHints:
+    """Positions of batches by log and offset, those that were asked for last. Used on one thread.
 
-    Raises:
-        CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides where it begins.
-        SizeLimitError: a first batch that is larger than any broker writes. Else as ``SegmentReads.read`` and
-            ``index``.
+    A log is named by what tells it from another one of the same key: see ``log_version``.
     """
-    found = await _find_batches(reads, log, wanted)
-    if found is not None and found.fault is not None:
-        raise found.fault
-    return found
+
+    def __init__(self) -> None:
+        self._positions: dict[tuple[LogVersion, int], int] = {}
+
+    def find(self, log: LogVersion, offset: int) -> int | None:
+        """Where in a log the batch begins that holds an offset, or the next one, if a reader's read ended there."""
+        key = (log, offset)
+        position = self._positions.pop(key, None)
+        if position is not None:
+            self._positions[key] = position  # the newest is last
+        return position
+
+    def put(self, log: LogVersion, offset: int, position: int) -> None:
+        """Remember where the batches from an offset on begin."""
+        positions = self._positions
+        positions.pop((log, offset), None)
+        positions[log, offset] = position
+        if len(positions) > _HINTS_MAX:
+            del positions[next(iter(positions))]
+
+    def drop(self, log: LogVersion, offset: int) -> None:
+        """Forget a position at which no batch stands."""
+        self._positions.pop((log, offset), None)
 
 
-async def _find_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
-    """As ``read_batches``; the damage of a batch whose place is known is an attribute of what is found."""
-    version = log_version(log.segment)
-    position = reads.hints.find(version, wanted.offset)
-    if position is not None:
-        try:
-            return await _read_from(reads, log, wanted, position, is_known=True)
-        except CorruptRecordError:  # another object has its name now
-            reads.hints.drop(version, wanted.offset)
-    position = await _indexed_position(reads, log, wanted)
-    if position:
-        try:
-            return await _read_from(reads, log, wanted, position, is_known=False)
-        except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it tells
-            pass
-    return await _read_from(reads, log, wanted, 0, is_known=True)
+class UnsoundBatch(NamedTuple):
+    """The first batch of a range that is damaged.
 
-
-async def _indexed_position(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> int:
-    """A position at or before the batch that is wanted; 0 where no index tells."""
-    segment, offset = log.segment, wanted.offset
-    if offset <= segment.start_offset:
-        return 0
-    try:
-        data = await reads.index(segment, IndexType.OFFSET, until_seconds=wanted.until_seconds)
-    except CorruptDataError:  # slower without it, never wrong
-        return 0
-    if not data:
-        return 0
-    try:
-        _, position = lookup_offset(data, segment.start_offset, offset)
-    except CorruptIndexError:
-        return 0
-    return position if 0 <= position < segment.size_bytes else 0
-
-
-async def _read_from(
-    reads: SegmentReads, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
-) -> FoundBatches | None:
-    """Walk from a position on; ``is_known``: the batch there is at or before the one that is wanted.
-
-    Raises:
-        CorruptRecordError: also where that was only said, and is not so.
+    Attributes:
+        position: Of its first byte in the log.
+        offset: Behind the last offset in front of it.
+        error: What is wrong with it, and where.
     """
-    segment = log.segment
-    start, least = position, segment.start_offset
-    window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
-    ready = await _find_ready(reads, log, wanted, position, window, is_known=is_known)
-    if ready is not None:
-        return ready
-    while True:
-        end = _end_ahead(log, min(start + window, segment.size_bytes))
-        pieces = await reads.read(
-            log,
-            start,
-            end,
-            least_bytes=HEADER_BYTES,
-            again=is_known and start == position,
-            until_seconds=wanted.until_seconds,
+
+    position: int
+    offset: int
+    error: CorruptDataError
+
+
+class SoundRanges:
+    """Disjoint ranges of positions, of which the oldest are forgotten when there are too many."""
+
+    __slots__ = ("_borders",)
+
+    def __init__(self) -> None:
+        self._borders: list[int] = []  # start and end of each range in turn, rising
+
+    def covers(self, start: int, end_exclusive: int) -> bool:
+        """Whether all positions of a range were added."""
+        place = bisect_right(self._borders, start)
+        return place % 2 == 1 and end_exclusive <= self._borders[place]
+
+    def add(self, start: int, end_exclusive: int) -> None:
+        """Add a range, which is not empty; it is joined with those that it touches."""
+        borders = self._borders
+        low, high = bisect_left(borders, start), bisect_right(borders, end_exclusive)
+        borders[low:high] = [start] * (low % 2 == 0) + [end_exclusive] * (high % 2 == 0)
+        if len(borders) > 2 * _RANGES_MAX:
+            borders[:] = [start, end_exclusive]
+
+
+class BatchChecks:
+    """Checks whole batches of logs before they are sent. Used on the event loop alone.
+
+    What was checked is remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
+    while its inode, size and times of change stay.
+
+    Args:
+        worker: Threads for large ranges.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        #: By the id of a chunk's memory, which need not be hashable; an entry goes with the memory.
+        self._chunks: dict[int, tuple[weakref.ref[object], SoundRanges]] = {}
+        self._files: dict[LogVersion, tuple[object, SoundRanges]] = {}
+
+    @staticmethod
+    def begin(log: SegmentLog, position: int) -> RangeCheck:
+        """A check of bytes from a batch at a position on."""
+        segment = log.segment
+        return RangeCheck(
+            position=position,
+            first_offset=segment.start_offset,
+            last_offset=segment.end_offset,
+            size_bytes=segment.size_bytes,
+            is_border=True,
+            kind=CorruptRecordError,
         )
-        walk, fault = _walk(segment, wanted, pieces, start, least)
-        if not is_known and _begins_behind(walk, position, wanted.offset):
-            raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
-        if walk.first_position >= 0:
-            if _has_gap(walk, position, wanted.offset):
-                await _check_passed(reads, log, position, walk.first_position, wanted.until_seconds)
-            return await _cut(reads, log, wanted, walk, _Window(pieces, start, least))
-        if fault is not None:
-            raise fault.located(place_of(segment))
-        if walk.is_ended:
+
+    async def check_pieces(
+        self, log: SegmentLog, pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int
+    ) -> UnsoundBatch | None:
+        """Check the batches [first, end_exclusive) of a log in pieces of memory that begin at ``start``.
+
+        Args:
+            log: The log.
+            pieces: Views that lie behind each other, at least up to the end.
+            start: Position of their first byte in the log.
+            first: Position of a batch.
+            end_exclusive: Position behind a batch.
+
+        Returns:
+            The first one that is damaged; None if all are sound.
+        """
+        parts: list[tuple[int, memoryview]] = []
+        at = start
+        for piece in pieces:
+            low, high = max(first, at), min(end_exclusive, at + len(piece))
+            if low < high:
+                parts.append((low, piece[low - at : high - at]))
+            at += len(piece)
+        if all(self._is_sound(view, low) for low, view in parts):
             return None
-        start, least = walk.position, walk.least_offset
-        window = max(window, min(2 * window, _SEARCH_BYTES))
+        check = self.begin(log, first)
+
+        def run() -> _Fault | None:
+            return next(filter(None, (check.feed(view) for _, view in parts)), None)
+
+        unsound = await self._run(log, check, run, end_exclusive - first)
+        sound_end = end_exclusive if unsound is None else unsound.position
+        for low, view in parts:
+            if low < sound_end:
+                self._chunk(view).add(low, min(low + len(view), sound_end))
+        return unsound
+
+    def _is_sound(self, view: memoryview, position: int) -> bool:
+        found = self._chunks.get(id(view.obj))
+        return found is not None and found[1].covers(position, position + len(view))
+
+    def _chunk(self, view: memoryview) -> SoundRanges:
+        """The ranges of the memory of a view. Memory that takes no weak reference is checked each time."""
+        memory: object = view.obj
+        found = self._chunks.get(id(memory))
+        if found is not None:
+            return found[1]
+        sound = SoundRanges()
+        with contextlib.suppress(TypeError):
+            self._chunks[id(memory)] = weakref.ref(memory, partial(_forget, self._chunks, id(memory))), sound
+        return sound
+
+    async def check_file(self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int) -> UnsoundBatch | None:
+        """As ``check_pieces``, of a log that is a plain file, which the system has in memory.
+
+        Raises:
+            BlockingIOError: the system has not all of it in memory, or the file ends before.
+        """
+        version, changed = log_version(log.segment), file.version
+        known = self._files.pop(version, None)
+        sound = known[1] if known is not None and known[0] == changed else SoundRanges()
+        self._files[version] = changed, sound  # the newest is last
+        if len(self._files) > _FILES_MAX:
+            del self._files[next(iter(self._files))]
+        if sound.covers(first, end_exclusive):
+            return None
+        check, size = self.begin(log, first), end_exclusive - first
+        run = partial(
+            check.feed_file,
+            file.descriptor,
+            log.segment.log.position + first,
+            size,
+            waits=size > _ON_LOOP_BYTES_MAX,
+        )
+        try:
+            unsound = await self._run(log, check, run, size)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                raise BlockingIOError(errno.EAGAIN, "not in memory") from error
+            raise
+        sound_end = end_exclusive if unsound is None else unsound.position
+        if first < sound_end:
+            sound.add(first, sound_end)
+        return unsound
+
+    async def _run(
+        self, log: SegmentLog, check: RangeCheck, run: Callable[[], _Fault | None], size_bytes: int
+    ) -> UnsoundBatch | None:
+        fault = run() if size_bytes <= _ON_LOOP_BYTES_MAX else await self._worker.run(run)
+        if fault is None:
+            return None
+        error = fault[1].located(place_of(log.segment))
+        return UnsoundBatch(error.position, check.next_offset, error)
+
+
+def _forget(chunks: dict[int, tuple[weakref.ref[object], SoundRanges]], key: int, _gone: weakref.ref[object]) -> None:
+    """Drop the ranges of a chunk whose memory is being freed; another object has its id only behind that."""
+    del chunks[key]
+
+
+class BatchReads:
+    """Reads batches for all partitions of a server. On the event loop.
+
+    Args:
+        reads: Of their segments.
+
+    Attributes:
+        hints: Where sequential readers go on.
+    """
+
+    def __init__(self, reads: SegmentReads) -> None:
+        self._reads = reads
+        self.hints = PositionHints()
+        self._checks = BatchChecks(reads.worker) if reads.checks_batches else None
+
+    async def read(self, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
+        """Read batches of a segment; None if none of those that count holds the offset or a later one.
+
+        Raises:
+            CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides its begin.
+            SizeLimitError: a first batch is larger than any broker writes. Else as ``SegmentReads.read`` and ``index``.
+        """
+        found = await self._find_batches(log, wanted)
+        if found is not None and found.fault is not None:
+            raise found.fault
+        return found
+
+    async def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
+        """As ``read``; the damage of a batch whose place is known is an attribute of what is found."""
+        version = log_version(log.segment)
+        position = self.hints.find(version, wanted.offset)
+        if position is not None:
+            try:
+                return await self._read_from(log, wanted, position, is_known=True)
+            except CorruptRecordError:  # another object has its name now
+                self.hints.drop(version, wanted.offset)
+        position = await self._indexed_position(log, wanted)
+        if position:
+            try:
+                return await self._read_from(log, wanted, position, is_known=False)
+            except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it tells
+                pass
+        return await self._read_from(log, wanted, 0, is_known=True)
+
+    async def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> int:
+        """A position at or before the batch that is wanted; 0 where no index tells."""
+        segment, offset = log.segment, wanted.offset
+        if offset <= segment.start_offset:
+            return 0
+        try:
+            data = await self._reads.index(segment, IndexType.OFFSET, until_seconds=wanted.until_seconds)
+        except CorruptDataError:  # slower without it, never wrong
+            return 0
+        if not data:
+            return 0
+        try:
+            _, position = lookup_offset(data, segment.start_offset, offset)
+        except CorruptIndexError:
+            return 0
+        return position if 0 <= position < segment.size_bytes else 0
+
+    async def _read_from(
+        self, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
+    ) -> FoundBatches | None:
+        """Walk from a position on; ``is_known``: the batch there is at or before the one that is wanted.
+
+        Raises:
+            CorruptRecordError: also where that was only said, and is not so.
+        """
+        segment = log.segment
+        start, least = position, segment.start_offset
+        window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+        ready = await self._find_ready(log, wanted, position, window, is_known=is_known)
+        if ready is not None:
+            return ready
+        while True:
+            end = _end_ahead(log, min(start + window, segment.size_bytes))
+            pieces = await self._reads.read(
+                log,
+                start,
+                end,
+                least_bytes=HEADER_BYTES,
+                again=is_known and start == position,
+                until_seconds=wanted.until_seconds,
+            )
+            walk, fault = _walk(segment, wanted, pieces, start, least)
+            if not is_known and _begins_behind(walk, position, wanted.offset):
+                raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
+            if walk.first_position >= 0:
+                if _has_gap(walk, position, wanted.offset):
+                    await self._check_passed(log, position, walk.first_position, wanted.until_seconds)
+                return await self._cut(log, wanted, walk, _Window(pieces, start, least))
+            if fault is not None:
+                raise fault.located(place_of(segment))
+            if walk.is_ended:
+                return None
+            start, least = walk.position, walk.least_offset
+            window = max(window, min(2 * window, _SEARCH_BYTES))
+
+    async def _check_passed(self, log: SegmentLog, start: int, end: int, until_seconds: float) -> None:
+        """Check batches that were passed over: the size or the last offset of a damaged one hides records.
+
+        Raises:
+            CorruptRecordError: one is damaged. Else as ``SegmentReads.read``.
+        """
+        checks = self._checks
+        if checks is None:
+            return
+        check = checks.begin(log, start)
+        while start < end:
+            stop = min(start + _PASSED_BYTES, end)
+            for piece in await self._reads.read(
+                log, start, stop, least_bytes=1, again=False, until_seconds=until_seconds
+            ):
+                fault = check.feed(piece)
+                if fault is not None:
+                    raise fault[1].located(place_of(log.segment))
+                start += len(piece)
+
+    async def _find_ready(
+        self, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
+    ) -> FoundBatches | None:
+        """The batches as a part of their file, if the system has its bytes in memory and nothing about them is unusual;
+        else None. A segment that is written to is not sent so: its bytes may change.
+        """
+        segment = log.segment
+        file = self._reads.ready_file(log) if segment.closed else None
+        end = min(position + window, segment.size_bytes)
+        if file is None or not file.holds(segment.log.position + position, end - position):
+            return None
+        max_bytes = min(wanted.max_bytes, _MOST_BYTES)
+        walked = walk_ready_batches(
+            file.descriptor,
+            segment.log.position,
+            end,
+            start_position=position,
+            log_size_bytes=segment.size_bytes,
+            least_offset=segment.start_offset,
+            greatest_offset=segment.end_offset,
+            wanted_offset=wanted.offset,
+            end_offset_exclusive=wanted.end_offset_exclusive,
+            max_bytes=max_bytes,
+        )
+        if walked is None or (not is_known and _begins_behind(walked[0], position, wanted.offset)):
+            return None
+        walk = walked[0]
+        first, size = walk.first_position, walk.first_size_bytes
+        if first < 0 or size > BATCH_SIZE_BYTES_MAX or _has_gap(walk, position, wanted.offset):
+            return None
+        if size > wanted.max_bytes and not wanted.is_first_whole:
+            return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
+        if first + size > end and not file.holds(segment.log.position + first, size):
+            return None
+        cut = _cut_of(walk, max_bytes, end)
+        if self._checks is not None:
+            try:
+                unsound = await self._checks.check_file(log, file, first, cut.whole_position)
+            except BlockingIOError:
+                return None
+            if unsound is not None:
+                if unsound.position == first:
+                    return _damaged(walk, unsound)
+                cut = _Cut(unsound.position, unsound.position, unsound.offset)
+        piece: memoryview | FilePart | None
+        if cut.stop - first >= _PART_BYTES_LEAST:
+            piece = self._reads.part_of(log, file, first, cut.stop)
+        else:
+            piece = self._reads.copy_ready(log, file, first, cut.stop)
+        if piece is None:
+            return None
+        if cut.whole_position < log.size_bytes:
+            self.hints.put(log_version(segment), cut.whole_offset, cut.whole_position)
+        return FoundBatches((piece,), first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
+
+    async def _cut(
+        self,
+        log: SegmentLog,
+        wanted: WantedBatches,
+        walk: BatchWalk,
+        window: _Window,
+    ) -> FoundBatches:
+        """What is sent of the bytes that were walked over: no byte at or behind the header where the walk ended."""
+        pieces, start, least_offset = window
+        first, size = walk.first_position, walk.first_size_bytes
+        if size > wanted.max_bytes and not wanted.is_first_whole:
+            return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
+        if size > BATCH_SIZE_BYTES_MAX:
+            text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
+            raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
+        end = start + sum(map(len, pieces))
+        if first + size > end:
+            pieces = pieces[:]
+            while end < first + size:
+                least = first + size - end
+                more = await self._reads.read(
+                    log,
+                    end,
+                    _end_ahead(log, first + size),
+                    least_bytes=least,
+                    again=True,
+                    until_seconds=wanted.until_seconds,
+                )
+                pieces += more
+                end += sum(map(len, more))
+            walk, fault = _walk(log.segment, wanted, pieces, start, least_offset)
+            if fault is not None and walk.first_position < 0:
+                return FoundBatches((), first, 0, wanted.offset, wanted.offset, fault.located(place_of(log.segment)))
+        cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
+        if self._checks is not None:
+            unsound = await self._checks.check_pieces(log, pieces, start, first, cut.whole_position)
+            if unsound is not None:
+                if unsound.position == first:
+                    return _damaged(walk, unsound)
+                cut = _Cut(unsound.position, unsound.position, unsound.offset)
+        if cut.whole_position < log.size_bytes:
+            self.hints.put(log_version(log.segment), cut.whole_offset, cut.whole_position)
+        cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
+        return FoundBatches(cut_pieces, first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
 
 
 def _end_ahead(log: SegmentLog, end: int) -> int:
@@ -195,81 +537,6 @@ def _has_gap(walk: BatchWalk, position: int, offset: int) -> bool:
     return walk.first_base_offset > offset and walk.first_position > position
 
 
-async def _check_passed(reads: SegmentReads, log: SegmentLog, start: int, end: int, until_seconds: float) -> None:
-    """Check batches that were passed over: the size or the last offset of a damaged one hides records.
-
-    Raises:
-        CorruptRecordError: one is damaged. Else as ``SegmentReads.read``.
-    """
-    checks = reads.checks
-    if checks is None:
-        return
-    check = checks.begin(log, start)
-    while start < end:
-        stop = min(start + _PASSED_BYTES, end)
-        for piece in await reads.read(log, start, stop, least_bytes=1, again=False, until_seconds=until_seconds):
-            fault = check.feed(piece)
-            if fault is not None:
-                raise fault[1].located(place_of(log.segment))
-            start += len(piece)
-
-
-async def _find_ready(
-    reads: SegmentReads, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
-) -> FoundBatches | None:
-    """The batches as a part of their file, where the system has its bytes in memory and nothing is unusual about them;
-    else None: who reads them sees what it is. A segment that is written to is not sent so: its bytes may change.
-    """
-    segment = log.segment
-    file = reads.ready_file(log) if segment.closed else None
-    end = min(position + window, segment.size_bytes)
-    if file is None or not file.holds(segment.log.position + position, end - position):
-        return None
-    max_bytes = min(wanted.max_bytes, _MOST_BYTES)
-    walked = walk_ready_batches(
-        file.descriptor,
-        segment.log.position,
-        end,
-        start_position=position,
-        log_size_bytes=segment.size_bytes,
-        least_offset=segment.start_offset,
-        greatest_offset=segment.end_offset,
-        wanted_offset=wanted.offset,
-        end_offset_exclusive=wanted.end_offset_exclusive,
-        max_bytes=max_bytes,
-    )
-    if walked is None or (not is_known and _begins_behind(walked[0], position, wanted.offset)):
-        return None
-    walk = walked[0]
-    first, size = walk.first_position, walk.first_size_bytes
-    if first < 0 or size > BATCH_SIZE_BYTES_MAX or _has_gap(walk, position, wanted.offset):
-        return None
-    if size > wanted.max_bytes and not wanted.is_first_whole:
-        return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
-    if first + size > end and not file.holds(segment.log.position + first, size):
-        return None
-    cut = _cut_of(walk, max_bytes, end)
-    if reads.checks is not None:
-        try:
-            unsound = await reads.checks.check_file(log, file, first, cut.whole_position)
-        except BlockingIOError:
-            return None
-        if unsound is not None:
-            if unsound.position == first:
-                return _damaged(walk, unsound)
-            cut = _in_front_of(unsound)
-    piece: memoryview | FilePart | None
-    if cut.stop - first >= _PART_BYTES_LEAST:
-        piece = reads.part_of(log, file, first, cut.stop)
-    else:
-        piece = reads.copy_ready(log, file, first, cut.stop)
-    if piece is None:
-        return None
-    if cut.whole_position < log.size_bytes:
-        reads.hints.put(log_version(segment), cut.whole_offset, cut.whole_position)
-    return FoundBatches((piece,), first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
-
-
 def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
     """Whether the batch at a position lies behind an offset, so that others may be between."""
     if walk.first_position == position:
@@ -293,10 +560,6 @@ class _Cut(NamedTuple):
     whole_offset: int
 
 
-def _in_front_of(unsound: UnsoundBatch) -> _Cut:
-    return _Cut(unsound.position, unsound.position, unsound.offset)
-
-
 def _damaged(walk: BatchWalk, unsound: UnsoundBatch) -> FoundBatches:
     """What is found of a damaged first batch."""
     return FoundBatches((), unsound.position, 0, walk.first_base_offset, walk.first_base_offset, unsound.error)
@@ -308,52 +571,6 @@ def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
     if first + size > end:  # the first batch alone, and the bytes that it lacks
         return _Cut(first + size, first + size, walk.least_offset)
     return _Cut(min(first + max(max_bytes, size), end, walk.position), walk.whole_position, walk.whole_offset)
-
-
-async def _cut(
-    reads: SegmentReads,
-    log: SegmentLog,
-    wanted: WantedBatches,
-    walk: BatchWalk,
-    window: _Window,
-) -> FoundBatches:
-    """What is sent of the bytes that were walked over: no byte at or behind the header where the walk ended."""
-    pieces, start, least_offset = window
-    first, size = walk.first_position, walk.first_size_bytes
-    if size > wanted.max_bytes and not wanted.is_first_whole:
-        return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
-    if size > BATCH_SIZE_BYTES_MAX:
-        text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
-        raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
-    end = start + sum(map(len, pieces))
-    if first + size > end:
-        pieces = pieces[:]
-        while end < first + size:
-            least = first + size - end
-            more = await reads.read(
-                log,
-                end,
-                _end_ahead(log, first + size),
-                least_bytes=least,
-                again=True,
-                until_seconds=wanted.until_seconds,
-            )
-            pieces += more
-            end += sum(map(len, more))
-        walk, fault = _walk(log.segment, wanted, pieces, start, least_offset)
-        if fault is not None and walk.first_position < 0:
-            return FoundBatches((), first, 0, wanted.offset, wanted.offset, fault.located(place_of(log.segment)))
-    cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
-    if reads.checks is not None:
-        unsound = await reads.checks.check_pieces(log, pieces, start, first, cut.whole_position)
-        if unsound is not None:
-            if unsound.position == first:
-                return _damaged(walk, unsound)
-            cut = _in_front_of(unsound)
-    if cut.whole_position < log.size_bytes:
-        reads.hints.put(log_version(log.segment), cut.whole_offset, cut.whole_position)
-    cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
-    return FoundBatches(cut_pieces, first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tierlog._native.indexes import find_upper_bound_offset, read_transaction_index
 from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.batch_reads import FoundBatches, WantedBatches, read_batches
+from tierlog.broker.replica.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
@@ -246,12 +246,14 @@ class ReplicaPartition:
 
     Args:
         history: The partition's, as it counts now.
-        reads: Of the segments; all partitions share it.
+        reads: Of the segments.
+        batches: Of their batches; all partitions share both.
     """
 
-    def __init__(self, history: CachedHistory, reads: SegmentReads) -> None:
+    def __init__(self, history: CachedHistory, reads: SegmentReads, batches: BatchReads) -> None:
         self._history = history
         self._reads = reads
+        self._batches = batches
         self._loaded: _Loaded | None = None
         self._known: _KnownOffsets | None = None
         self._loading = SharedCall(self._load)
@@ -356,7 +358,7 @@ class ReplicaPartition:
                 wanted.is_first_whole,
                 wanted.until_seconds,
             )
-            found = await read_batches(self._reads, await self._reads.log(span.segment), of_span)
+            found = await self._batches.read(await self._reads.log(span.segment), of_span)
             if found is not None:
                 listed: list[tuple[int, int]] | None = None if aborted is None else []
                 if aborted is not None and found.size_bytes:

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from tierlog._native.files import ReadyFile
 from tierlog.aio.loop_reads import drive
 from tierlog.broker.file_part import FilePart
-from tierlog.broker.replica.batch_checks import BatchChecks, LogVersion, log_version
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
@@ -47,12 +46,18 @@ _READY_BYTES_MAX: Final = 2 << 20
 _OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
-#: Readers that are remembered: the connections of a server, some partitions each.
-_HINTS_MAX: Final = 16384
 #: What a search reads of a log at once.
 _WINDOW_BYTES: Final = 1 << 20
+#: Key, size and time of change of a log.
+LogVersion = tuple[str, int, int]
+#: Which segment follows another one.
 NextStoredSegment = Callable[[RemoteLogSegmentMetadata], StoredSegment | None]
 Result = TypeVar("Result")
+
+
+def log_version(segment: StoredSegment) -> LogVersion:
+    """What tells a segment's log from what had its name before: a broker's log grows, or is cut and written anew."""
+    return segment.log.key, segment.size_bytes, segment.last_modified_ms
 
 
 def server_config(given: Mapping[str, object] | None, *, machine: Machine | None = None) -> StorageConfig:
@@ -77,36 +82,6 @@ def _pieces_kept(config: StorageConfig) -> int:
     if config.fetch_chunk_cache_class != "memory" or size is None:
         return 0
     return _RECENT_MAX if size < 0 else min(size // PIECE_BYTES, _RECENT_MAX)
-
-
-class PositionHints:
-    """Positions of batches by log and offset, those that were asked for last. Used on one thread.
-
-    A log is named by what tells it from another one of the same key: see ``log_version``.
-    """
-
-    def __init__(self) -> None:
-        self._positions: dict[tuple[LogVersion, int], int] = {}
-
-    def find(self, log: LogVersion, offset: int) -> int | None:
-        """Where in a log the batch begins that holds an offset, or the next one, if a reader's read ended there."""
-        key = (log, offset)
-        position = self._positions.pop(key, None)
-        if position is not None:
-            self._positions[key] = position  # the newest is last
-        return position
-
-    def put(self, log: LogVersion, offset: int, position: int) -> None:
-        """Remember where the batches from an offset on begin."""
-        positions = self._positions
-        positions.pop((log, offset), None)
-        positions[log, offset] = position
-        if len(positions) > _HINTS_MAX:
-            del positions[next(iter(positions))]
-
-    def drop(self, log: LogVersion, offset: int) -> None:
-        """Forget a position at which no batch stands."""
-        self._positions.pop((log, offset), None)
 
 
 class RecentPieces:
@@ -200,8 +175,8 @@ class SegmentReads:
 
     Attributes:
         tier: The same tier through the caches, for calls of ``look_up``.
-        hints: Where sequential readers go on.
-        checks: Of batches that are sent; None where ``fetch.check.batches.enabled`` is off.
+        worker: Threads that read and check.
+        checks_batches: Whether batches are checked before they are sent: ``fetch.check.batches.enabled``.
 
     Raises:
         ConfigError: the disk cache's directory cannot be used.
@@ -230,11 +205,10 @@ class SegmentReads:
         self._timeout_seconds = config.fetch_chunk_cache_get_timeout_ms / 1000
         self._next_segments: dict[TopicIdPartition, weakref.WeakMethod[NextStoredSegment]] = {}
         self.tier = CachedTier(tier, self._fetcher, machine)
-        self.hints = PositionHints()
         self._recent = RecentPieces(_pieces_kept(config))
         self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
-        self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
-        self.checks = BatchChecks(self._worker) if config.fetch_check_batches_enabled else None
+        self.worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
+        self.checks_batches = config.fetch_check_batches_enabled
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"), machine)
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
@@ -275,7 +249,7 @@ class SegmentReads:
         if found is None:
             # A key is opened, and all places of chunks are looked at: milliseconds of a large segment.
             is_work = segment.transformed
-            found = await self._worker.run(partial(self._opened, segment)) if is_work else self._opened(segment)
+            found = await self.worker.run(partial(self._opened, segment)) if is_work else self._opened(segment)
         return found
 
     def _opened(self, segment: StoredSegment) -> SegmentLog:
@@ -318,11 +292,11 @@ class SegmentReads:
             left = until_seconds - self._machine.clock.monotonic_seconds()
             read = partial(self._fetcher.read_directly, log, start, end)
             with suppress(CorruptObjectError):  # the file ends before: piece by piece all comes that it has
-                return [await self._worker.run(read, seconds=max(left, 0.0))]
+                return [await self.worker.run(read, seconds=max(left, 0.0))]
         found = self._fetcher.find_range(log, start, end, again=again)
         if found is None:
             waits = self._fetcher.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))
-            found = await drive(waits, self._machine, self._worker, until_seconds=until_seconds)
+            found = await drive(waits, self._machine, self.worker, until_seconds=until_seconds)
         return found
 
     def ready_file(self, log: SegmentLog) -> ReadyFile | None:
@@ -352,7 +326,7 @@ class SegmentReads:
         """A range, as of ``read``, as a part of the file of ``ready_file``."""
         self._fetcher.note_ready(end_exclusive - start)
         position = log.segment.log.position + start
-        return FilePart(file, position=position, size_bytes=end_exclusive - start, worker=self._worker)
+        return FilePart(file, position=position, size_bytes=end_exclusive - start, worker=self.worker)
 
     async def index(self, segment: StoredSegment, index_type: IndexType, *, until_seconds: float) -> bytes | None:
         """A part of a segment beside its log; None if it has none.
@@ -366,7 +340,7 @@ class SegmentReads:
         found = self._fetcher.find_index(segment, index_type)
         if found is None:
             waits = self._fetcher.read_index_waits(segment, index_type)
-            found = await drive(waits, self._machine, self._worker, until_seconds=until_seconds)
+            found = await drive(waits, self._machine, self.worker, until_seconds=until_seconds)
         return found
 
     def forget_indexes(self, segment: StoredSegment) -> None:
@@ -389,5 +363,5 @@ class SegmentReads:
     def close(self) -> None:
         """End what is under way with an error, and let go of caches and threads; not to be called on the event loop."""
         self._fetcher.close()
-        self._worker.close()
+        self.worker.close()
         self._lookups.close()

@@ -16,6 +16,7 @@ from tests.support.fetch_client import Ask, FetchRig, Told
 from tests.support.loops import run_on
 from tierlog import open_tier
 from tierlog.broker.fetching.fetch_handler import FetchHandler
+from tierlog.broker.replica.batch_reads import BatchReads
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.cached_history import UNBOUNDED, CachedHistory, HistoryCache
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
@@ -147,7 +148,8 @@ async def small_memory(root: pathlib.Path, watching: Watching) -> AsyncIterator[
     settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=0, histories_bytes_max=1)
     with open_tier(str(root), layout="aiven", wrap_store=watching) as tier:
         reads = SegmentReads(tier, server_config(None))
-        catalog = BucketCatalog(tier, lambda history: ReplicaPartition(history, reads), settings)
+        batches = BatchReads(reads)
+        catalog = BucketCatalog(tier, lambda history: ReplicaPartition(history, reads, batches), settings)
         try:
             await catalog.start()
             rig = Rig(catalog)
