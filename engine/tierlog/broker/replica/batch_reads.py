@@ -40,7 +40,7 @@ _SLACK_BYTES: Final = 64 << 10
 _MOST_BYTES: Final = 16 << 20
 #: A view of less than this part of a chunk is copied.
 _LEAN_PART: Final = 8
-#: Where no index tells the place, reads of the search grow up to this.
+#: Where no index has the position, reads of the search grow up to this.
 _SEARCH_BYTES: Final = 4 << 20
 #: What is checked at once of batches that are passed over.
 _PASSED_BYTES: Final = 1 << 20
@@ -101,7 +101,7 @@ class WantedBatches(NamedTuple):
 class PositionHints:
     """Positions of batches by log and offset, those that were asked for last. Used on one thread.
 
-    A log is named by what tells it from another one of the same key: see ``log_version``.
+    A log is named by its ``log_version``, which differs from that of another one of the same key.
     """
 
     def __init__(self) -> None:
@@ -332,12 +332,12 @@ class BatchReads:
         if position:
             try:
                 return await self._read_from(log, wanted, position, is_known=False)
-            except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it tells
+            except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it shows which
                 pass
         return await self._read_from(log, wanted, 0, is_known=True)
 
     async def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> int:
-        """A position at or before the batch that is wanted; 0 where no index tells."""
+        """A position at or before the batch that is wanted; 0 where no index has one."""
         segment, offset = log.segment, wanted.offset
         if offset <= segment.start_offset:
             return 0
@@ -533,7 +533,7 @@ def _walk(
 
 
 def _has_gap(walk: BatchWalk, position: int, offset: int) -> bool:
-    """Whether no batch holds an offset, as far as headers tell that were passed over from a position on."""
+    """Whether no batch holds an offset, by the headers that were passed over from a position on."""
     return walk.first_base_offset > offset and walk.first_position > position
 
 
@@ -553,7 +553,7 @@ class _Window(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Where what is sent stops, exclusive; and the end of the last whole batch, for who reads on."""
+    """Where the bytes that are sent end, exclusive; and the end of the last whole batch, where the reader goes on."""
 
     stop: int
     whole_position: int

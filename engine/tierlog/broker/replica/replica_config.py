@@ -1,4 +1,4 @@
-"""What a replica is told: by the command's options, and by the keys of a broker's properties."""
+"""The configuration of a replica: the command's options, and the keys of a broker's properties."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MetadataSource:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:
-    """All that a replica is told.
+    """The configuration of a replica.
 
     Args:
         path: What is served, as ``open_tier`` takes it.
@@ -57,7 +57,7 @@ class ReplicaConfig:
         refresh_seconds: Pause between two listings.
         metadata: Where metadata comes from.
         log_starts: As ``--log-start`` takes them.
-        cluster_id: What clients are told.
+        cluster_id: In answers to clients.
         monitor: Host and port for metrics and health; None for neither.
         fetch: Limits of Fetch.
         histories_bytes_max: Memory of resolved histories; -1 for no limit.

@@ -1,8 +1,8 @@
 """A partition of a bucket, read-only, as the APIs of a server ask it.
 
-Which aborted transactions touch what a read gave is as a broker tells its read_committed consumers. Source: Kafka
-RemoteLogManager#addAbortedTransactions, #collectAbortedTransactions, TransactionIndex#collectAbortedTxns. Unlike there,
-markers outside of a segment's span do not count: those of an abandoned branch aborted nothing.
+A read lists the aborted transactions that touch its batches, as a broker does for read_committed consumers. Source:
+Kafka RemoteLogManager#addAbortedTransactions, #collectAbortedTransactions, TransactionIndex#collectAbortedTxns. Unlike
+there, markers outside of a segment's span do not count: those of an abandoned branch aborted nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PartitionView:
     Args:
         history: Of the partition.
         last_stable_offset: Behind the last offset that read_committed may read.
-        stable_fault: Why that is not known: a log that is damaged tells of no transaction.
+        stable_fault: Why that is not known: the transactions of a damaged log cannot be read.
 
     Attributes:
         spans: Those that count, ascending and disjoint.
@@ -184,7 +184,7 @@ class AbortedTransactions:
         return _ordered(aborted)
 
     async def _upper_bound(self, span: Span, found: FoundBatches, until_seconds: float) -> int:
-        """An offset behind the batches, as near as the offset index tells."""
+        """An offset behind the batches, as near as the offset index has one."""
         segment = span.segment
         bound = None
         try:
@@ -206,7 +206,7 @@ class AbortedTransactions:
         return entries[inside]
 
     async def _replay_log(self) -> NDArray[np.void]:
-        """The same of a log without indexes: the markers in its batches tell, of which all are looked at, once."""
+        """The rows of a log without indexes, from the markers in its batches, all of which are read once."""
         history = self._view.history
         first, end = history.earliest_offset, history.end_offset_exclusive
         found, _ = await self._reads.look_up(lambda: aborted_transactions(self._reads.tier, history, first, end))

@@ -29,8 +29,8 @@ from tierlog.runtime.waiting.waits import WaitingThreads
 from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
-#: and ``.size``; a size of 0 keeps nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every reader
-#: who does not read on asks for one.
+#: and ``.size``; a size of 0 caches nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every read
+#: that does not go on behind the last one needs one.
 CHUNK_CACHE_BYTES: Final = 256 << 20
 INDEX_CACHE_BYTES: Final = 64 << 20
 #: Threads that read a disk and open chunks, and those of searches, which may wait for a store.
@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 
 
 def log_version(segment: StoredSegment) -> LogVersion:
-    """What tells a segment's log from what had its name before: a broker's log grows, or is cut and written anew."""
+    """Key, size and time of change of a segment's log: a broker's log grows, or is cut and written anew."""
     return segment.log.key, segment.size_bytes, segment.last_modified_ms
 
 
@@ -76,7 +76,7 @@ def server_config(given: Mapping[str, object] | None, *, machine: Machine | None
     return config.model_copy(update=defaults)
 
 
-def _pieces_kept(config: StorageConfig) -> int:
+def _cached_pieces_max(config: StorageConfig) -> int:
     """How many pieces of plain logs the cache in memory has room for."""
     size = config.fetch_chunk_cache_size
     if config.fetch_chunk_cache_class != "memory" or size is None:
@@ -88,11 +88,11 @@ class RecentPieces:
     """The pieces at which reads began last. Used on one thread.
 
     Args:
-        kept_max: So many, as the cache would have room for: who reads more than that, over and over, is always new.
+        pieces_max: So many, as the cache has room for: a reader of more than that, over and over, is always new.
     """
 
-    def __init__(self, kept_max: int) -> None:
-        self._kept_max = kept_max
+    def __init__(self, pieces_max: int) -> None:
+        self._pieces_max = pieces_max
         self._pieces: dict[Hashable, None] = {}
 
     def note(self, piece: Hashable) -> bool:
@@ -103,7 +103,7 @@ class RecentPieces:
             pieces[piece] = None
             return False
         pieces[piece] = None
-        if len(pieces) > self._kept_max:
+        if len(pieces) > self._pieces_max:
             del pieces[next(iter(pieces))]
         return True
 
@@ -205,7 +205,7 @@ class SegmentReads:
         self._timeout_seconds = config.fetch_chunk_cache_get_timeout_ms / 1000
         self._next_segments: dict[TopicIdPartition, weakref.WeakMethod[NextStoredSegment]] = {}
         self.tier = CachedTier(tier, self._fetcher, machine)
-        self._recent = RecentPieces(_pieces_kept(config))
+        self._recent = RecentPieces(_cached_pieces_max(config))
         self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
         self.worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
         self.checks_batches = config.fetch_check_batches_enabled
@@ -263,10 +263,10 @@ class SegmentReads:
     async def read(
         self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int, again: bool, until_seconds: float
     ) -> list[memoryview]:
-        """The bytes of a range of a log, as views that stay as they are for as long as somebody holds them.
+        """The bytes of a range of a log, as views that stay as they are for as long as they are referenced.
 
         A plain file of this machine is read past the cache, here if the system has all of the bytes in memory, else by
-        a thread; unless the same piece of it was read shortly before: then the cache keeps it for others.
+        a thread; unless the same piece of it was read shortly before: then it is cached for others.
 
         Args:
             log: Of ``log``.
@@ -281,7 +281,7 @@ class SegmentReads:
                 ``SegmentFetcher.read_range_waits``.
         """
         end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
-        # The nearest piece: a reader who reads on by mebibytes begins a little before the border of each.
+        # The nearest piece: a reader that reads on by mebibytes begins a little before the border of each.
         piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
         if self._fetcher.reads_directly(log) and self._recent.note(piece):
             if end - start <= _READY_BYTES_MAX:
@@ -361,7 +361,7 @@ class SegmentReads:
         return self._lookups.one_at_a_time()
 
     def close(self) -> None:
-        """End what is under way with an error, and let go of caches and threads; not to be called on the event loop."""
+        """End the reads under way with an error, and free caches and threads; not to be called on the event loop."""
         self._fetcher.close()
         self.worker.close()
         self._lookups.close()

@@ -237,7 +237,7 @@ class ReplicaMetrics:
         gauges = {
             "topics": ("Topics that are served.", len(catalog.topics())),
             "partitions": ("Partitions that are served.", sum(len(topic.partitions) for topic in catalog.topics())),
-            "histories_bytes": ("Memory of the histories that are at hand.", catalog.history_cache.size_bytes),
+            "histories_bytes": ("Memory of the cached histories.", catalog.history_cache.size_bytes),
             "refresh_age_seconds": (
                 "Time since the newest listing of the bucket that came to an end; -1 before the first.",
                 -1.0 if catalog.refresh_age_seconds is None else catalog.refresh_age_seconds,
@@ -253,7 +253,7 @@ class ReplicaMetrics:
 
 
 def _end_offset(catalog: BucketCatalog, topic: str, partition: int, committed: CommittedOffset) -> int | None:
-    """See EndOffsetOf."""
+    """The end of a partition for the lag of a group; None where it is not known, or the commit is of another topic."""
     offsets = catalog.offsets_at_hand(topic, partition)
     return offsets.high_watermark if offsets is not None and committed_for(catalog.find(topic), committed) else None
 

@@ -1,4 +1,4 @@
-"""The topics of a bucket as a server serves them: told by keys alone, resolved when somebody asks, followed."""
+"""The topics of a bucket as a server serves them: listed by keys alone, resolved when a reader asks, followed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CatalogSettings:
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         state_file: Where the last listing is saved, so that the next start need not wait for one; None for nowhere. Of
             no effect with metadata, which lists nothing.
-        segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
+        segments_ahead_max: Segments that are described before a reader asks for their partitions, at most.
         histories_bytes_max: Memory of the cached histories; -1 for no limit.
         request_seconds: How long one request of a resolution may take.
     """
@@ -199,11 +199,11 @@ class _Following:
 
 
 class BucketCatalog:
-    """A Catalog of a bucket, which nobody but others writes.
+    """A Catalog of a bucket, which others write.
 
     The version rises when topics or partitions come or go, and when a history that a reader knows is another one now;
-    also once when all partitions have been resolved that are resolved before anybody asks. It does not rise when a
-    partition is resolved for the first time: nobody has known anything of it that could have changed.
+    also once when all partitions have been resolved that are resolved before a reader asks. It does not rise when a
+    partition is resolved for the first time: no reader has known anything of it that could have changed.
 
     Args:
         tier: What is served; stays the caller's.
@@ -399,7 +399,7 @@ class BucketCatalog:
         return self._version != version
 
     def end_waits(self) -> None:
-        """Have all who wait for a change go on without one, now and from now on: the server stops. Idempotent."""
+        """End each wait for a change, now and from now on: the server stops. Idempotent."""
         self._has_ended_waits = True
         self._changes.ring()
 

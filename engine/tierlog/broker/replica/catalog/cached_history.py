@@ -166,7 +166,7 @@ class CachedHistory:
         return self.current
 
     def on_evicted(self, call: Callable[[], None]) -> None:
-        """Have something called whenever the history is evicted: who holds it drops it then."""
+        """Have something called whenever the history is evicted: whatever holds it drops it then."""
         self._when_evicted = call
 
     @property
@@ -175,7 +175,7 @@ class CachedHistory:
         return self._waiting > 0
 
     def evict(self) -> None:
-        """Drop the history, and remember what tells whether the next one is the same. Called by the cache."""
+        """Drop the history, and remember its digest, by which the next one is compared. Called by the cache."""
         if self._resolution is not None:
             history = self._resolution.history
             self._evicted_digest = self._resolution.digest
@@ -185,8 +185,8 @@ class CachedHistory:
             self._when_evicted()
 
     async def resolve(self) -> PartitionHistory:
-        """The history, made now if there is none. All who ask at once wait for one resolution. After a failure the same
-        error is raised again for a while, without a request.
+        """The history, made now if there is none. All readers that ask at once wait for one resolution. After a
+        failure the same error is raised again for a while, without a request.
 
         Raises:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION: the partition is gone. StoreError, CorruptDataError and their kinds,

@@ -1,4 +1,4 @@
-"""The history of one listed partition: its segments loaded, their lineage told, or why that cannot be.
+"""The history of one listed partition: its segments loaded, their lineage found, or why that cannot be.
 
 What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
 never know. A segment that cannot be described may be missing only where another one holds its offsets and it cannot be
@@ -128,7 +128,7 @@ class Resolver:
             listed: As it was listed last.
             before: The resolution before, of which segments are taken over, and the history itself if nothing changed.
             relist: List it again first.
-            served_end_offset: Without a resolution before: up to where one has been served that is not at hand. What
+            served_end_offset: Without a resolution before: up to where one has been served that was evicted. What
                 lies below is not held back.
 
         Raises:
@@ -144,7 +144,7 @@ class Resolver:
             if now is None:
                 break
             found = self._load(now, before)
-            # What is gone since it was listed is no loss, and what is missing may be there by now: a new listing tells.
+            # What is gone since it was listed is no loss, and what is missing may be there by now: it is listed anew.
             if found.vanished and not is_last:
                 continue
             resolution = self._resolution(now, found, before, served_end_offset)
@@ -265,7 +265,7 @@ class _Found:
     """What a partition's candidates became.
 
     Attributes:
-        segments: See LoadedSegments.
+        segments: By the digest of their objects.
         faults: What cannot be described.
         lost: Segments that were listed without their log.
         vanished: Segments that were listed with it, and are gone.
@@ -322,14 +322,14 @@ def _digest(candidate: Candidate) -> bytes:
 
 
 def _require_covered(history: PartitionHistory, found: _Found, *, has_late_segments: bool) -> None:
-    """Raises the error of the first segment that cannot be read and whose offsets nobody else holds, or that may say of
+    """Raises the error of the first segment that cannot be read and whose offsets no other holds, or that may say of
     those others that they do not count.
     """
     lineage = history.lineage
 
     def is_covered(start_offset: int) -> bool:
         if any(gap.end_offset_exclusive > start_offset for gap in lineage.gaps):
-            return False  # nobody knows where the segment ends: the gap may be its
+            return False  # the segment's end is unknown: the gap may be its
         return lineage.earliest_offset <= start_offset < lineage.end_offset_exclusive
 
     for candidate, error in found.faults:
@@ -364,7 +364,7 @@ def _require_no_way_back(before: PartitionHistory, now: PartitionHistory) -> Non
 
 
 def _may_be_newest(candidate: Candidate, history: PartitionHistory) -> bool:
-    """Whether a segment that nobody can read may be the first one of a leader after all that can be read: those which
+    """Whether a segment that cannot be read may be the first one of a leader after all that can be read: those which
     cover it would then be of a branch that its leader cut off.
 
     It is older where the log went on behind it, and did so when no leader before that one copied any more.

@@ -107,12 +107,12 @@ class ListingSaver:
         self._has_failed = False
 
     def load(self) -> TierListing | None:
-        """See SavedListing. What is loaded need not be saved."""
+        """The listing that was saved last, or None; it need not be saved again."""
         self._last = self._saved.load()
         return self._last
 
     def note(self, listing: TierListing) -> None:
-        """Save a listing that is not as the one before, or keep it for later."""
+        """Save a listing that is not as the one before, now or with the next flush."""
         if self._last is not None and self._last.folders == listing.folders:
             return
         self._newest = self._last = listing

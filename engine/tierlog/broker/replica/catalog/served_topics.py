@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 _PATTERN: Final = "^"
 #: Kafka's Topic.validate: these characters, at most 249, and neither of two names that a folder cannot have.
 _LEGAL: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
-#: Names that are told in one line of the log.
-_TOLD_MAX: Final = 10
+#: Names in one log line.
+_NAMES_MAX: Final = 10
 
 
 class ServedTopics:
@@ -41,7 +41,7 @@ class ServedTopics:
     def __init__(self, wanted: Sequence[str] = ()) -> None:
         self._ids: dict[str, str | None] = {}
         self._patterns: list[re.Pattern[str]] = []
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         for text in wanted:
             if text.startswith(_PATTERN):
                 try:
@@ -61,7 +61,7 @@ class ServedTopics:
         return name in self._ids or any(pattern.match(name) for pattern in self._patterns)
 
     def choose(self, newest_ms: Mapping[TopicIdPartition, int]) -> dict[str, Topic]:
-        """The topics that are served, by name, ascending. What is left out is told in the log, once.
+        """The topics that are served, by name, ascending. What is left out is logged, once.
 
         Args:
             newest_ms: The partitions of a bucket, and when the youngest object of each was written.
@@ -77,16 +77,18 @@ class ServedTopics:
             rival = chosen.get(topic[0])
             if rival is None or (times[topic], topic[1]) > (times[rival], rival[1]):
                 chosen[topic[0]] = topic
-        self._tell(
+        self._log_once(
             "topics that had the name of another, which is newer or was asked for",
             (f"{topic_id}:{name}" for name, topic_id in found if name in chosen and chosen[name][1] != topic_id),
         )
-        self._tell("topics that were asked for and are not there", (name for name in self._ids if name not in chosen))
+        self._log_once(
+            "topics that were asked for and are not there", (name for name in self._ids if name not in chosen)
+        )
         return {name: Topic(name, chosen[name][1], tuple(sorted(found[chosen[name]]))) for name in sorted(chosen)}
 
     def _servable(self, found: Iterable[tuple[str, Uuid]]) -> list[tuple[str, Uuid]]:
         wanted = [topic for topic in found if self.accepts(topic[0])]
-        self._tell(
+        self._log_once(
             "topics with names that Kafka does not allow",
             (repr(name) for name, _ in wanted if _LEGAL.fullmatch(name) is None),
         )
@@ -96,9 +98,9 @@ class ServedTopics:
             if _LEGAL.fullmatch(name) is not None and self._ids.get(name) in (None, str(topic_id))
         ]
 
-    def _tell(self, what: str, names: Iterable[str]) -> None:
-        news = sorted(set(names) - self._told)
-        self._told.update(news)
+    def _log_once(self, what: str, names: Iterable[str]) -> None:
+        news = sorted(set(names) - self._logged)
+        self._logged.update(news)
         if news:
-            more = f" and {len(news) - _TOLD_MAX} more" if len(news) > _TOLD_MAX else ""
-            _log.warning("not served: %s: %s%s", what, ", ".join(news[:_TOLD_MAX]), more)
+            more = f" and {len(news) - _NAMES_MAX} more" if len(news) > _NAMES_MAX else ""
+            _log.warning("not served: %s: %s%s", what, ", ".join(news[:_NAMES_MAX]), more)

@@ -1,7 +1,7 @@
 """One look at a tier's keys: its partitions, each with the objects that were listed of it.
 
-A listing is kept in few bytes an object (a name and two numbers), since it stays in memory for as long as the server
-runs; segments are made of it when somebody asks for a partition. What a listing has in common with the one before is
+A listing takes few bytes an object (a name and two numbers), since it stays in memory for as long as the server runs;
+segments are made of it when a reader asks for a partition. What a listing has in common with the one before is
 shared, so that telling what changed costs a comparison of bytes, and no key is taken apart twice.
 """
 
@@ -220,10 +220,10 @@ def _list_resumed(
                 if path in large and path not in passed:
                     passed.add(path)
                     # What was in front of the first key is gone: so retention is seen at once.
-                    kept = [each for each in large[path].first(-RELISTED_OBJECTS) if each.key >= last]
-                    if kept:
-                        yield from kept
-                        last = kept[-1].key
+                    known_objects = [each for each in large[path].first(-RELISTED_OBJECTS) if each.key >= last]
+                    if known_objects:
+                        yield from known_objects
+                        last = known_objects[-1].key
                         listing = resumed.iter_objects_behind(last, reader.prefix)
                         break
                 yield info
@@ -262,7 +262,7 @@ def _described(
     except ObjectNotFoundError:  # the one file
         return listed
     except TierlogError as error:  # of a log directory: the file that has its topic id
-        _log.warning("%s: the partition cannot be told, and is left as it was: %s", listed.path, error)
+        _log.warning("%s: the partition cannot be found out, and is left as it was: %s", listed.path, error)
         return known or listed
     if not whole:
         return listed
@@ -341,7 +341,7 @@ class _FolderReader:
             yield packer.packed()
 
     def _iter_listed(self) -> Iterator[ObjectInfo]:
-        if self.objects is not None:  # somebody else lists
+        if self.objects is not None:  # a resumed listing
             yield from self.objects
         elif self._parse is None:  # one file, with what lies beside it
             yield from self._tier.store.list_folder().objects
