@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.broker.partitions import Partition, Topic
 from tierlog.remote.api import ZERO_UUID, Uuid
 
@@ -29,5 +30,5 @@ class FixedCatalog:
     def partition(self, name: str, partition: int) -> Partition | None:
         raise NotImplementedError("no partition is read here")
 
-    async def wait(self, version: int, seconds: float) -> bool:
+    def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
         raise NotImplementedError("nothing changes here")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
 from tests.support.batches import Batch, encode
 from tests.support.manual_timers import ManualTimers
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch, PartitionWatches
 from tierlog.broker.partitions import (
     UNKNOWN,
     Catalog,
@@ -24,7 +24,6 @@ from tierlog.broker.partitions import (
 )
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.runtime.waiting.loops import Alarm
 
 
 @dataclass(frozen=True)
@@ -177,13 +176,13 @@ class MemoryCatalog:
         self._timers = timers or ManualTimers()
         self._topics: dict[str, Topic] = {}
         self._partitions: dict[tuple[str, int], MemoryPartition] = {}
-        self._waiting: list[Alarm] = []
+        self._watches = PartitionWatches(self._timers)
         self.version = 1
         self.lookups_count = 0
 
     @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
+    def watches_count(self) -> int:
+        return len(self._watches)
 
     def add(
         self, name: str, partitions: int | Sequence[int] = 1, *, generation: int = 0, batches: Sequence[Batch] = ()
@@ -211,10 +210,14 @@ class MemoryCatalog:
             self._partitions = {key: value for key, value in self._partitions.items() if key[0] != name}
 
     def change(self) -> None:
-        """Tell all who wait."""
+        """Wake the polls of all partitions."""
         self.version += 1
-        for alarm in self._waiting:
-            alarm.ring()
+        self._watches.ring_all()
+
+    def change_partition(self, name: str, partition: int = 0) -> None:
+        """Wake the polls of one partition."""
+        self.version += 1
+        self._watches.ring([self.at(name, partition).topic_id_partition])
 
     def topics(self) -> Collection[Topic]:
         return self._topics.values()
@@ -232,19 +235,8 @@ class MemoryCatalog:
     def at(self, name: str, partition: int = 0) -> MemoryPartition:
         return self._partitions[name, partition]
 
-    async def wait(self, version: int, seconds: float) -> bool:
-        if self.version != version:
-            return True
-        alarm = Alarm()
-        self._waiting.append(alarm)
-        timer = self._timers.call_later(seconds, alarm.ring)
-        try:
-            await alarm.wait()
-        finally:
-            timer.cancel()
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(alarm)
-        return self.version != version
+    def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
+        return self._watches.add(partitions)
 
 
 def _holds_the_contract(catalog: MemoryCatalog, partition: MemoryPartition) -> tuple[Catalog, Partition]:

@@ -6,11 +6,12 @@ server's event loop: what blocks goes to threads behind an ``await``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from tierlog.broker.file_part import FilePart
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.remote.api import TopicIdPartition, Uuid
 
 #: Of a leader epoch or an offset that is not known, as on the wire.
@@ -141,7 +142,7 @@ class Topic:
 
 
 class Catalog(Protocol):
-    """The topics that are served, and word of changes. Used on the event loop alone; only ``wait`` waits."""
+    """The topics that are served, and word of changes. Used on the event loop alone; waits for nothing."""
 
     @property
     def version(self) -> int:
@@ -159,5 +160,5 @@ class Catalog(Protocol):
     def partition(self, name: str, partition: int) -> Partition | None:
         """A partition of a topic."""
 
-    async def wait(self, version: int, seconds: float) -> bool:
-        """Wait until the catalog's version is another than one, no longer than ``seconds``. Whether it is."""
+    def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
+        """Watch partitions for changes of their offsets, or of their being there; the caller closes it."""

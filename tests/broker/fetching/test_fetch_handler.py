@@ -253,6 +253,30 @@ def test_waits_for_a_change_and_no_longer_than_told(version: int) -> None:
     on_loop(test)
 
 
+def test_a_change_wakes_the_polls_of_its_partition_alone() -> None:
+    """Otherwise each record of one partition makes every poll of the server look at all that it asks for."""
+
+    async def test(rig: FetchRig) -> None:
+        orders, payments = rig.catalog.add("orders")[0], rig.catalog.add("payments")[0]
+        for partition in (orders, payments):
+            partition.append(10)
+        asks = [Ask("orders", 0, 1)], [Ask("payments", 0, 1)]
+        first, second = (asyncio.ensure_future(rig.fetch(13, each, max_wait_ms=500)) for each in asks)
+        await settle()
+        lookups = rig.catalog.lookups_count
+        batch = orders.append(20)
+        rig.catalog.change_partition("orders")
+        await settle()
+        assert (await first).records == {("orders", 0): batch.data}
+        assert rig.catalog.lookups_count == lookups + 1
+        assert not second.done()
+        await rig.timers.advance(0.5)
+        assert not (await second).records
+        assert rig.catalog.watches_count == 0
+
+    on_loop(test)
+
+
 def test_waits_for_enough_bytes_and_reads_nothing_meanwhile() -> None:
     """Otherwise ``fetch.min.bytes`` does nothing, or costs reads without end."""
 
@@ -359,7 +383,7 @@ def test_what_a_client_that_goes_away_held_is_given_back(where: str) -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert rig.catalog.waiting_count == 0
+        assert rig.catalog.watches_count == 0
         assert second.waiting_count == 0
         assert second.cancelled_count == (where in ("reading", "loading"))
         if taken is not None:

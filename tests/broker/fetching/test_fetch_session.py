@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from kio.schema.errors import ErrorCode
 
+from tests.support.loops import run_on
+from tests.support.manual_timers import ManualTimers
 from tierlog.broker.fetching.fetch_context import ContextAnswer, FetchManager, has_news
 from tierlog.broker.fetching.fetch_request import FetchPartition, FetchRequest, PartitionKey
 from tierlog.broker.fetching.fetch_session import FetchSession, FetchSessionCache, SessionLimits, next_epoch
+from tierlog.broker.partition_watches import PartitionWatches
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
@@ -278,22 +281,37 @@ def test_no_slots_mean_no_sessions() -> None:
 
 
 def test_what_is_known_to_be_quiet_ends_with_a_change() -> None:
-    """Otherwise a session that added a partition is told nothing of it until the catalog changes."""
+    """Otherwise a session that added a partition is told nothing of it until a partition changes, or a watch stays."""
+    run_on("asyncio", _quiet_until_a_change)
+
+
+async def _quiet_until_a_change() -> None:
     manager = FetchManager(FetchSessionCache(LIMITS, Machine(clock=ManualClock(), rng=SeededRng(1))))
+    watches = PartitionWatches(ManualTimers())
     opened = manager.context_of(request_of([1], epoch=0), "User:alice")
     session_id = opened.answer([(one, FetchablePartition(1, 0, 5, 5, 0)) for one in opened.partitions()]).session_id
     context = manager.context_of(request_of([], session_id=session_id, epoch=1), "User:alice")
-    context.note_quiet(7, False)
+    watch = watches.add(one.key for one in context.partitions())
+    assert context.note_quiet(watch, False)
     late = context
     context = manager.context_of(request_of([], session_id=session_id, epoch=2), "User:alice")
-    assert context.is_quiet(7, False)
-    assert not context.is_quiet(7, True)
-    assert not context.is_quiet(8, False)
+    assert context.quiet_watch(False) is watch
+    assert context.quiet_watch(True) is None
+    watch.ring()
+    assert context.quiet_watch(False) is None
+    assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
+    assert len(watches) == 1, "the session has one watch"
     context = manager.context_of(request_of([2], session_id=session_id, epoch=3), "User:alice")
-    late.note_quiet(7, False)
-    assert not context.is_quiet(7, False), "a request that was overtaken knows nothing"
+    assert not len(watches)
+    other = watches.add([])
+    assert not late.note_quiet(other, False), "a request that was overtaken knows nothing"
+    other.close()
+    assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
     context = manager.context_of(request_of([1], session_id=session_id, epoch=4, offset=9), "User:alice")
-    assert not context.is_quiet(7, False)
+    assert context.quiet_watch(False) is None
+    assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
+    manager.context_of(request_of([], session_id=session_id, epoch=-1), "User:alice")
+    assert not len(watches), "the watch ends with its session"
 
 
 def test_larger_sessions_take_the_place_of_smaller_ones_that_are_not_new() -> None:

@@ -13,9 +13,9 @@ from tierlog.broker.fetching.fetch_request import (
     NO_SESSION,
     FetchPartition,
     FetchRequest,
-    PartitionKey,
 )
 from tierlog.broker.fetching.fetch_session import FetchSession, FetchSessionCache, next_epoch
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.broker.partitions import UNKNOWN
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 
@@ -39,26 +39,29 @@ class FetchContext(Protocol):
     def partitions(self) -> Sequence[FetchPartition]:
         """The partitions that the fetch reads, in the order in which they are read."""
 
-    def is_quiet(self, catalog_version: int, is_read_committed: bool) -> bool:
-        """Whether it is known that no partition has anything to say at a version of the catalog."""
+    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        """The watch of a session whose partitions have nothing to say until it rings; None if that is not known."""
 
     def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
         """What is sent of the answers for all partitions; a session notes what its client knows then. Called once."""
 
-    def note_quiet(self, catalog_version: int, is_read_committed: bool) -> None:
-        """Note that there was nothing to say at a version of the catalog."""
+    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        """Note that there was nothing to say when a watch over all partitions was opened. Whether the session owns the
+        watch from here on.
+        """
 
 
 class _WithoutSession:
     def partitions(self) -> Sequence[FetchPartition]:
         return ()
 
-    def is_quiet(self, catalog_version: int, is_read_committed: bool) -> bool:
-        del catalog_version, is_read_committed
-        return False
+    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        del is_read_committed
+        return None
 
-    def note_quiet(self, catalog_version: int, is_read_committed: bool) -> None:
-        """Nobody asks again without naming the partitions."""
+    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        del watch, is_read_committed
+        return False  # the next request names the partitions again
 
 
 class SessionErrorContext(_WithoutSession):
@@ -125,12 +128,17 @@ class IncrementalContext:
     def partitions(self) -> Sequence[FetchPartition]:
         return list(self._session.partitions.values())
 
-    def is_quiet(self, catalog_version: int, is_read_committed: bool) -> bool:
-        return self._session.quiet_at == (catalog_version, is_read_committed)
+    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        quiet = self._session.quiet
+        if quiet is None or quiet[0].has_rung or quiet[1] != is_read_committed:
+            return None
+        return quiet[0]
 
-    def note_quiet(self, catalog_version: int, is_read_committed: bool) -> None:
-        if self._session.epoch == self._epoch:
-            self._session.quiet_at = (catalog_version, is_read_committed)
+    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        if self._session.epoch != self._epoch:
+            return False
+        self._session.set_quiet((watch, is_read_committed))
+        return True
 
     def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
         session = self._session

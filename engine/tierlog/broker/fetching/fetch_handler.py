@@ -22,6 +22,7 @@ from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimi
 from tierlog.broker.fetching.late_reads import LateReads
 from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
 from tierlog.broker.handling import EncodedBody, RequestContext
+from tierlog.broker.partition_watches import PartitionWatch
 from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.fetch_response import (
     FetchablePartition,
@@ -58,8 +59,8 @@ class FetchHandler:
     """Answers Fetch. Used on the event loop alone.
 
     An answer goes out as soon as it has ``min_bytes`` of records, or records that a limit cut, or an error; else it
-    waits until the catalog changes, and reads nothing until then. Brokers that ask, to replicate, are refused: what is
-    served here is no leader's log.
+    waits until one of its partitions changes, and reads nothing until then. Brokers that ask, to replicate, are
+    refused: what is served here is no leader's log.
 
     Args:
         catalog: What is served.
@@ -113,30 +114,43 @@ class FetchHandler:
         options = ReadOptions(context.api_version, is_read_committed, self._node_id, context.may_read)
         now = self._timers.monotonic_seconds()
         deadline = now + min(wanted.max_wait_seconds, _WAIT_SECONDS_MAX)
-        while True:
-            version = self._catalog.version
-            grant: Grant | None = None
-            if fetch_context.is_quiet(version, is_read_committed):
-                answers: list[PartitionAnswer] = []
-            else:
+        watch: PartitionWatch | None = None  # unless a session owns it
+        try:
+            while True:
+                grant: Grant | None = None
+                quiet = fetch_context.quiet_watch(is_read_committed)
+                if quiet is not None:
+                    if not await quiet.wait(deadline - self._timers.monotonic_seconds()):
+                        return [], None
+                    continue
+                version = self._catalog.version
+                if watch is not None:
+                    watch.reset()
                 reads = self._reads_of(fetch_context, options)
                 await reads.look()
                 grant = await self._read(reads, wanted, context, deadline)
                 answers = reads.answers()
-                if _is_worth_sending(reads, wanted, self._limits):
-                    return answers, grant
-                if not reads.needs_reading and not has_news(answers):
-                    fetch_context.note_quiet(version, is_read_committed)
-            try:
-                seconds = deadline - self._timers.monotonic_seconds()
-                if seconds <= 0 or not await self._catalog.wait(version, seconds):
-                    return answers, grant
-            except BaseException:
+                try:
+                    if _is_worth_sending(reads, wanted, self._limits):
+                        return answers, grant
+                    if watch is None:
+                        watch = self._catalog.watch(each.key for each in fetch_context.partitions())
+                        if self._catalog.version != version:  # the change may be of a partition that is watched
+                            watch.ring()
+                    is_quiet = not reads.needs_reading and not watch.has_rung and not has_news(answers)
+                    if is_quiet and fetch_context.note_quiet(watch, is_read_committed):
+                        watch = None
+                    elif not await watch.wait(deadline - self._timers.monotonic_seconds()):
+                        return answers, grant
+                except BaseException:
+                    if grant is not None:
+                        grant.release()
+                    raise
                 if grant is not None:
                     grant.release()
-                raise
-            if grant is not None:
-                grant.release()
+        finally:
+            if watch is not None:
+                watch.close()
 
     def _reads_of(self, fetch_context: FetchContext, options: ReadOptions) -> PartitionReads:
         return PartitionReads(fetch_context.partitions(), options, self._catalog, timers=self._timers, late=self._late)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from tierlog.broker.partition_watches import PartitionKey
 from tierlog.broker.partitions import UNKNOWN
 from tierlog.broker.protocol.entities import field_of
 
@@ -26,7 +27,6 @@ _READ_COMMITTED: Final = 1
 _NO_ID: Final = bytes(16)
 
 #: Of a partition in a request or in a session: (topic name or the 16 bytes of its id, number of the partition).
-PartitionKey = tuple[str | bytes, int]
 
 
 class FetchPartition:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.broker.fetching.fetch_request import INITIAL_EPOCH, FetchPartition, PartitionKey
+from tierlog.broker.fetching.fetch_request import INITIAL_EPOCH, FetchPartition
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.runtime.machine import Machine
 
 _INT32_MAX: Final = 2**31 - 1
@@ -28,8 +29,8 @@ class FetchSession:
         uses_topic_ids: Whether its partitions are known by topic ids.
         epoch: Of the next request.
         partitions: By key.
-        quiet_at: The catalog's version and the isolation at which no partition had anything to say to the client; None
-            if it is not known. While both stay so there is nothing to look for.
+        quiet: A watch over all partitions and the isolation with which none had anything to say to the client when it
+            was opened; None if it is not known. Until the watch rings there is nothing to look for.
     """
 
     __slots__ = (
@@ -38,7 +39,7 @@ class FetchSession:
         "evictable_as",
         "partitions",
         "principal",
-        "quiet_at",
+        "quiet",
         "session_id",
         "size",
         "used_at_seconds",
@@ -53,7 +54,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.partitions = partitions
         self.epoch = next_epoch(INITIAL_EPOCH)
-        self.quiet_at: tuple[int, bool] | None = None
+        self.quiet: tuple[PartitionWatch, bool] | None = None
         # What the cache has noted: the number of partitions, times of its clock, the entry among those to evict.
         self.size = 0
         self.created_at_seconds = 0.0
@@ -63,7 +64,7 @@ class FetchSession:
     def update(self, wanted: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Add partitions, change what is wanted of those that are there, and drop some."""
         if wanted or forgotten:
-            self.quiet_at = None
+            self.set_quiet(None)
         for key, partition in wanted.items():
             known = self.partitions.get(key)
             if known is None:
@@ -72,6 +73,12 @@ class FetchSession:
                 known.ask_as(partition)
         for key in forgotten:
             self.partitions.pop(key, None)
+
+    def set_quiet(self, quiet: tuple[PartitionWatch, bool] | None) -> None:
+        """Own a watch: no partition has anything to say until it rings, at an isolation; None: that is not known."""
+        if self.quiet is not None and (quiet is None or self.quiet[0] is not quiet[0]):
+            self.quiet[0].close()
+        self.quiet = quiet
 
     def move_to_end(self, key: PartitionKey) -> None:
         """Let a partition that gave records come last next time, so that none keeps the others from being read."""
@@ -150,6 +157,7 @@ class FetchSessionCache:
         if self._sessions.pop(session.session_id, None) is not None:
             self._partitions_count -= session.size
             self._set_evictable(session, None)
+            session.set_quiet(None)
 
     def _has_room(self, added_count: int) -> bool:
         return added_count <= 0 or self._partitions_count + added_count <= self._limits.partitions_max

@@ -142,12 +142,14 @@ def test_new_segments_are_followed_and_known_manifests_not_read_again(tmp_path: 
             histories, idle = history_of(catalog, "orders"), history_of(catalog, "idle")
             first, idle_history = await histories.resolve(), await idle.resolve()
             version = catalog.version
-            waiting = asyncio.ensure_future(catalog.wait(version, NEVER_SECONDS))
+            other = catalog.watch([("idle", 0)])
+            waiting = asyncio.ensure_future(catalog.watch([("orders", 0)]).wait(NEVER_SECONDS))
             watching.store.fetched.clear()
             segment(bucket, 2)
             await relisted(catalog)
             assert await waiting
             assert catalog.version > version
+            assert not other.has_rung, "a poll of another partition is not woken"
             assert histories.current is not first
             assert spans_of(await histories.resolve()) == [(0, 2), (2, 4)]
             assert [key for key in watching.store.fetched if "rsm-manifest" in key] == [
@@ -166,13 +168,11 @@ def test_nothing_new_wakes_nobody(tmp_path: pathlib.Path) -> None:
         async with opened_catalog(tmp_path) as catalog:
             history = await history_of(catalog, "orders").resolve()
             version = catalog.version
-            waiting = asyncio.ensure_future(catalog.wait(version, 0.3))
+            waiting = asyncio.ensure_future(catalog.watch([("orders", 0)]).wait(0.3))
             await relisted(catalog)
             assert not await waiting
             assert catalog.version == version
             assert history_of(catalog, "orders").current is history
-            assert not await catalog.wait(version, 0.0)
-            assert await catalog.wait(version - 1, NEVER_SECONDS)
 
     run_on("uvloop", main)
 
@@ -451,7 +451,8 @@ def test_waiting_costs_nothing_while_nothing_happens(tmp_path: pathlib.Path) -> 
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            waiting = [asyncio.ensure_future(catalog.wait(catalog.version, NEVER_SECONDS)) for _ in range(1000)]
+            watches = [catalog.watch([("orders", 0)]) for _ in range(1000)]
+            waiting = [asyncio.ensure_future(watch.wait(NEVER_SECONDS)) for watch in watches]
             await asyncio.sleep(0.05)
             began = time.thread_time()
             await asyncio.sleep(0.3)

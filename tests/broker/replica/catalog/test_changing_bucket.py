@@ -133,7 +133,8 @@ async def read(catalog: BucketCatalog, rng: random.Random, seen: set[TopicIdPart
                 seen.add(history.topic_id_partition)
                 if rng.random() < 0.1:
                     histories.report_missing(FileNotFoundError("as if"))
-        await catalog.wait(catalog.version, rng.uniform(0, 0.01))
+        with contextlib.closing(catalog.watch([("orders", 0)])) as watch:
+            await watch.wait(rng.uniform(0, 0.01))
 
 
 @pytest.mark.parametrize("histories_bytes_max", [HISTORIES_BYTES, 1])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatch, PartitionWatches
 from tierlog.broker.partitions import OffsetSnapshot, Partition, Topic
 from tierlog.broker.replica.catalog.cached_history import CachedHistory, HistoryCache
 from tierlog.broker.replica.catalog.resolution import Resolver
@@ -258,7 +259,8 @@ class BucketCatalog:
         self._queue = ResolutionQueue(request_seconds=self._settings.request_seconds, machine=self._machine)
         self._ahead: Iterator[Partition] = iter(())
         self._is_resolving_ahead = False
-        self._changes = Alarm(self._machine.timers)
+        self._watches = PartitionWatches(self._machine.timers)
+        self._renewed: set[TopicIdPartition] = set()
         self._version = 1
         self._topics: Mapping[str, Topic] = {}
         self._by_id: Mapping[Uuid, Topic] = {}
@@ -268,9 +270,7 @@ class BucketCatalog:
         self._refreshed_at: float | None = None
         self._refresh_error: TierlogError | None = None
         self._listings = 0
-        self._is_rising = False
         self._is_closed = False
-        self._has_ended_waits = False
 
     async def start(self) -> None:
         """List the bucket and begin to follow it. With a saved listing begin with that, and list a moment later.
@@ -390,18 +390,13 @@ class BucketCatalog:
         known = self._partitions.get((name, partition))
         return None if known is None else known.offsets
 
-    async def wait(self, version: int, seconds: float) -> bool:
+    def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
         """See Catalog."""
-        now = self._machine.timers.monotonic_seconds
-        until = now() + seconds
-        while self._version == version and not self._has_ended_waits and (left := until - now()) > 0:
-            await self._changes.wait(left)
-        return self._version != version
+        return self._watches.add(partitions)
 
     def end_waits(self) -> None:
         """End each wait for a change, now and from now on: the server stops. Idempotent."""
-        self._has_ended_waits = True
-        self._changes.ring()
+        self._watches.end()
 
     def _history_of(self, partition: TopicIdPartition) -> CachedHistory:
         known = self._histories.get(partition)
@@ -511,21 +506,25 @@ class BucketCatalog:
         """Rise for a history that is another one, once its offsets are known again: a poll that wakes finds them."""
         served = self._partitions.get((partition.topic, partition.partition))
         if served is None:
-            self._rise_soon()
+            self._rise_soon(partition)
         else:
             self._loop.start(self._load_and_rise(served))
 
     async def _load_and_rise(self, served: Partition) -> None:
         await self._load(served)
-        self._rise_soon()
+        self._rise_soon(served.topic_id_partition)
 
-    def _rise_soon(self) -> None:
-        """Rise once for all that changes within a moment: each rise wakes everybody."""
-        if not self._is_rising:
-            self._is_rising = True
-            self._machine.timers.call_later(_RISE_SECONDS, self._rise)
+    def _rise_soon(self, partition: TopicIdPartition) -> None:
+        """Rise once for all partitions that change within a moment."""
+        if not self._renewed:
+            self._machine.timers.call_later(_RISE_SECONDS, self._rise_renewed)
+        self._renewed.add(partition)
+
+    def _rise_renewed(self) -> None:
+        renewed, self._renewed = self._renewed, set()
+        self._version += 1
+        self._watches.ring(renewed)
 
     def _rise(self) -> None:
-        self._is_rising = False
         self._version += 1
-        self._changes.ring()
+        self._watches.ring_all()
