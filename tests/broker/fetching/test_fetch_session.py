@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode
 from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers
 from tierlog.broker.fetching.fetch_context import ContextAnswer, FetchManager, has_news
-from tierlog.broker.fetching.fetch_request import FetchPartition, FetchRequest, PartitionKey
+from tierlog.broker.fetching.fetch_request import FetchPartition, FetchRequest
 from tierlog.broker.fetching.fetch_session import FetchSession, FetchSessionCache, SessionLimits, next_epoch
-from tierlog.broker.partition_watches import PartitionWatches
+from tierlog.broker.partition_watches import PartitionKey, PartitionWatches
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock

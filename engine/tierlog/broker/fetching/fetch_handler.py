@@ -19,8 +19,7 @@ from tierlog.broker.fetching.fetch_context import (
 )
 from tierlog.broker.fetching.fetch_request import TOPIC_IDS, FetchRequest, read_fetch_request
 from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimits
-from tierlog.broker.fetching.late_reads import LateReads
-from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
+from tierlog.broker.fetching.partition_reads import LateReads, PartitionReads, ReadOptions
 from tierlog.broker.handling import EncodedBody, RequestContext
 from tierlog.broker.partition_watches import PartitionWatch
 from tierlog.broker.partitions import UNKNOWN, Catalog

@@ -26,8 +26,6 @@ _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
 _NO_ID: Final = bytes(16)
 
-#: Of a partition in a request or in a session: (topic name or the 16 bytes of its id, number of the partition).
-
 
 class FetchPartition:
     """What a client wants of a partition, and what it was last told of it (Kafka's ``CachedPartition``).

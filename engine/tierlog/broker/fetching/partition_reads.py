@@ -9,20 +9,19 @@ import functools
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
-from tierlog.broker.fetching.late_reads import LateReads
 from tierlog.broker.file_part import FilePart
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
-from tierlog.runtime.machine.clock import Timers
+from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.runtime.waiting.side_by_side import give_way
 
@@ -47,6 +46,53 @@ _LATE_MAX: Final = 8
 _STORAGE_ERROR: Final = 6
 _CURRENT_LEADER: Final = 16
 _LEADER_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower)
+#: Late reads at once; each holds some chunks at most.
+_READS_MAX: Final = 64
+
+
+class LateReads:
+    """Reads for which no fetch waits any more, one of each key: they go on, and the next fetch finds their chunks in a
+    cache. Used on the event loop alone.
+
+    A store that takes seconds for one partition must not keep a client from its other partitions; and a read that was
+    cancelled each time would never come to its end.
+
+    Args:
+        timers: The clock of the loop.
+    """
+
+    def __init__(self, timers: Timers = LOOP_TIMERS) -> None:
+        self._timers = timers
+        self._reads: dict[Hashable, Begun[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def leave(self, key: Hashable, read: Begun[Any]) -> bool:
+        """Let a read go on, and forget what it gives. False: there is one of this key, or there are too many; the read
+        is the caller's to cancel.
+        """
+        if key in self._reads or len(self._reads) >= _READS_MAX:
+            return False
+        self._reads[key] = read
+        read.add_done_callback(lambda: self._ended(key))
+        return True
+
+    def _ended(self, key: Hashable) -> None:
+        del self._reads[key]
+
+    async def wait(self, key: Hashable) -> None:
+        """Wait for the end of the read of a key, if there is one."""
+        read = self._reads.get(key)
+        if read is not None:
+            alarm = Alarm(self._timers)
+            read.add_done_callback(alarm.ring)
+            await alarm.wait()
+
+    async def close(self) -> None:
+        """Cancel all."""
+        for read in list(self._reads.values()):
+            await read.cancel()
 
 
 class ReadOptions(NamedTuple):
