@@ -322,6 +322,11 @@ class TestSeveralTopics:
         for topics in (["fx-epochs", "fx-txn"], re.compile("fx-epochs")):
             with pytest.raises(ConfigError, match="start by partition is for one topic"):
                 self.rows(topics, start={0: 100})
+        for name in ("start", "end"):
+            with pytest.raises(ConfigError, match=rf"^{name} is given for partitions that are not read: fx-txn-5"):
+                self.rows("fx-txn", **{name: {5: 1}})
+        with pytest.raises(ConfigError, match=r"^isolation_level is one of"):
+            self.rows("fx-txn", isolation_level="serializable")
         assert self.rows(re.compile("fx-(epochs|txn)"), start=1, end=2) == [("fx-epochs", 0, 1), ("fx-txn", 0, 1)]
 
 

@@ -18,8 +18,8 @@ from tests.support.command import Run
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-from tierlog.scan.planning.last_records import LastRecords
 from tierlog.scan.planning.plan import list_histories
+from tierlog.scan.planning.probes import LastRecords
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 NOW_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ ORDERS = TopicSelection.of_names(["orders"])
         ({"ending_offsets": EARLIEST}, "ending offsets of a batch read cannot be earliest"),
         ({"starting_offsets": {"orders": {0: LATEST}}}, "cannot be latest"),
         ({"ending_offsets": {"orders": {0: -3}}}, "ending offset -3 is neither an offset nor latest"),
-        ({"isolation_level": "serializable"}, "isolation level is one of read_uncommitted, read_committed"),
+        ({"isolation_level": "serializable"}, "isolation_level is one of read_uncommitted, read_committed"),
         ({"no_match": "guess"}, "no_match is one of error, latest"),
         ({"max_bytes_per_range": 0}, "max_bytes_per_range is at least 1"),
         ({"min_partitions": -1}, "min_partitions is at least 1"),

@@ -161,7 +161,7 @@ class ScanRequest:
     fail_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
-        _check_choice("isolation level", self.isolation_level, ("read_uncommitted", "read_committed"))
+        _check_choice("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
         _check_choice("no_match", self.no_match, ("error", "latest"))
         _check_offsets("starting", self.starting_offsets, special=EARLIEST, refused=LATEST)
         _check_offsets("ending", self.ending_offsets, special=LATEST, refused=EARLIEST)

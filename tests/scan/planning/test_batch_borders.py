@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import CorruptIndexError
-from tierlog.scan.planning.batch_borders import BatchBorders
+from tierlog.scan.planning.offset_lookup import BatchBorders
 
 #: (base offset, last offset, position) of each batch, and what the index knows of them.
 Log = tuple[list[tuple[int, int, int]], BatchBorders]

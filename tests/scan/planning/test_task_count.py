@@ -111,7 +111,7 @@ def test_what_brokers_and_the_plugin_wrote(data: pathlib.Path, run: str) -> None
 
 def test_a_log_that_is_large_is_not_read_to_divide_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan would read what the tasks are there to read."""
-    monkeypatch.setattr("tierlog.scan.planning.task_count.WALKED_BYTES_MAX", 1000)
+    monkeypatch.setattr("tierlog.scan.planning.range_cutting.WALKED_BYTES_MAX", 1000)
     bucket = bucket_of(tmp_path, [[50] * 10] * 3, index_interval_bytes=1 << 20)
     with open_tier(str(bucket.root)) as tier:
         plan = plan_scan(tier, ScanRequest(ORDERS, min_partitions=30))

@@ -20,9 +20,15 @@ from tierlog.errors import ConfigError, CorruptRecordError
 from tierlog.records.builder import encode_batch, encode_record
 from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
-from tierlog.scan.reading import aggregates as scan_aggregates
-from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range
-from tierlog.scan.reading.read import ScanCounters, range_decoder, read_scan_range
+from tierlog.scan.reading import read as range_reading
+from tierlog.scan.reading.read import (
+    RecordSummary,
+    ScanCounters,
+    SummaryField,
+    range_decoder,
+    read_scan_range,
+    summarise_range,
+)
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
@@ -147,7 +153,7 @@ def test_what_headers_say_needs_no_decompression(data: pathlib.Path, monkeypatch
         decoders.append(range_decoder(*arguments, **options))
         return decoders[-1]
 
-    monkeypatch.setattr(scan_aggregates, "range_decoder", watched)
+    monkeypatch.setattr(range_reading, "range_decoder", watched)
     with open_tier(str(data / "main-plain" / "objects")) as tier:
         compressed = 0
         for scan_range in plan_scan(tier, ScanRequest(EVERYTHING)).ranges:

@@ -12,7 +12,7 @@ from tierlog.remote.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.scan.planning.plan import PreparedScan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
-from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range
+from tierlog.scan.reading.read import RecordSummary, SummaryField, summarise_range
 from tierlog.scan.scan_range import ScanRange
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tierlog.cli.records.record_lines import joined_headers
 from tierlog.cli.times import parse_moment
 from tierlog.errors import ConfigError
 from tierlog.scan.history import PartitionHistory
-from tierlog.scan.planning.offset_bounds import OffsetBounds
+from tierlog.scan.planning.plan import OffsetBounds
 from tierlog.scan.scan_request import (
     EARLIEST,
     LATEST,

@@ -279,7 +279,7 @@ def _last(
 ) -> ScanRequest:
     """The request, narrowed to the last N records of each partition."""
     from tierlog.cli.records.cat_request import SEARCHED_COLUMNS
-    from tierlog.scan.planning.last_records import LastRecords
+    from tierlog.scan.planning.probes import LastRecords
 
     if last is None:
         return request

@@ -2,6 +2,12 @@
 
 No record becomes a Python object. Memory is bounded by the windows under way, one decompressed batch and the record
 batch that is filled.
+
+A summary (count, smallest and largest offset and timestamp) comes from batch headers where they say. An offset range is
+not a count: control records take offsets, compaction takes records away. A header says how many records its batch has;
+it does not say how many of them lie beyond a cut, nor the smallest timestamp of a producer's clock. Where a header does
+not say enough, its batch is decoded: the answer is exact either way. The rules are the core's
+(``cext/core/batch/summary.c``), the same for every binding.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 
@@ -54,6 +61,8 @@ _CONSTANT = ("topic", "partition", "segment")
 TARGET_BYTES = 8 << 20
 #: The most that one batch may decompress to.
 DECOMPRESSED_LIMIT = 256 << 20
+
+SummaryField = Literal["count", "min_offset", "max_offset", "min_timestamp", "max_timestamp"]
 
 _logger = logging.getLogger(__name__)
 
@@ -320,3 +329,62 @@ def segment_label(segment: StoredSegment) -> str:
     if segment.layout in SINGLE_LOG_LAYOUTS:
         return segment.name.rpartition("/")[2]
     return str(segment.metadata.remote_log_segment_id.id)
+
+
+@dataclass(slots=True)
+class RecordSummary:
+    """Count and extremes of some records; None for what was not asked for or is not there. Timestamps in ms."""
+
+    count: int = 0
+    min_offset: int | None = None
+    max_offset: int | None = None
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+
+    def add(self, other: RecordSummary) -> None:
+        """Make this one the summary of both."""
+        self.count += other.count
+        self.min_offset = _least(self.min_offset, other.min_offset)
+        self.max_offset = _greatest(self.max_offset, other.max_offset)
+        self.min_timestamp = _least(self.min_timestamp, other.min_timestamp)
+        self.max_timestamp = _greatest(self.max_timestamp, other.max_timestamp)
+
+
+def summarise_range(
+    tier: Tier, scan_range: ScanRange, wanted: frozenset[SummaryField], *, verify_checksums: bool = True
+) -> RecordSummary:
+    """The summary of the records that ``read_scan_range`` would give.
+
+    Args:
+        tier: Where the range was planned.
+        scan_range: What to read.
+        wanted: What has to be known: less of it needs fewer batches decoded.
+        verify_checksums: Check every batch's CRC, whether it is decoded or not.
+
+    Raises:
+        CorruptRecordError, SizeLimitError, CorruptObjectError, ObjectNotFoundError, StoreError and its kinds: as
+            ``read_scan_range``; nothing is left out, whatever ``fail_on_data_loss`` says.
+    """
+    decoder = range_decoder(scan_range, (), verify_checksums=verify_checksums, summary=wanted)
+    windows = tier.iter_log_windows(scan_range.segment, scan_range.start_position, scan_range.read_end_position)
+    with closing(windows):
+        try:
+            for _, window in windows:
+                for _ in decoder.feed(window):
+                    raise AssertionError("a summary has no rows")
+                if decoder.done:
+                    break
+            list(decoder.finish())
+        except CorruptDataError as error:
+            raise error.located(scan_range.describe()) from error.__cause__
+    return RecordSummary(**decoder.summary)  # type: ignore[arg-type]
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    known = [value for value in (one, other) if value is not None]
+    return min(known) if known else None
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known) if known else None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tierlog.log.checks.segment_walk import CheckedRun
 from tierlog.log.checks.transactions import CONTROL
-from tierlog.scan.reading.cleaned_offsets import CleanedOffsets
+from tierlog.upkeep.verification.segment_checks import CleanedOffsets
 
 Batches = list[tuple[int, int, bool]]
 
