@@ -25,7 +25,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bench.harness import MIB, Round, Rounds, Suite, arguments, equal, work_folder
+from bench.harness import Round, Rounds, Suite, arguments, equal, spread, work_folder
 from bench.topics import GIGABYTES, broker_settings, fill_tier, log_bytes, our_options
 from pyspark_tierlog import jar_path
 from tests.support.peers import broker, install, plugin
@@ -91,10 +91,8 @@ def measure(suite: Suite, folder: pathlib.Path, form: str, chosen: Any) -> None:
     for copy in sorted((folder / "parquet" / topic).iterdir()):
         told += f" {copy.name} {sum(file.stat().st_size for file in copy.iterdir()) / 1e6:.0f}"
     suite.add(f"{name}, stored MB", told + " MB", log_bytes(root) / 1e6)
-    peaks = {source: max(row["peak"] for row in rows if row["source"] == source) / MIB for source in OURS}
     planning = [row["planning"] for row in rows if row["source"] == "tierlog-jar"]
-    told = f"planning alone {statistics.median(planning):.2f} s; heap of 4 GiB, the sources of all rows in it"
-    suite.add(f"{name}, most memory of the application, MiB", told, max(peaks.values()))
+    suite.add(f"{name}, planning alone, columnar reader, s", spread(planning, ".2f"), statistics.median(planning))
     shutil.rmtree(folder)
 
 
@@ -105,7 +103,7 @@ def _tell(suite: Suite, name: str, form: str, query: str, rows: Sequence[dict[st
         if row["run"] > 0:
             found.setdefault(row["source"], []).append(Round(row["wall"], row["cpu"]))
     for ours, told in (OURS | HEADERS).items():
-        for peer, peer_name in PEERS.items() if ours in found else ():
+        for peer, peer_name in PEERS.items() if ours in OURS or query == "count" else ():
             barred = ours == "tierlog-jar" and query == "noop"
             bar = (KAFKA_BARS[form] if peer in KAFKA else PARQUET_BAR) if barred else None
             suite.seconds(f"{name}, {told}", found, peer, ours=ours, name=peer_name, bar=bar)

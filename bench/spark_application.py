@@ -2,7 +2,7 @@
 
 Run by the peers' interpreter (``tests/support/peers/install.py``); prints one JSON object a line: the source, query,
 wall seconds with ``load()`` and planning, planning once more alone, CPU seconds of the whole process tree (JVM, Python
-workers and planner, broker), the most memory of the tree, and the answer.
+workers and planner, broker), and the answer.
 """
 
 from __future__ import annotations
@@ -110,16 +110,6 @@ def planning_seconds(frame: DataFrame) -> float:
     return time.perf_counter() - start
 
 
-def peak_bytes(roots: list[int]) -> int:
-    """The sum of the most memory that each living process of the tree has had (VmHWM)."""
-    return sum(
-        int(line.split()[1]) << 10
-        for pid in process_tree(roots)
-        for line in (pathlib.Path("/proc") / str(pid) / "status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", default="")
@@ -151,7 +141,6 @@ def main() -> None:
                     "cpu": round(sum(process_tree(roots).values()) - cpu, 2),
                     "answer": answer,
                     "planning": round(planning_seconds(load()), 3),
-                    "peak": peak_bytes([os.getpid()]),
                 }
                 print(json.dumps(row), flush=True)
     spark.stop()
