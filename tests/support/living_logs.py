@@ -56,10 +56,28 @@ def opened(
     )
 
 
-def batch_of(*values: bytes | None, timestamp_ms: int = NOW_MS, codec: str = "none", **producer: int) -> bytearray:
-    """A batch as a producer sends it."""
-    transactional = bool(producer.pop("transactional", 0))
-    builder = RecordBatchBuilder(0, codec=codec, transactional=transactional, **producer)
+def batch_of(
+    *values: bytes | None,
+    timestamp_ms: int = NOW_MS,
+    codec: str = "none",
+    transactional: bool = False,
+    producer_id: int = -1,
+    producer_epoch: int | None = None,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch as a producer sends it: a record each value, all of one key and timestamp. A producer's epoch is 0 unless
+    it is told, and no epoch without a producer.
+    """
+    if producer_epoch is None:
+        producer_epoch = 0 if producer_id >= 0 else -1
+    builder = RecordBatchBuilder(
+        0,
+        codec=codec,
+        transactional=transactional,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
     for value in values:
         builder.append(b"key", value, timestamp_ms=timestamp_ms)
     return bytearray(builder.build())

@@ -25,7 +25,6 @@ from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
@@ -93,9 +92,7 @@ class Life:
         value = b"%d of %s %s" % (self._serial, topic.encode(), b"x" * self._rng.randrange(120))
         written.ever[len(written.now)].add(value)
         written.now.append(value)
-        builder = RecordBatchBuilder(0)
-        builder.append(None, value, timestamp_ms=1_700_000_000_000)
-        log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+        log.append_as_leader(batch_of(value), leader_epoch=0)
 
     def flush(self, directory: LogDirectory, topic: str) -> None:
         log, written = self.log(directory, topic)

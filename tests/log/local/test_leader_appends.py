@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.living_logs import batch_of
 from tierlog._native.appends import AssignedBatch, LeaderCheck, LogEnd, Refusal, sequence_after
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, LogOfflineError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import Files
@@ -77,18 +77,12 @@ steps = st.lists(
 )
 
 
-def batch_of(step: Step, sequence: int, timestamp_ms: int) -> bytearray:
-    has_producer = step.producer_id >= 0
-    builder = RecordBatchBuilder(
-        0,
-        producer_id=step.producer_id,
-        producer_epoch=step.producer_epoch if has_producer else -1,
-        base_sequence=sequence if has_producer else -1,
-        transactional=has_producer and step.is_transactional,
-    )
-    for _ in range(step.records):
-        builder.append(None, b"v" * step.value_bytes, timestamp_ms=timestamp_ms)
-    return bytearray(builder.build())
+def batch_of_step(step: Step, sequence: int, timestamp_ms: int) -> bytearray:
+    values, producer = (b"v" * step.value_bytes,) * step.records, {}
+    if step.producer_id >= 0:
+        producer = {"producer_id": step.producer_id, "producer_epoch": step.producer_epoch, "base_sequence": sequence}
+        producer["transactional"] = step.is_transactional
+    return batch_of(*values, timestamp_ms=timestamp_ms, **producer)
 
 
 class Life:
@@ -107,7 +101,7 @@ class Life:
             producer = step.producer_id, step.producer_epoch
             sequence = max(0, self.following.get(producer, first_sequence) + step.sequence_off) % 2**31
             try:
-                info = self.log.append_as_leader(batch_of(step, sequence, timestamp_ms), leader_epoch=epoch)
+                info = self.log.append_as_leader(batch_of_step(step, sequence, timestamp_ms), leader_epoch=epoch)
             except AppendRefusedError as error:
                 self.told.append((error.error, str(error)))
             else:
@@ -169,9 +163,7 @@ def test_one_call_does_what_all_steps_do(
 
 
 def plain(size_bytes: int = 1, timestamp_ms: int = NOW) -> bytearray:
-    builder = RecordBatchBuilder(0)
-    builder.append(None, b"v" * size_bytes, timestamp_ms=timestamp_ms)
-    return bytearray(builder.build())
+    return batch_of(b"v" * size_bytes, timestamp_ms=timestamp_ms)
 
 
 def test_a_usual_append_is_one_call() -> None:

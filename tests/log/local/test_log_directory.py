@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.batches import Batch, encode
 from tests.support.forked import told_by_fork
+from tests.support.living_logs import batch_of
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import DirectoryIdentity
@@ -19,7 +20,6 @@ from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedErro
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.randomness import SeededRng
@@ -51,10 +51,7 @@ def test_nobody_opens_a_log_beside_the_directory_that_has_it(tmp_path: pathlib.P
 
 
 def append(log: UnifiedLog, *values: bytes, timestamp_ms: int = 1_700_000_000_000) -> None:
-    builder = RecordBatchBuilder(0)
-    for value in values:
-        builder.append(None, value, timestamp_ms=timestamp_ms)
-    log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+    log.append_as_leader(batch_of(*values, timestamp_ms=timestamp_ms), leader_epoch=0)
 
 
 def text(files: Files, name: str) -> str:

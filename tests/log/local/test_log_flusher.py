@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.living_logs import batch_of
 from tierlog.errors import StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.disk_faults import DiskOperation
@@ -65,9 +65,8 @@ class Rig:
 
 
 def append(log: UnifiedLog, *, leader_epoch: int = 0) -> None:
-    builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset)
-    builder.append(b"k", b"v", timestamp_ms=1_700_000_000_000)
-    log.append_as_leader(bytearray(builder.build()), leader_epoch=leader_epoch)
+    batch = batch_of(b"v", producer_id=7, base_sequence=log.log_end_offset)
+    log.append_as_leader(batch, leader_epoch=leader_epoch)
 
 
 def test_nothing_is_synced_twice() -> None:

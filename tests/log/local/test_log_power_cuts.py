@@ -7,13 +7,14 @@ import itertools
 
 import pytest
 
+from tests.support.living_logs import FOLDER, NOW_MS, batch_of
 from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.builder import build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
@@ -21,8 +22,7 @@ from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
-NOW = 1_700_000_000_000
-FOLDER = "/logs/orders-0"
+VALUE = bytes(10)
 SEEDS = range(60)
 
 
@@ -34,7 +34,7 @@ class Never:
 
 
 def machine_of(files: MemoryFiles | None = None) -> Machine:
-    clock = ManualClock(time_ms=NOW)
+    clock = ManualClock(time_ms=NOW_MS)
     return Machine(clock=clock, files=MemoryFiles(clock) if files is None else files)
 
 
@@ -55,30 +55,16 @@ def crashed(machine: Machine, seed: int) -> Machine:
     return machine_of(machine.files.crash(SeededRng(seed)))
 
 
-def batch(
-    timestamp_ms: int = NOW, *, producer_id: int = -1, sequence: int = -1, size: int = 10, transactional: bool = True
-) -> bytearray:
-    builder = RecordBatchBuilder(
-        0,
-        producer_id=producer_id,
-        producer_epoch=0 if producer_id >= 0 else -1,
-        base_sequence=sequence,
-        transactional=transactional and producer_id >= 0,
-    )
-    builder.append(None, bytes(size), timestamp_ms=timestamp_ms)
-    return bytearray(builder.build())
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_flushed_segment_that_was_rolled_has_its_last_time_entry(seed: int) -> None:
     """A search by time would miss the newest records of a segment that nobody checks any more, for good."""
     machine = machine_of()
     log = opened(machine, flush_messages=1)
     for number in range(4):
-        log.append_as_leader(batch(NOW + number), leader_epoch=0)
+        log.append_as_leader(batch_of(VALUE, timestamp_ms=NOW_MS + number), leader_epoch=0)
     recovery_point = log.recovery_point
     log.roll()
-    found = opened(crashed(machine, seed), recovery_point).fetch_offset_by_timestamp(NOW + 3)
+    found = opened(crashed(machine, seed), recovery_point).fetch_offset_by_timestamp(NOW_MS + 3)
     assert found is not None
     assert found.offset == 3
 
@@ -88,10 +74,10 @@ def test_an_aborted_transaction_that_was_flushed_stays_aborted(seed: int) -> Non
     """The transaction index is made long after its segment: without its name, consumers get what was aborted."""
     machine = machine_of()
     log = opened(machine)
-    log.append_as_leader(batch(producer_id=7, sequence=0), leader_epoch=0)
+    log.append_as_leader(batch_of(VALUE, producer_id=7, base_sequence=0, transactional=True), leader_epoch=0)
     log.flush()
     marker = build_end_transaction_marker(
-        0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
+        0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
     log.append_as_leader(bytearray(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
     log.roll()
@@ -118,7 +104,7 @@ def test_a_log_never_has_a_hole(seed: int) -> None:
     machine = machine_of()
     log = opened(machine)
     for number in range(6):
-        log.append_as_leader(batch(size=300), leader_epoch=0)
+        log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
         if number % 2:
             log.roll()
     left = opened(crashed(machine, seed))
@@ -136,7 +122,7 @@ def test_a_hole_stays_where_nobody_knows_what_was_flushed() -> None:
         machine = machine_of()
         log = opened(machine)
         for number in range(6):
-            log.append_as_leader(batch(size=300), leader_epoch=0)
+            log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
             if number % 2:
                 log.roll()
         machine = crashed(machine, seed)
@@ -162,7 +148,7 @@ def test_a_hole_that_compaction_made_stays() -> None:
     machine = machine_of()
     log = opened(machine)
     for base_offset in (0, 4, 5):
-        data = batch()
+        data = batch_of(VALUE)
         data[:8] = base_offset.to_bytes(8)
         data[12:16] = bytes(4)  # the leader's epoch
         log.append_as_follower(data, leader_epoch=0)
@@ -182,7 +168,7 @@ def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
     machine = machine_of()
     log = opened(machine)
     for epoch in (0, 0, 1, 2):
-        log.append_as_leader(batch(), leader_epoch=epoch)
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
     log.flush()
     left = crashed(machine, 1)
     left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(((1, 3),))))
@@ -195,11 +181,11 @@ class Rolled:
     def __init__(self, *, flushed: int, **config: int) -> None:
         self.machine = machine_of()
         self.log = opened(self.machine, **config)
-        self.sent = batch(producer_id=7, sequence=0, transactional=False)
+        self.sent = batch_of(VALUE, producer_id=7, base_sequence=0)
         self.log.append_as_leader(bytearray(self.sent), leader_epoch=0)
         if flushed == 1:
             self.log.flush()
-        self.log.append_as_leader(batch(), leader_epoch=0)
+        self.log.append_as_leader(batch_of(VALUE), leader_epoch=0)
         if flushed == 2:
             self.log.flush()
         self.log.roll()
@@ -250,7 +236,7 @@ def test_deleted_segments_do_not_come_back(seed: int) -> None:
     machine = machine_of()
     log = opened(machine, retention_bytes=0)
     for _ in range(4):
-        log.append_as_leader(batch(size=300), leader_epoch=0)
+        log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
         log.roll()
     log.flush()
     assert log.delete_old_segments() == 4
@@ -264,7 +250,7 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(seed: int) -> None:
         machine = machine_of()
         log = opened(machine)
         for _ in range(5):
-            log.append_as_leader(batch(size=300), leader_epoch=0)
+            log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
             log.roll()
         log.flush()
         recovery_point = log.recovery_point

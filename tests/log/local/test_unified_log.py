@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
 from tierlog.errors import StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import (
@@ -22,15 +23,13 @@ from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import scan
-from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.builder import build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
-NOW = 1_700_000_000_000
-FOLDER = "/logs/orders-0"
 END, HW, COMMITTED = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
 
 
@@ -51,17 +50,7 @@ class Later:
 
 @pytest.fixture
 def machine() -> Machine:
-    clock = ManualClock(time_ms=NOW)
-    return Machine(clock=clock, files=MemoryFiles(clock))
-
-
-def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, timestamp_ms: int = NOW) -> bytearray:
-    builder = RecordBatchBuilder(
-        0, producer_id=producer_id, producer_epoch=0 if producer_id >= 0 else -1, base_sequence=sequence
-    )
-    for value in values:
-        builder.append(None, value, timestamp_ms=timestamp_ms)
-    return bytearray(builder.build())
+    return machine_of()
 
 
 def read_offsets(log: UnifiedLog, start: int, isolation: FetchIsolation, max_bytes: int = 1 << 20) -> list[int]:
@@ -73,8 +62,8 @@ def read_offsets(log: UnifiedLog, start: int, isolation: FetchIsolation, max_byt
 def test_an_append_is_read_back_as_far_as_the_high_watermark(machine: Machine) -> None:
     """A consumer would see records that a failover takes back, or a follower would get none."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        first = log.append_as_leader(batch(b"a", b"b"), leader_epoch=3)
-        second = log.append_as_leader(batch(b"c"), leader_epoch=3)
+        first = log.append_as_leader(batch_of(b"a", b"b"), leader_epoch=3)
+        second = log.append_as_leader(batch_of(b"c"), leader_epoch=3)
         assert (first.first_offset, first.last_offset, second.first_offset) == (0, 1, 2)
         assert read_offsets(log, 0, END) == [0, 2]
         assert read_offsets(log, 1, END) == [0, 2]
@@ -91,15 +80,15 @@ def test_an_append_is_read_back_as_far_as_the_high_watermark(machine: Machine) -
 def test_a_sole_replica_needs_no_high_watermark(machine: Machine) -> None:
     """An embedder without replication would read nothing."""
     with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
-        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
         assert read_offsets(log, 0, HW) == [0]
 
 
 def test_a_small_read_has_one_whole_batch_or_says_that_it_has_not(machine: Machine) -> None:
     """A consumer with a small fetch size would never get past a large batch, or take a piece of it for the whole."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        size = log.append_as_leader(batch(b"a" * 500), leader_epoch=0).size_bytes
-        log.append_as_leader(batch(b"b" * 500), leader_epoch=0)
+        size = log.append_as_leader(batch_of(b"a" * 500), leader_epoch=0).size_bytes
+        log.append_as_leader(batch_of(b"b" * 500), leader_epoch=0)
         whole = log.read(0, max_bytes=10, isolation=END)
         assert whole.records is not None
         assert (whole.records.size_bytes, whole.first_entry_incomplete) == (size, False)
@@ -112,7 +101,7 @@ def test_a_small_read_has_one_whole_batch_or_says_that_it_has_not(machine: Machi
 def test_a_read_of_no_bytes_hands_out_nothing_in_part(machine: Machine, isolation: FetchIsolation) -> None:
     """A fetch whose limit other partitions used up is no batch that is too large."""
     log = UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True)
-    log.append_as_leader(batch(b"x"), leader_epoch=0)
+    log.append_as_leader(batch_of(b"x"), leader_epoch=0)
     found = log.read(0, max_bytes=0, isolation=isolation, min_one_message=False)
     assert (found.records, found.first_entry_incomplete) == (None, False)
     assert log.read(0, max_bytes=1, isolation=isolation, min_one_message=False).first_entry_incomplete
@@ -124,7 +113,7 @@ def test_the_greatest_timestamp_of_records_that_have_none(machine: Machine) -> N
     log = UnifiedLog.open(FOLDER, machine=machine)
     assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) is None
     for _ in range(2):
-        log.append_as_leader(batch(b"x", b"y", timestamp_ms=-1), leader_epoch=0)
+        log.append_as_leader(batch_of(b"x", b"y", timestamp_ms=-1), leader_epoch=0)
     found = log.fetch_offset_by_timestamp(MAX_TIMESTAMP)
     assert found is not None
     assert (found.timestamp_ms, found.offset, found.leader_epoch) == (-1, 0, 0)
@@ -136,7 +125,7 @@ def test_listeners_learn_of_every_change(machine: Machine) -> None:
     seen: list[LogOffsets] = []
     with UnifiedLog.open(FOLDER, machine=machine) as log:
         log.add_listener(seen.append)
-        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
         log.update_high_watermark(1)
         log.maybe_increment_log_start_offset(1, "deleted by a user")
         assert [(o.log_start_offset, o.high_watermark, o.log_end_offset) for o in seen] == [
@@ -154,7 +143,7 @@ def test_a_listener_may_ask_the_log(machine: Machine) -> None:
     with UnifiedLog.open(FOLDER, machine=machine) as log:
         got: list[list[int]] = []
         log.add_listener(lambda _: got.append(read_offsets(log, 0, END)))
-        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
         assert got == [[0]]
 
 
@@ -163,8 +152,8 @@ def test_rolled_segments_are_synced_in_the_background(machine: Machine) -> None:
     later = Later()
     config = LogConfig(segment_bytes=1 << 20)
     with UnifiedLog.open(FOLDER, machine=machine, config=config, tasks=later) as log:
-        log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
-        log.append_as_leader(batch(b"b" * 700_000), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a" * 700_000), leader_epoch=0)
+        log.append_as_leader(batch_of(b"b" * 700_000), leader_epoch=0)
         assert [segment.base_offset for segment in log.log_segments()] == [0, 1]
         assert log.recovery_point == 0
         later.run()
@@ -176,7 +165,7 @@ def test_flush_messages_makes_each_append_durable(machine: Machine) -> None:
     """A topic with flush.messages=1 would lose what it acknowledged in a power cut."""
     log = UnifiedLog.open(FOLDER, machine=machine, config=LogConfig(flush_messages=1))
     for value in (b"a", b"b"):
-        assert log.append_as_leader(batch(value), leader_epoch=0).last_offset == log.recovery_point - 1
+        assert log.append_as_leader(batch_of(value), leader_epoch=0).last_offset == log.recovery_point - 1
     assert isinstance(machine.files, MemoryFiles)
     left = Machine(clock=machine.clock, files=machine.files.crash())
     with UnifiedLog.open(FOLDER, machine=left) as recovered:
@@ -186,13 +175,13 @@ def test_flush_messages_makes_each_append_durable(machine: Machine) -> None:
 def test_a_duplicate_is_answered_with_what_is_there(machine: Machine) -> None:
     """A producer that asks again would double its records."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        sent = batch(b"a", b"b", producer_id=7, sequence=0)
+        sent = batch_of(b"a", b"b", producer_id=7, base_sequence=0)
         first = log.append_as_leader(bytearray(sent), leader_epoch=0)
         again = log.append_as_leader(bytearray(sent), leader_epoch=0)
         assert again.is_duplicate
         assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
         with pytest.raises(AppendRefusedError) as refused:
-            log.append_as_leader(batch(b"z", producer_id=7, sequence=9), leader_epoch=0)
+            log.append_as_leader(batch_of(b"z", producer_id=7, base_sequence=9), leader_epoch=0)
         assert refused.value.error is KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert log.log_end_offset == 2
 
@@ -212,7 +201,7 @@ def test_retention_by_size_keeps_the_newest(machine: Machine) -> None:
     config = LogConfig(segment_bytes=1 << 20, retention_bytes=1 << 20)
     with UnifiedLog.open(FOLDER, machine=machine, config=config, is_sole_replica=True, tasks=later) as log:
         for _ in range(4):
-            log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
+            log.append_as_leader(batch_of(b"a" * 700_000), leader_epoch=0)
         assert log.delete_old_segments() == 2
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (2, 2, 4)
         names = {info.name for info in machine.files.iter_directory(FOLDER)}
@@ -228,7 +217,7 @@ def test_a_slice_outlives_its_segment(machine: Machine) -> None:
     """A response under way would be cut off when retention runs."""
     config = LogConfig(segment_bytes=1 << 20, retention_bytes=0)
     with UnifiedLog.open(FOLDER, machine=machine, config=config, is_sole_replica=True) as log:
-        log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a" * 700_000), leader_epoch=0)
         found = log.read(0, max_bytes=1 << 20, isolation=END)
         assert log.delete_old_segments() == 1
         assert log.log_start_offset == log.log_end_offset == 1
@@ -240,28 +229,28 @@ def test_a_slice_outlives_its_segment(machine: Machine) -> None:
 def test_truncated_fully_a_log_begins_anew(machine: Machine, start: int | None) -> None:
     """A follower whose leader deleted what it has could not go on, or would keep old epochs and producers."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        log.append_as_leader(batch(b"a", producer_id=7, sequence=0), leader_epoch=2)
+        log.append_as_leader(batch_of(b"a", producer_id=7, base_sequence=0), leader_epoch=2)
         log.truncate_fully_and_start_at(10, start)
         assert log.log_start_offset == (10 if start is None else start)
         assert (log.local_log_start_offset, log.high_watermark, log.log_end_offset) == (10, 10, 10)
         assert log.leader_epoch_cache.latest_entry is None
-        assert log.append_as_leader(batch(b"b"), leader_epoch=4).first_offset == 10
+        assert log.append_as_leader(batch_of(b"b"), leader_epoch=4).first_offset == 10
 
 
 def test_truncation_takes_producers_epochs_and_later_segments_along(machine: Machine) -> None:
     """A follower that diverged would refuse its leader's batches as duplicates, or keep a dead branch's epochs."""
     config = LogConfig(segment_bytes=1 << 20)
     with UnifiedLog.open(FOLDER, machine=machine, config=config) as log:
-        log.append_as_leader(batch(b"a" * 600_000, producer_id=7, sequence=0), leader_epoch=1)
-        log.append_as_leader(batch(b"b" * 600_000, producer_id=7, sequence=1), leader_epoch=2)
-        log.append_as_leader(batch(b"c", producer_id=7, sequence=2), leader_epoch=3)
+        log.append_as_leader(batch_of(b"a" * 600_000, producer_id=7, base_sequence=0), leader_epoch=1)
+        log.append_as_leader(batch_of(b"b" * 600_000, producer_id=7, base_sequence=1), leader_epoch=2)
+        log.append_as_leader(batch_of(b"c", producer_id=7, base_sequence=2), leader_epoch=3)
         assert log.truncate_to(1)
         assert (log.log_end_offset, log.leader_epoch_cache.latest_epoch) == (1, 1)
         assert [(segment.base_offset, bool(segment.size_bytes)) for segment in log.log_segments()] == [
             (0, True),
             (1, False),
         ]
-        again = log.append_as_leader(batch(b"B", producer_id=7, sequence=1), leader_epoch=4)
+        again = log.append_as_leader(batch_of(b"B", producer_id=7, base_sequence=1), leader_epoch=4)
         assert (again.first_offset, again.is_duplicate) == (1, False)
         assert not log.truncate_to(2)
 
@@ -269,12 +258,12 @@ def test_truncation_takes_producers_epochs_and_later_segments_along(machine: Mac
 def test_a_closed_log_refuses_and_keeps_what_it_has(machine: Machine) -> None:
     """A late request would write into files that somebody else has opened."""
     log = UnifiedLog.open(FOLDER, machine=machine)
-    log.append_as_leader(batch(b"a"), leader_epoch=0)
+    log.append_as_leader(batch_of(b"a"), leader_epoch=0)
     found = log.read(0, max_bytes=100, isolation=END)
     log.close()
     log.close()
     for call in (
-        lambda: log.append_as_leader(batch(b"b"), leader_epoch=0),
+        lambda: log.append_as_leader(batch_of(b"b"), leader_epoch=0),
         lambda: log.read(0, max_bytes=10, isolation=END),
         log.flush,
         log.roll,
@@ -291,15 +280,15 @@ def test_a_closed_log_refuses_and_keeps_what_it_has(machine: Machine) -> None:
 
 def test_a_full_disk_takes_the_log_offline_for_good() -> None:
     """Half a batch would be followed by others, or the log would serve what it cannot promise."""
-    clock = ManualClock(time_ms=NOW)
+    clock = ManualClock(time_ms=NOW_MS)
     machine = Machine(clock=clock, files=MemoryFiles(clock, capacity_bytes=20_000))
     log = UnifiedLog.open(FOLDER, machine=machine)
-    log.append_as_leader(batch(b"a" * 9000), leader_epoch=0)
+    log.append_as_leader(batch_of(b"a" * 9000), leader_epoch=0)
     with pytest.raises(LogOfflineError) as failed:
-        log.append_as_leader(batch(b"b" * 19_000), leader_epoch=0)
+        log.append_as_leader(batch_of(b"b" * 19_000), leader_epoch=0)
     assert isinstance(failed.value.__cause__, StoreError)
     for call in (
-        lambda: log.append_as_leader(batch(b"c"), leader_epoch=0),
+        lambda: log.append_as_leader(batch_of(b"c"), leader_epoch=0),
         lambda: log.read(0, max_bytes=9, isolation=END),
     ):
         with pytest.raises(LogOfflineError) as again:
@@ -320,7 +309,7 @@ def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
     assert isinstance(machine.files, MemoryFiles)
     threaded = Machine(clock=machine.clock, files=machine.files, scheduler=ThreadScheduler())
     log = UnifiedLog.open(FOLDER, machine=threaded)
-    log.append_as_leader(batch(b"a"), leader_epoch=0)
+    log.append_as_leader(batch_of(b"a"), leader_epoch=0)
     segment = log.active_segment
     fsync = segment.fsync
 
@@ -334,7 +323,7 @@ def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
     first = threading.Thread(target=log.flush)
     first.start()
     assert started.wait(10)
-    log.append_as_leader(batch(b"b"), leader_epoch=0)  # goes on beside the sync
+    log.append_as_leader(batch_of(b"b"), leader_epoch=0)  # goes on beside the sync
     assert log.log_end_offset == 2
     others = [threading.Thread(target=log.flush) for _ in range(5)]
     for thread in others:
@@ -352,7 +341,7 @@ def test_a_raised_local_start_promises_no_sync(machine: Machine) -> None:
     tiered = LogConfig(remote_storage_enable=True)
     with UnifiedLog.open(FOLDER, config=tiered, machine=machine, tasks=Later()) as log:
         for value in (b"a", b"b", b"c"):
-            log.append_as_leader(batch(value), leader_epoch=0)
+            log.append_as_leader(batch_of(value), leader_epoch=0)
             log.roll()
         assert log.maybe_increment_local_log_start_offset(2, "copied")
         assert (log.local_log_start_offset, log.recovery_point) == (2, 0)
@@ -363,9 +352,9 @@ def test_a_raised_local_start_promises_no_sync(machine: Machine) -> None:
 def test_a_log_goes_on_under_another_folder(machine: Machine) -> None:
     """A topic that is deleted would lose its records at once, or write into a folder that is not there."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
         log.rename_folder("/logs/orders-0.0123456789abcdef0123456789abcdef-delete")
-        log.append_as_leader(batch(b"b"), leader_epoch=1)
+        log.append_as_leader(batch_of(b"b"), leader_epoch=1)
         log.roll()
         assert read_offsets(log, 0, END) == [0, 1]
         assert machine.files.find(FOLDER) is None
@@ -387,7 +376,7 @@ def test_an_empty_segment_that_is_rolled_becomes_a_new_one(machine: Machine) -> 
     assert machine.files.find(segment.transaction_index_path) is None
     assert log.collect_aborted_transactions(0, 9) == ()
     for _ in range(3):
-        log.append_as_leader(batch(b"value"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"value"), leader_epoch=0)
     log.flush()
     assert machine.files.stat(log.active_segment.offset_index_path).size_bytes == 2 * 8
     log.active_segment.append_aborted([AbortedTransaction(7, 0, 1, 2)])
@@ -398,17 +387,17 @@ def test_an_empty_segment_answers_for_the_times_before_its_change(machine: Machi
     """As in Kafka: whoever replaces a broker's log by this one gets the same answer to ListOffsets after compaction."""
     config = LogConfig(cleanup_policy=frozenset({"compact"}))
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        log.append_as_leader(batch(b"value", timestamp_ms=NOW), leader_epoch=0)
+        log.append_as_leader(batch_of(b"value", timestamp_ms=NOW_MS), leader_epoch=0)
         log.roll()
-        log.append_as_leader(batch(b"value", timestamp_ms=NOW + 2000), leader_epoch=0)
+        log.append_as_leader(batch_of(b"value", timestamp_ms=NOW_MS + 2000), leader_epoch=0)
         first = log.log_segments()[0]
         log.flush()
-    machine.files.open_update(first.log_path).truncate(0)  # what the cleaner may leave, changed at NOW
+    machine.files.open_update(first.log_path).truncate(0)  # what the cleaner may leave, changed at NOW_MS
     for path in (first.offset_index_path, first.time_index_path):
         machine.files.open_update(path).truncate(0)
     with UnifiedLog.open(FOLDER, machine=machine, config=config, had_clean_shutdown=True) as log:
-        assert log.fetch_offset_by_timestamp(NOW) is None
-        found = log.fetch_offset_by_timestamp(NOW + 1)
+        assert log.fetch_offset_by_timestamp(NOW_MS) is None
+        found = log.fetch_offset_by_timestamp(NOW_MS + 1)
         assert found is not None
         assert found.offset == 1
 
@@ -417,17 +406,15 @@ def test_a_cut_leaves_no_ended_transaction_open_whose_producer_expired(machine: 
     """Consumers of committed records would stand still for ever in front of a transaction that ended."""
     clock = machine.clock
     assert isinstance(clock, ManualClock)
-    opened = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    opened.append(None, b"a", timestamp_ms=NOW)
     with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
-        log.append_as_leader(bytearray(opened.build()), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a", producer_id=7, base_sequence=0, transactional=True), leader_epoch=0)
         log.roll()  # with a snapshot that has the open transaction
         marker = build_end_transaction_marker(
-            0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
+            0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
         log.append_as_leader(bytearray(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
-        log.append_as_leader(batch(b"b"), leader_epoch=0)
-        log.append_as_leader(batch(b"c"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"b"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"c"), leader_epoch=0)
         clock.sleep(2 * 86_400)
         assert log.remove_expired_producers() == 1
         assert log.truncate_to(3)
@@ -441,11 +428,9 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
     def opened(partition: int) -> UnifiedLog:
         return UnifiedLog.open(f"/logs/orders-{partition}", machine=machine, config=config, remote_log_enabled=True)
 
-    resent = batch(b"b", producer_id=6, sequence=0)
+    resent = batch_of(b"b", producer_id=6, base_sequence=0)
     with opened(0) as leader, opened(1) as follower:
-        begun = RecordBatchBuilder(0, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-        begun.append(None, b"a", timestamp_ms=NOW)
-        leader.append_as_leader(bytearray(begun.build()), leader_epoch=0)
+        leader.append_as_leader(batch_of(b"a", producer_id=5, base_sequence=0, transactional=True), leader_epoch=0)
         leader.append_as_leader(bytearray(resent), leader_epoch=0)
         leader.roll()
         snapshot = leader.producer_state_manager.path_at(2)
@@ -464,7 +449,7 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
                     producer_id=5,
                     producer_epoch=0,
                     coordinator_epoch=0,
-                    timestamp_ms=NOW,
+                    timestamp_ms=NOW_MS,
                 )
             ),
             leader_epoch=0,
@@ -482,12 +467,12 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
 def test_producers_are_loaded_at_the_logs_end_alone(machine: Machine) -> None:
     """If this fails, a caller's slip leaves a log with producers of another offset, which lets duplicates in."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        log.append_as_leader(batch(b"a", producer_id=6, sequence=0), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a", producer_id=6, base_sequence=0), leader_epoch=0)
         for offset in (0, 2):
             with pytest.raises(ValueError, match="the log ends at 1"):
                 log.load_producer_state(offset)
         log.load_producer_state(1)
-        assert log.append_as_leader(batch(b"a", producer_id=6, sequence=0), leader_epoch=0).is_duplicate
+        assert log.append_as_leader(batch_of(b"a", producer_id=6, base_sequence=0), leader_epoch=0).is_duplicate
 
 
 def test_a_cut_takes_back_what_is_copied(machine: Machine) -> None:
@@ -495,14 +480,14 @@ def test_a_cut_takes_back_what_is_copied(machine: Machine) -> None:
     config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
     with UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True, is_sole_replica=True) as log:
         for _ in range(10):
-            log.append_as_leader(batch(b"a" * 100), leader_epoch=0)
+            log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
         log.update_highest_offset_in_remote_storage(8)
         assert not log.truncate_to(10)
         assert log.highest_offset_in_remote_storage == 8
         assert log.truncate_to(3)
         assert log.highest_offset_in_remote_storage == 2
         for _ in range(7):
-            log.append_as_leader(batch(b"b" * 100), leader_epoch=1)
+            log.append_as_leader(batch_of(b"b" * 100), leader_epoch=1)
         log.roll()
         assert log.delete_old_segments() == 3
         assert log.local_log_start_offset == 3
@@ -519,7 +504,7 @@ def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> No
 
     log = opened()
     for _ in range(10):
-        log.append_as_leader(batch(b"a" * 100), leader_epoch=0)
+        log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
     log.maybe_increment_high_watermark(10)
     log.update_highest_offset_in_remote_storage(8)
     log.delete_old_segments()

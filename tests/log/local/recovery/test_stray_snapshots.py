@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.living_logs import batch_of
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -15,10 +15,8 @@ FOLDER = "logs/orders-0"
 
 
 def batch(machine: Machine, sequence: int) -> bytearray:
-    builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=sequence)
-    for _ in range(3):
-        builder.append(b"key", b"value" * 20, timestamp_ms=machine.clock.time_ms())
-    return bytearray(builder.build())
+    values, now = (b"value" * 20,) * 3, machine.clock.time_ms()
+    return batch_of(*values, timestamp_ms=now, producer_id=7, base_sequence=sequence)
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.conftest import DATA, FIXTURES
 from tests.support.batches import Batch, encode
+from tests.support.living_logs import batch_of
 from tests.support.recovered_logs import FOLDER, contents, load, name_of, put_log
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -360,9 +360,7 @@ def test_a_warning_keeps_no_file_open(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(files=files)
     folder = "/logs/orders-0"
     with UnifiedLog.open(folder, machine=machine) as log:
-        builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=0)
-        builder.append(None, b"v", timestamp_ms=0)
-        log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+        log.append_as_leader(batch_of(b"v", producer_id=7, base_sequence=0), leader_epoch=0)
     files.put(f"{folder}/{0:020}.txnindex", bytes(range(34)))
     UnifiedLog.open(folder, machine=machine).close()
     files.put(f"{folder}/{1:020}.snapshot", b"torn")
