@@ -38,7 +38,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -63,8 +63,11 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 	  PYTHONPATH=build/$$kind/lib $(BIN)/python -m pytest $(PYTEST_ARGUMENTS) tests/native tests/records tests/log; \
 	done
 
-test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers and clients (S3, Azure, GCS, Kafka), and the slow ones
-	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
+test-more: jar-if-possible ## what `make test` leaves out: the other engine of Spark's tests, and what only packaging can break
+	@$(SPARK_ENV) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "more and not slow and not interop" $(PYTEST_ARGUMENTS)
+
+test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers and clients (S3, Azure, GCS, Kafka), the slow ones, those of test-more
+	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server or more" $(PYTEST_ARGUMENTS)
 
 test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/scenarios/test_killed_copies.py $(PYTEST_ARGUMENTS)

@@ -27,7 +27,7 @@ for version in "${versions[@]}"; do
   echo "the Spark tests on $version"
   log=build/spark/$version.log
   if env -u SPARK_HOME PYSPARK_PYTHON="$venv/bin/python" PYSPARK_DRIVER_PYTHON="$venv/bin/python" \
-    "$venv/bin/python" -m pytest tests/bindings/spark "$@" 2>&1 | tee "$log"; then
+    "$venv/bin/python" -m pytest -m "not slow and not interop" tests/bindings/spark "$@" 2>&1 | tee "$log"; then
     told+=("$version passed: $(tail -n 1 "$log")")
   else
     told+=("$version FAILED: $(tail -n 1 "$log")")

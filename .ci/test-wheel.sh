@@ -41,4 +41,4 @@ if [ -n "${TIERLOG_JAR:-}" ]; then
   "$away/venv/bin/python" -c 'import pyspark_tierlog; print("with", pyspark_tierlog.jar_path())'
 fi
 "$away/venv/bin/python" -c 'from tierlog._native.codecs import library_version as v; print("libzstd", v(4)); assert v(4) == "1.5.7"'
-"$away/venv/bin/python" -m pytest -n 2 --dist loadgroup "$@"
+"$away/venv/bin/python" -m pytest -n 2 --dist loadgroup -m "not slow and not interop" "$@"

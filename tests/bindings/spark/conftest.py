@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,31 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Collecting in Spark 4.0 and 4.1 leaves its socket to Python's collector of garbage, which warns."""
-    if importlib.metadata.version("pyspark") >= "4.2":
-        return
-    here = pathlib.Path(__file__).parent
+    """A test of the ``engine`` fixture runs by one engine in ``make test``, by the other in ``make test-more``; those
+    with the mark ``both_engines`` run by both at once. Which one is drawn by the test's name, so that each engine has
+    about half of them; without a jar it is Python's.
+
+    Collecting in Spark 4.0 and 4.1 leaves its socket to Python's collector of garbage, which warns.
+    """
+    here, is_old = pathlib.Path(__file__).parent, importlib.metadata.version("pyspark") < "4.2"
     for item in items:
-        if here in item.path.parents:
+        if here not in item.path.parents:
+            continue
+        if is_old:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        engine = parameters.get("engine")
+        if engine is not None and not item.get_closest_marker("both_engines") and engine != _engine_of(item, engine):
+            item.add_marker(pytest.mark.more)
+
+
+def _engine_of(item: pytest.Item, engine: str) -> str:
+    """The engine by which ``make test`` runs a test."""
+    try:
+        jar_path()
+    except ConfigError:
+        return "python"
+    return ENGINES[zlib.crc32(item.nodeid.replace(f"[{engine}", "[").encode()) % len(ENGINES)]
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +126,7 @@ def with_jar(spark: SparkSession, jar: str | None) -> SparkSession:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, jar: str | None) -> str:
-    """The test runs over each of the engines."""
+    """The test runs over each of the engines, in ``make test`` or in ``make test-more``."""
     if request.param == "jar" and jar is None:
         pytest.skip(NO_JAR)
     return str(request.param)

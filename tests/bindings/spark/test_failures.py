@@ -49,6 +49,7 @@ def offsets(frame: DataFrame) -> list[int]:
     return sorted(row.offset for row in frame.select("offset").collect())
 
 
+@pytest.mark.both_engines
 def test_an_object_deleted_meanwhile_is_named_with_its_age(read: Read, bucket: Bucket) -> None:
     """Retention runs while a query waits; called corruption, it would send an operator looking for bad disks."""
     frame = read(bucket.root, subscribe="orders")
@@ -76,6 +77,7 @@ def test_a_timestamp_beyond_microseconds_is_an_error(read: Read, tmp_path: pathl
     assert read(tmp_path, subscribe="orders", columns="offset").count() == 1
 
 
+@pytest.mark.both_engines
 def test_damage_fails_and_is_skipped_where_allowed(read: Read, bucket: Bucket) -> None:
     """A flipped bit must never be read as data, and never be hidden by default."""
     path = bucket.path("s20", "log")
@@ -88,6 +90,7 @@ def test_damage_fails_and_is_skipped_where_allowed(read: Read, bucket: Bucket) -
     assert offsets(read(bucket.root, subscribe="orders", failOnDataLoss="false")) == [*range(20), *range(25, 60)]
 
 
+@pytest.mark.both_engines
 def test_what_is_whole_before_a_cut_is_read_where_allowed(read: Read, bucket: Bucket) -> None:
     """A disk that was full ends a segment in its last batch; nothing of it would come back, of 1 GiB perhaps."""
     path = bucket.path("s20", "log")
@@ -176,6 +179,7 @@ def test_pushdown_agrees_with_spark(pushing: SparkSession, read: Read, bucket: B
     assert with_it == offsets(read(bucket.root, subscribe="orders").filter(condition))
 
 
+@pytest.mark.both_engines
 def test_queries_over_one_frame_do_not_mix(pushing: SparkSession, read: Read, bucket: Bucket) -> None:
     """Spark 4.1 to 4.3 run df.count() by the plan of an earlier df.filter(…): rows would be missing silently."""
     frame = read(bucket.root, subscribe="orders")
@@ -254,6 +258,7 @@ def test_an_error_shows_no_traceback_of_ours(read: Read, bucket: Bucket, options
 SECRET = "hunter2hunter2"
 
 
+@pytest.mark.both_engines
 def test_secrets_are_in_no_plan_and_no_message(spark: SparkSession, read: Read, bucket: Bucket) -> None:
     """Plans, event logs and errors are read by more people than the bucket."""
     frame = read(bucket.root, subscribe="orders", **{"store.secret_access_key": SECRET})

@@ -80,6 +80,7 @@ def test_the_scripts_of_the_kip(read: Read, tmp_path: pathlib.Path, script: str)
     assert [(row.offset, bytes(row.value).decode(), row.leaderEpoch) for row in found] == wanted
 
 
+@pytest.mark.both_engines
 def test_keys_from_a_file(read: Read, tmp_path: pathlib.Path) -> None:
     """The way to keep keys out of plans and event logs."""
     run = DATA / "zstd-aes"
@@ -99,6 +100,7 @@ def check_log_directory(read: Read, folder: pathlib.Path, topic: str, isolation:
 
 
 @pytest.mark.parametrize(("folder", "topic"), [*log_folders(DATA)][:2], ids=lambda value: str(value)[-24:])
+@pytest.mark.both_engines
 def test_a_log_directory_reads_as_a_consumer_read_it(read: Read, folder: pathlib.Path, topic: str) -> None:
     """A broker's disk is a source too; its active segment grows."""
     check_log_directory(read, folder, topic, "read_committed")
@@ -222,6 +224,7 @@ def test_several_paths_are_one_frame(spark: SparkSession, read: Read, engine: st
     assert counts["fx-local-txn"] == read(other, subscribe="fx-local-txn").count()
 
 
+@pytest.mark.both_engines
 def test_columns_and_a_given_schema_choose_and_order(spark: SparkSession, read: Read, engine: str) -> None:
     """Spark's Python sources get no column pruning: there this is the only way not to ship every payload."""
     chosen = read(TXN, subscribe="fx-txn", columns="segment, leaderEpoch,offset")
@@ -235,6 +238,7 @@ def test_columns_and_a_given_schema_choose_and_order(spark: SparkSession, read: 
         source.schema("offset INT").load(str(TXN)).count()
 
 
+@pytest.mark.both_engines
 def test_null_in_a_not_null_column_fails(spark: SparkSession, engine: str) -> None:
     """Spark would read something else in its place, without an error."""
     frame = spark.read.schema("key BINARY NOT NULL").format("tierlog").option("subscribe", "fx-local-json")
@@ -284,6 +288,7 @@ def test_a_pattern_is_javas(read: Read) -> None:
         read(TXN, subscribePattern="(?x)txn")
 
 
+@pytest.mark.both_engines
 def test_offsets_bound_the_read(read: Read) -> None:
     """StartingOffsets are inclusive, endingOffsets exclusive: one off is one record lost for each run of a job."""
     frame = read(TXN, subscribe="fx-txn", startingOffsets='{"fx-txn":{"0":300}}', endingOffsets='{"fx-txn":{"0":320}}')
@@ -291,6 +296,7 @@ def test_offsets_bound_the_read(read: Read) -> None:
     assert [row.offset for row in frame.sort("offset").collect()] == wanted
 
 
+@pytest.mark.both_engines
 def test_timestamps_bound_the_read_as_the_broker_answers(read: Read) -> None:
     """OffsetsForTimes decides in Kafka's source; a filter by time would give other rows with unordered timestamps."""
     case = next(case for case in tiered_topics(DATA) if case.topic == "fx-epochs")
@@ -331,6 +337,7 @@ def test_more_tasks_than_the_index_divides(read: Read) -> None:
     )
 
 
+@pytest.mark.both_engines
 def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
     """Magic 0 has no timestamp: -1 ms and type -1, as Kafka's source gives it."""
     folder = data / "record-v0-v1"

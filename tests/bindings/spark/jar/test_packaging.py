@@ -138,6 +138,7 @@ def test_the_package_names_what_it_has() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.more
 def test_a_live_session_gets_the_jar(jar_file: str, data: pathlib.Path) -> None:
     """A notebook's session would stay on the slow path, or read other rows after it changed."""
     before, after, jars = lines_of(CLASSIC, str(data / "main-plain" / "objects"))
