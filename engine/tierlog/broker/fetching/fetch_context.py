@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -33,38 +33,31 @@ class ContextAnswer(NamedTuple):
     partitions: Sequence[PartitionAnswer]
 
 
-class FetchContext(Protocol):
+class FetchContext:
     """One request, seen as Kafka sees it: with a session, without one, or as the error that its session has."""
 
     def partitions(self) -> Sequence[FetchPartition]:
         """The partitions that the fetch reads, in the order in which they are read."""
-
-    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
-        """The watch of a session whose partitions have nothing to say until it rings; None if that is not known."""
-
-    def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
-        """What is sent of the answers for all partitions; a session notes what its client knows then. Called once."""
-
-    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
-        """Note that there was nothing to say when a watch over all partitions was opened. Whether the session owns the
-        watch from here on.
-        """
-
-
-class _WithoutSession:
-    def partitions(self) -> Sequence[FetchPartition]:
         return ()
 
     def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        """The watch of a session whose partitions have nothing to say until it rings; None if that is not known."""
         del is_read_committed
         return None
 
+    def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
+        """What is sent of the answers for all partitions; a session notes what its client knows then. Called once."""
+        raise NotImplementedError
+
     def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        """Note that there was nothing to say when a watch over all partitions was opened. Whether a session owns the
+        watch from here on.
+        """
         del watch, is_read_committed
-        return False  # the next request names the partitions again
+        return False
 
 
-class SessionErrorContext(_WithoutSession):
+class SessionErrorContext(FetchContext):
     """A request whose session is not there, or not where the client believes it to be."""
 
     def __init__(self, error: ErrorCode) -> None:
@@ -75,7 +68,7 @@ class SessionErrorContext(_WithoutSession):
         return ContextAnswer(self._error.value, NO_SESSION, ())
 
 
-class SessionlessContext(_WithoutSession):
+class SessionlessContext(FetchContext):
     """A request that names all its partitions and wants no session."""
 
     def __init__(self, wanted: dict[PartitionKey, FetchPartition]) -> None:
@@ -113,7 +106,7 @@ class FullContext(SessionlessContext):
         return ContextAnswer(NO_ERROR, NO_SESSION if session is None else session.session_id, answers)
 
 
-class IncrementalContext:
+class IncrementalContext(FetchContext):
     """A request that goes on with a session: only partitions with something new are answered.
 
     Args:

@@ -254,7 +254,7 @@ class ReplicaMetrics:
 
 def _end_offset(catalog: BucketCatalog, topic: str, partition: int, committed: CommittedOffset) -> int | None:
     """The end of a partition for the lag of a group; None where it is not known, or the commit is of another topic."""
-    offsets = catalog.offsets_at_hand(topic, partition)
+    offsets = catalog.known_offsets(topic, partition)
     return offsets.high_watermark if offsets is not None and committed_for(catalog.find(topic), committed) else None
 
 

@@ -385,7 +385,7 @@ class BucketCatalog:
         made = self._partitions[name, partition] = self._make_partition(self._history_of(found))
         return made
 
-    def offsets_at_hand(self, name: str, partition: int) -> OffsetSnapshot | None:
+    def known_offsets(self, name: str, partition: int) -> OffsetSnapshot | None:
         """The offsets of a partition as clients get them; None until a reader has asked. Any thread."""
         known = self._partitions.get((name, partition))
         return None if known is None else known.offsets
