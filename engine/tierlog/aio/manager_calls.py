@@ -8,6 +8,7 @@ from typing import Final, Self, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, SegmentStream
+from tierlog.remote.storage.fetch.segment_stream import ViewStream
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.waiting.loops import TaskCancelledError, Worker
 
@@ -38,6 +39,32 @@ class ManagerWorker(Worker):
             return await super().result(future, seconds=seconds)
         except PoolClosedError:
             raise RemoteStorageException(_CLOSED) from None
+
+
+class LoopReads:
+    """The views of a stream, awaited without a thread.
+
+    Args:
+        stream: The stream, which nothing else reads.
+        worker: Threads for reading a disk and opening chunks.
+    """
+
+    def __init__(self, stream: ViewStream, worker: Worker) -> None:
+        self._stream = stream
+        self._worker = worker
+
+    async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
+        """The bytes that follow: at least one, at most ``size``; None at the end."""
+        stream = self._stream
+        size = stream.left_bytes if size_bytes < 0 else min(size_bytes, stream.left_bytes)
+        if not size:
+            return None
+        waits = stream.take_waits(size, lean=lean)
+        return await self._worker.drive(waits, stream.closing)
+
+    async def aclose(self) -> None:
+        """Cancel the read under way and release what the stream holds."""
+        self._stream.close()
 
 
 class ThreadReads:
@@ -72,6 +99,10 @@ class ThreadReads:
     async def aclose(self) -> None:
         """Close the stream, which ends a read under way."""
         self._stream.close()
+
+
+#: Where an AsyncSegmentStream takes its views from.
+ViewReads = LoopReads | ThreadReads
 
 
 def _close_opened(opening: Future[SegmentStream]) -> None:

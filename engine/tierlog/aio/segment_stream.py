@@ -5,25 +5,13 @@ from __future__ import annotations
 import collections
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from typing_extensions import Buffer
 
+from tierlog.aio.manager_calls import ViewReads
 from tierlog.arguments import require_int, require_writable
 from tierlog.runtime.waiting.loops import TaskCancelledError
-
-
-class ViewSource(Protocol):
-    """Where a stream takes its bytes from."""
-
-    async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
-        """The bytes that follow: at least one, at most ``size`` (-1: as many as are at hand); None at the end.
-
-        A ``lean`` view keeps only the bytes that it shows in memory. Cancelling this call ends the requests behind it.
-        """
-
-    async def aclose(self) -> None:
-        """End the requests under way and release all memory."""
 
 
 class AsyncSegmentStream:
@@ -42,9 +30,9 @@ class AsyncSegmentStream:
     One task reads at a time, on one event loop.
     """
 
-    def __init__(self, open_source: Callable[[], Awaitable[ViewSource]]) -> None:
+    def __init__(self, open_source: Callable[[], Awaitable[ViewReads]]) -> None:
         self._open_source = open_source
-        self._source: ViewSource | None = None
+        self._source: ViewReads | None = None
         #: Taken by a call that failed after that: the next one begins with them.
         self._again: collections.deque[memoryview] = collections.deque()
         self._position = 0

@@ -8,9 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from tierlog.aio.loop_reads import LoopReads, drive
-from tierlog.aio.manager_calls import ManagerWorker, ThreadReads
-from tierlog.aio.segment_stream import AsyncSegmentStream, ViewSource
+from tierlog.aio.manager_calls import LoopReads, ManagerWorker, ThreadReads, ViewReads
+from tierlog.aio.segment_stream import AsyncSegmentStream
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -100,14 +99,14 @@ class AsyncStorageManager:
                 async for view in stream:
                     ...
         """
-        manager, machine, worker = self.manager, self._machine, self._worker
+        manager, worker = self.manager, self._worker
 
-        async def begin() -> ViewSource:
+        async def begin() -> ViewReads:
             if not isinstance(manager, TieredStorageManager):
                 fetch = partial(manager.fetch_log_segment, metadata, start_position, end_position)
                 return await ThreadReads.begin(fetch, worker)
             opening = manager.fetch_log_segment_waits(metadata, start_position, end_position)
-            return LoopReads(await drive(opening, machine, worker), machine, worker)
+            return LoopReads(await worker.drive(opening), worker)
 
         return AsyncSegmentStream(begin)
 
@@ -116,7 +115,7 @@ class AsyncStorageManager:
 
         manager = self.manager
         if isinstance(manager, TieredStorageManager):
-            with await drive(manager.fetch_index_waits(metadata, index_type), self._machine, self._worker) as stream:
+            with await self._worker.drive(manager.fetch_index_waits(metadata, index_type)) as stream:
                 return stream.read()
 
         def fetch() -> bytes:

@@ -19,9 +19,10 @@ from tierlog.records.batch_table import CODEC_NAMES, scan
 from tierlog.remote.tier import open_tier
 from tierlog.remote.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.machine.scheduling import Scheduler, run_all
+from tierlog.runtime.machine.scheduling import Scheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan
 from tierlog.scan.reading.read import read_scan_range

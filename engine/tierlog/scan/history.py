@@ -26,7 +26,7 @@ from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
 from tierlog.remote.tier.objects.object_keys import key_prefix_hint
 from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.scan_request import TopicName
 
 #: Checkpoints that are fetched at once.

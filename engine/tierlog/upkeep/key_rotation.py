@@ -37,7 +37,7 @@ from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manif
 from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
 from tierlog.remote.tier.objects.object_keys import ObjectKey, parse_aiven
 from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.waiting.threads import run_all
 
 _BATCH: Final = 250
 #: Of these one segment suffers; whatever else is raised ends the run.

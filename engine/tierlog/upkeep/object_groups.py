@@ -19,8 +19,8 @@ from tierlog.remote.tier.objects.object_keys import (
     ObjectKey,
 )
 from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.machine.scheduling import run_all
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, UnfinishedUpload
+from tierlog.runtime.waiting.threads import run_all
 
 #: Layout → the part that makes a segment whole (None: all of them do), and those that it needs.
 DESCRIPTIONS: Final[dict[str, str | None]] = {"aiven": "rsm-manifest", "kafka": "segment.json", "local-tiered": None}

@@ -37,9 +37,9 @@ from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 from tierlog.remote.tier.objects.object_keys import PARSERS, ObjectKey
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import run_all
 from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.stores.protocol.store_probe import probe_key
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 
 #: Younger objects may belong to a copy that still runs.

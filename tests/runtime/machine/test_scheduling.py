@@ -9,9 +9,10 @@ import pytest
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock, SystemClock
-from tierlog.runtime.machine.scheduling import Arrivals, Event, PendingFuture, Scheduler, run_all
+from tierlog.runtime.machine.scheduling import PendingFuture, Scheduler
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.waiting.threads import Arrivals, Event, run_all
 
 
 @pytest.fixture(params=["threads", 1, 2, 3])

@@ -15,7 +15,7 @@ from tierlog.remote.tier import Tier, open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, StuckError
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.waiting.threads import OrderedCalls
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan
 from tierlog.scan.reading.read import read_scan_range

@@ -52,13 +52,13 @@ def test_streams_at_rest_give_back_what_a_reader_needs() -> None:
     for each in idle:
         each.take(budget.ask("idle", least_bytes=25, wanted_bytes=25))
     for number in (1, 0, 3, 2):
-        budget.rest(idle[number])
+        budget.rest(idle[number], Held.give_up)
     budget.wake(idle[1])
     assert budget.ask("b", least_bytes=40, wanted_bytes=40).is_done
     assert [each.held for each in idle] == [0, 25, 25, 0]
     waiting = budget.ask("b", least_bytes=40, wanted_bytes=40)
     assert not waiting.is_done
-    budget.rest(idle[1])
+    budget.rest(idle[1], Held.give_up)
     assert waiting.is_done
 
 
@@ -109,7 +109,7 @@ def test_a_dropped_stream_gives_back_at_the_next_need() -> None:
     dropped = Held(budget)
     dropped.is_busy = True
     dropped.take(budget.ask("a", least_bytes=100, wanted_bytes=100))
-    budget.drop(dropped)
+    budget.drop(dropped.abandon)
     assert budget.ask("b", least_bytes=60, wanted_bytes=60).is_done
 
 
@@ -153,7 +153,7 @@ def test_any_order_of_events(seed: int) -> None:
                 stream.take(ticket)
                 stream.is_busy = False
                 if chance.random() < 0.5:
-                    budget.rest(stream)
+                    budget.rest(stream, Held.give_up)
             elif chance.random() < 0.3:
                 budget.cancel(ticket)
                 stream.is_busy = False
@@ -168,7 +168,7 @@ def test_any_order_of_events(seed: int) -> None:
         elif chance.random() < 0.5:
             stream.give_up()
         else:
-            budget.rest(stream)
+            budget.rest(stream, Held.give_up)
         granted = sum(t.granted_bytes for t in waiting.values())
         assert budget.held_bytes == granted + sum(s.held for s in streams)
         assert (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import TierlogError
 from tierlog.remote.tier import Tier
-from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.planning.plan import PreparedScan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
 from tierlog.scan.reading.read import RecordSummary, SummaryField, summarise_range

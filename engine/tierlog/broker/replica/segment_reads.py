@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tierlog._native.files import ReadyFile
-from tierlog.aio.loop_reads import drive
 from tierlog.broker.file_part import FilePart
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
@@ -296,7 +295,7 @@ class SegmentReads:
         found = self._fetcher.find_range(log, start, end, again=again)
         if found is None:
             waits = self._fetcher.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))
-            found = await drive(waits, self._machine, self.worker, until_seconds=until_seconds)
+            found = await self.worker.drive(waits, until_seconds=until_seconds)
         return found
 
     def ready_file(self, log: SegmentLog) -> ReadyFile | None:
@@ -340,7 +339,7 @@ class SegmentReads:
         found = self._fetcher.find_index(segment, index_type)
         if found is None:
             waits = self._fetcher.read_index_waits(segment, index_type)
-            found = await drive(waits, self._machine, self.worker, until_seconds=until_seconds)
+            found = await self.worker.drive(waits, until_seconds=until_seconds)
         return found
 
     def forget_indexes(self, segment: StoredSegment) -> None:

@@ -37,7 +37,8 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import FileLock
 from tierlog.runtime.machine.forking import Origin
-from tierlog.runtime.machine.scheduling import Pool, Scheduler, run_all
+from tierlog.runtime.machine.scheduling import Pool, Scheduler
+from tierlog.runtime.waiting.threads import run_all
 
 _log = logging.getLogger(__name__)
 

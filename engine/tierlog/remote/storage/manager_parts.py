@@ -29,7 +29,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore, answer_bytes
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.runtime.waiting.bounded_calls import ENDING_SECONDS, BoundedCalls
+from tierlog.runtime.waiting.threads import ENDING_SECONDS, BoundedCalls
 
 #: That a copy without a deadline may take: more than a broker lives.
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600

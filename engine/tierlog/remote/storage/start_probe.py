@@ -21,7 +21,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
 from tierlog.runtime.stores.wrappers.masked_store import MASK
-from tierlog.runtime.waiting.bounded_calls import BoundedCalls
+from tierlog.runtime.waiting.threads import BoundedCalls
 
 _log = logging.getLogger(__name__)
 

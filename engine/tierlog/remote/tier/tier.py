@@ -20,7 +20,7 @@ from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, Segmen
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.waiting.threads import OrderedCalls
 
 #: Store calls that one tier has under way at once.
 CONCURRENCY = 16

@@ -1,8 +1,8 @@
-"""Threads, locks and waiting, as an argument.
+"""Threads and locks, as an argument.
 
 Nothing above this room makes a thread, a lock or a pool otherwise: a simulator that runs a whole cluster in one thread,
-in an order that its seed decides, replaces the Scheduler and nothing else. ``Event``, ``Arrivals`` and ``run_all`` are
-made of a Scheduler's parts, so that there is one of each for all schedulers.
+in an order that its seed decides, replaces the Scheduler and nothing else. What ``runtime.waiting`` has is made of a
+Scheduler's parts, so that there is one of each for all schedulers.
 
 A simulator may switch between threads at every call of this module, and nowhere else. Code that waits in another way (a
 bare loop, a lock of Python's own) stops it for ever.
@@ -10,13 +10,11 @@ bare loop, a lock of Python's own) stops it for ever.
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError as CancelledError  # noqa: PLC0414 - for who uses a Future
 from concurrent.futures import Future as ThreadFuture
-from functools import partial
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError
 
@@ -130,83 +128,6 @@ class Scheduler(Protocol):
         """Run a long task in a thread of its own, which does not keep the process alive."""
 
 
-class Event:
-    """An event that happens once: any thread may set it, ask for it and wait for it."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._changed = scheduler.condition()
-        self._is_set = False
-
-    @property
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        """Wake all who wait; idempotent."""
-        with self._changed:
-            self._is_set = True
-            self._changed.notify_all()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the event is set, at most ``timeout`` seconds; returns whether it is set."""
-        with self._changed:
-            while not self._is_set and self._changed.wait(timeout):
-                pass
-            return self._is_set
-
-
-class Arrivals(Generic[Result]):
-    """Futures in the order in which they are done: a way to wait for the first of several.
-
-    ``len`` is the number of futures that were added and not yet taken. Thread safety: any number of threads may add;
-    one takes.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._changed = scheduler.condition()
-        self._done: collections.deque[Future[Result]] = collections.deque()
-        self._awaited = 0
-
-    def __len__(self) -> int:
-        return self._awaited
-
-    def add(self, future: Future[Result]) -> None:
-        """Add a future to those that are awaited."""
-        with self._changed:
-            self._awaited += 1
-        future.add_done_callback(self._arrived)
-
-    def _arrived(self, future: Future[Result]) -> None:
-        with self._changed:
-            self._done.append(future)
-            self._changed.notify_all()
-
-    def take(self) -> Future[Result]:
-        """The next future that is done or cancelled. Raises LookupError: none is awaited."""
-        with self._changed:
-            if not self._awaited:
-                raise LookupError("nothing is awaited")
-            while not self._done:
-                self._changed.wait()
-            self._awaited -= 1
-            return self._done.popleft()
-
-
-def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results of ``function`` for each item, in order. All calls are submitted when the first result is asked for.
-
-    The first error is raised in the place of its result. Then, and when the iterator is closed, calls that have not
-    begun are cancelled.
-    """
-    futures = collections.deque(pool.submit(partial(function, item)) for item in items)
-    try:
-        while futures:
-            yield futures.popleft().result()
-    finally:
-        for future in futures:
-            future.cancel()
-
-
 def run_into(future: ThreadFuture[Result], function: Callable[[], Result]) -> None:
     """Run a call and give the future its result, or anything that it raised: a thread that died silently would leave
     its waiters for ever.
@@ -230,19 +151,9 @@ class InlinePool(Pool):
         if self._closed:
             raise PoolClosedError
         future: ThreadFuture[Result] = ThreadFuture()
-        _run(function, future)
+        run_into(future, function)
         return future
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:  # noqa: ARG002
         """Close the pool; no call is under way."""
         self._closed = True
-
-
-def _run(function: Callable[[], Result], future: ThreadFuture[Result]) -> None:
-    """Run a call and give the future its result, or anything that it raised."""
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(function())
-    except BaseException as error:  # noqa: BLE001
-        future.set_exception(error)

@@ -3,23 +3,25 @@
 Three disciplines:
 
 - Threads over a ``Scheduler`` (``runtime.machine.scheduling``): all work that blocks. A simulator runs it from a seed.
-- An event loop: sockets, and what thousands of clients wait for at once.
+- An event loop: sockets, and what thousands of clients wait for at once. Its time is ``Machine.timers``.
 - Generators that yield a ``Wait``: code that both need, such as one read that serves a thread and a loop.
 
-Blocking work, by threads:
+``threads``:
 
-- ``ordered_calls.OrderedCalls``: calls go on side by side, and their results are needed in order.
-- ``bounded_calls.BoundedCalls``: a call must not take longer than its caller has, whatever the store does.
+- ``Event``: something happens once, and any number of threads wait for it.
+- ``Arrivals``: the first of several results is needed.
+- ``run_all``: a known number of calls go on in a pool, and their results are needed in order.
+- ``OrderedCalls``: the same without an end in sight, at most so many ahead of the reader.
+- ``BoundedCalls``: a call must not take longer than its caller has, whatever the store does.
 
-One read for threads and loops:
+For threads and loops:
 
-- ``waits.Wait``: code cannot go on without something; ``waits.WaitingThreads`` drives it in a thread.
+- ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
 - ``single_flight.Flights``: several want the same thing at the same time, and one load serves all.
 - ``memory_budget.MemoryBudget``: memory is lent to many that hold it for a while.
 - ``fair_queue.FairQueue``: what waits is served key by key, so that no key keeps out the others.
-- ``wake_line.WakeLine``: a thousand threads wait, and must not all run at once.
 
-An event loop (``loops``, ``side_by_side``; they import asyncio, and nothing below ``aio`` and ``broker`` uses them):
+``loops`` and ``side_by_side``, which import asyncio, and which nothing below ``aio`` and ``broker`` uses:
 
 - ``Alarm``: tasks wait for what any thread, or the loop, does.
 - ``Reply``: one task waits for one value.
@@ -28,6 +30,9 @@ An event loop (``loops``, ``side_by_side``; they import asyncio, and nothing bel
 - ``SharedCall``: several tasks want the result of one coroutine.
 - ``Begun``: a coroutine mostly ends without waiting, and is then to cost no task.
 - ``run_each``: many coroutines, a bounded number at once, within a time.
+
+What ends a wait early: ``waits.Interrupt`` for one owner's, ``CancelScope`` (``runtime.machine.cancelling``) for the
+reads of a block, ``cancel`` for a task's.
 
 What belongs here: waiting that knows no format, no store and no manager. What does not: threads, locks, clocks and
 files themselves (``runtime.machine``).

@@ -13,6 +13,7 @@ from tierlog.errors import PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool
+from tierlog.runtime.waiting.waits import LOOK_SECONDS, Interrupt, Wait, Waits, seconds_left
 
 Result = TypeVar("Result")
 
@@ -160,6 +161,62 @@ class Worker:
         except (TaskCancelledError, StoreUnavailableError):
             future.cancel()
             raise
+
+    async def drive(
+        self, waits: Waits[Result], interrupt: Interrupt | None = None, *, until_seconds: float | None = None
+    ) -> Result:
+        """Run code that yields its waits on the event loop. Its work (reading a disk, opening a chunk) runs in a
+        thread.
+
+        Args:
+            waits: The code, which yields what it waits for.
+            interrupt: Ends a wait early, as in ``WaitingThreads.run``.
+            until_seconds: When all waits are late, by the machine's monotonic clock, whatever their own limits.
+
+        Raises:
+            StoreUnavailableError: a wait took longer than its limit. Else what the code raises.
+        """
+        try:
+            wait = next(waits)
+            while True:
+                try:
+                    await self._wait_for(wait, interrupt, until_seconds)
+                except BaseException as error:  # noqa: BLE001 - the code's to see to, a cancellation too
+                    wait = waits.throw(error)
+                else:
+                    wait = next(waits)
+        except StopIteration as end:
+            value: Result = end.value
+            return value
+
+    async def _wait_for(self, wait: Wait, interrupt: Interrupt | None, until_seconds: float | None) -> None:
+        pending, clock = wait.pending, self._machine.clock
+
+        def is_over() -> bool:
+            return pending.is_done or (interrupt is not None and interrupt.is_set)
+
+        if is_over():
+            return
+        alarm = Alarm(self._machine.timers)
+        pending.add_done_callback(alarm.ring)
+        began = clock.monotonic_seconds()
+        if interrupt is not None:
+            interrupt.wake = alarm.ring
+        try:
+            while not is_over():
+                pending.look()
+                if pending.has_work:
+                    self.submit(pending.run)
+                now = clock.monotonic_seconds()
+                seconds = seconds_left(wait, began, now)
+                if until_seconds is not None:
+                    seconds = min(seconds, until_seconds - now)
+                    if seconds <= 0:
+                        raise StoreUnavailableError(wait.late(now - began))
+                await alarm.wait(min(seconds, LOOK_SECONDS) if pending.needs_looks else seconds)
+        finally:
+            if interrupt is not None:
+                interrupt.wake = None
 
     def one_at_a_time(self) -> SingleCalls:
         """The same threads for an owner that is to hold one of them at most. On the event loop that runs the caller."""

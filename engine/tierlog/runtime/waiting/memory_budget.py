@@ -12,26 +12,23 @@ from __future__ import annotations
 import collections
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from typing import Any, Final, TypeVar
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.fair_queue import FairQueue
+from tierlog.runtime.waiting.waits import Pending
+
+Holder = TypeVar("Holder")
 
 #: What plenty leaves to others: a quarter of the total.
 _SHARE_LEFT: Final = 4
 
 
-class Holder(Protocol):
-    """A stream that holds memory of the budget."""
-
-    def give_up(self) -> None:
-        """Give back what is held, unless the stream is being read right now; it goes on from where it is, later."""
-
-    def abandon(self) -> None:
-        """Give back everything for good: nobody has the stream any more."""
+#: A stream that holds memory and is not read, and its method that gives it back.
+_Resting = tuple[weakref.ref[Any], Callable[[Any], None]]
 
 
-class Ticket:
+class Ticket(Pending):
     """One stream's turn for memory: granted at some time, by whoever gives some back.
 
     Attributes:
@@ -60,18 +57,9 @@ class Ticket:
             function()
 
     @property
-    def has_work(self) -> bool:
-        """False: nobody can make memory by work."""
-        return False
-
-    @property
     def needs_looks(self) -> bool:
         """Whether this ticket is the one in line that looks for dropped streams."""
         return self._budget.is_looked_after_by(self)
-
-    def run(self) -> bool:
-        """Do nothing, and say so: nobody can make memory by work."""
-        return False
 
     def look(self) -> None:
         """Take back the memory of streams that were dropped."""
@@ -96,9 +84,11 @@ class MemoryBudget:
         self._clock = machine.clock
         self._total_bytes = self._left_bytes = total_bytes
         self._waiting: FairQueue[Ticket] = FairQueue()
-        self._resting: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
+        self._resting: collections.OrderedDict[int, tuple[weakref.ref[Any], Callable[[Any], None]]] = (
+            collections.OrderedDict()
+        )
         self._is_serving = False
-        self._dropped: collections.deque[Holder] = collections.deque()
+        self._dropped: collections.deque[Callable[[], None]] = collections.deque()
         self._granted_at_seconds = 0.0
         self._looking: Ticket | None = None  # of those in line, the one that looks for dropped streams
 
@@ -118,19 +108,19 @@ class MemoryBudget:
         """When somebody last got memory, by the machine's monotonic clock."""
         return self._granted_at_seconds
 
-    def rest(self, holder: Holder) -> None:
+    def rest(self, holder: Holder, give_up: Callable[[Holder], None]) -> None:
         """Note that a stream holds memory and is not being read: who rests for longest gives it up first."""
-        self._resting[id(holder)] = weakref.ref(holder)
+        self._resting[id(holder)] = (weakref.ref(holder), give_up)
         if self._waiting:
             self._serve()
 
-    def wake(self, holder: Holder) -> None:
+    def wake(self, holder: object) -> None:
         """Note that a stream is being read again, or holds nothing any more."""
         self._resting.pop(id(holder), None)
 
-    def drop(self, holder: Holder) -> None:
+    def drop(self, abandon: Callable[[], None]) -> None:
         """Note a stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
-        self._dropped.append(holder)
+        self._dropped.append(abandon)
 
     def try_take(self, size_bytes: int, *, leaving_bytes: int = 0) -> bool:
         """Take memory if so much is left, and ``leaving_bytes`` behind it, and nobody waits."""
@@ -210,10 +200,10 @@ class MemoryBudget:
         """Take back the memory of streams that nobody has any more."""
         while self._dropped:
             try:
-                holder = self._dropped.popleft()
+                abandon = self._dropped.popleft()
             except IndexError:
                 return
-            holder.abandon()
+            abandon()
 
     def _serve(self) -> None:
         """Let streams at rest give memory back while somebody waits; one thread at a time: calls do not nest."""
@@ -227,9 +217,9 @@ class MemoryBudget:
                     self._is_serving = False
                     return
                 try:
-                    _, reference = self._resting.popitem(last=False)
+                    _, (reference, give_up) = self._resting.popitem(last=False)
                 except KeyError:  # it was read on just now
                     continue
             holder = reference()
             if holder is not None:
-                holder.give_up()
+                give_up(holder)

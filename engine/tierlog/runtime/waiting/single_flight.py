@@ -16,12 +16,13 @@ from typing import Generic, TypeVar
 from tierlog.errors import PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Lock, NotSubmitted, Pool
+from tierlog.runtime.waiting.waits import Pending
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Flight(Generic[Key, Value]):
+class Flight(Pending, Generic[Key, Value]):
     """One load under way. Made by ``Flights``; any number of threads.
 
     Args:
@@ -69,11 +70,6 @@ class Flight(Generic[Key, Value]):
         """Whether ``run`` has something to do that nobody has begun."""
         return self._work is not None
 
-    @property
-    def needs_looks(self) -> bool:
-        """False: whoever lands the value needs nobody to look."""
-        return False
-
     def offer(self, work: Callable[[], None]) -> None:
         """Set the work that makes the value and lands it, for the first who calls ``run``; it raises nothing."""
         self._work = work
@@ -93,9 +89,6 @@ class Flight(Generic[Key, Value]):
             callbacks = list(self._callbacks)
         for function in callbacks:
             function()
-
-    def look(self) -> None:
-        """Do nothing: whoever lands the value needs nobody to look."""
 
     def withdraw(self) -> bool:
         """Take the work back; False if it was begun, or there was none."""

@@ -5,15 +5,16 @@ The same code serves a thread, which waits (``WaitingThreads``), and an event lo
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Condition
-from tierlog.runtime.waiting.wake_line import Sleeper, WakeLine
+from tierlog.runtime.machine.scheduling import Condition, Scheduler
 
 Value = TypeVar("Value")
 
@@ -24,27 +25,44 @@ PATIENCE: Final = 12
 LOOK_SECONDS: Final = 0.25
 
 
-class Pending(Protocol):
-    """Something that will be there: a load under way, or a turn for memory."""
+#: Threads that are woken and do not run yet. A thread of CPython that wants to run asks for the interpreter every 5 ms:
+#: two thousand that are woken at once ask 400,000 times a second, and keep the processor from the one that could go on.
+#: That took 3 to 5 s of fetches which take 2.5 s when those that are not needed yet stay asleep. One would do; a second
+#: one hides the time that the system takes to start it.
+_AT_ONCE: Final = 2
+
+
+class Pending:
+    """Something that will be there: a load under way, or a turn for memory. A base class."""
+
+    __slots__ = ()
 
     @property
-    def is_done(self) -> bool: ...
+    def is_done(self) -> bool:
+        """Whether it is there, or has failed."""
+        raise NotImplementedError
+
     @property
     def has_work(self) -> bool:
         """Whether ``run`` would do some work."""
+        return False
 
     @property
     def needs_looks(self) -> bool:
         """Whether the answer may never come unless the waiting thread looks for it."""
+        return False
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
-        """Called once it is done, in the thread that did it; at once if it is. It must not raise, nor wait.
+        """Have a function called once it is done, in the thread that did it; at once if it is. It must not raise, nor
+        wait.
 
-        It may be called before, too: who waits then looks at ``has_work`` and ``needs_looks`` again.
+        It may be called before, too: whoever waits then looks at ``has_work`` and ``needs_looks`` again.
         """
+        raise NotImplementedError
 
     def run(self) -> bool:
-        """Do the work that makes it in this thread, if there is work that nobody has begun; whether there was."""
+        """Do the work that makes it in this thread, if there is work that no thread has begun; whether there was."""
+        return False
 
     def look(self) -> None:
         """Look whether it can be done now; whoever waits calls this now and then."""
@@ -81,17 +99,26 @@ GOES_ON: Final = "the download goes on, and a later try finds it"
 Waits = Generator[Wait, None, Value]
 
 
-class Interruptible(Protocol):
-    """Whose wait another thread can end: it sets ``is_closed`` and notifies ``changed``.
+class Interrupt:
+    """Ends the waits of one owner early, now and from now on. Any thread may set it.
 
     Attributes:
-        changed: What its thread waits on now.
+        is_set: Whether it was set.
+        wake: Wakes whoever waits now; set by the driver of the wait.
     """
 
-    changed: Condition | None
+    __slots__ = ("is_set", "wake")
 
-    @property
-    def is_closed(self) -> bool: ...
+    def __init__(self) -> None:
+        self.is_set = False
+        self.wake: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        """End the wait under way; idempotent."""
+        self.is_set = True  # before it looks who waits, as the driver of a wait says that before it looks at this
+        wake = self.wake
+        if wake is not None:
+            wake()
 
 
 class WaitingThreads:
@@ -105,14 +132,14 @@ class WaitingThreads:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._line = WakeLine(machine.scheduler)
+        self._queue = WakeQueue(machine.scheduler)
 
-    def run(self, waits: Waits[Value], owner: Interruptible | None = None) -> Value:
+    def run(self, waits: Waits[Value], interrupt: Interrupt | None = None) -> Value:
         """Drive code in this thread.
 
         Args:
             waits: The code.
-            owner: Whose close ends a wait early; the code sees to what that means.
+            interrupt: Ends a wait early; the code sees to what that means.
 
         Raises:
             StoreUnavailableError: something is not there in time. Else what the code raises.
@@ -121,7 +148,7 @@ class WaitingThreads:
             wait = next(waits)
             while True:
                 try:
-                    self._wait_for(wait, owner)
+                    self._wait_for(wait, interrupt)
                 except BaseException as error:  # noqa: BLE001 - the code's to see to, whatever it is
                     wait = waits.throw(error)
                 else:
@@ -130,20 +157,20 @@ class WaitingThreads:
             value: Value = end.value
             return value
 
-    def _wait_for(self, wait: Wait, owner: Interruptible | None) -> None:
+    def _wait_for(self, wait: Wait, interrupt: Interrupt | None) -> None:
         pending = wait.pending
         pending.run()
         if pending.is_done:
             return
-        clock, line = self.machine.clock, self._line
+        clock, queue = self.machine.clock, self._queue
         sleeper = Sleeper(self.machine.scheduler.condition())
-        if owner is not None:
-            owner.changed = sleeper.changed
+        if interrupt is not None:
+            interrupt.wake = partial(_notify, sleeper)
 
         def is_over() -> bool:
-            return pending.is_done or (owner is not None and owner.is_closed)
+            return pending.is_done or (interrupt is not None and interrupt.is_set)
 
-        pending.add_done_callback(partial(line.wake, sleeper))
+        pending.add_done_callback(partial(queue.wake, sleeper))
         began = clock.monotonic_seconds()
         try:
             while not is_over():
@@ -154,11 +181,11 @@ class WaitingThreads:
                 with sleeper.changed:
                     if not (is_over() or sleeper.is_called):
                         sleeper.changed.wait(min(seconds, LOOK_SECONDS) if pending.needs_looks else seconds)
-                line.runs(sleeper)
+                queue.runs(sleeper)
         finally:
-            line.runs(sleeper, for_good=True)
-            if owner is not None:
-                owner.changed = None
+            queue.runs(sleeper, for_good=True)
+            if interrupt is not None:
+                interrupt.wake = None
 
 
 def seconds_left(wait: Wait, began_seconds: float, now_seconds: float) -> float:
@@ -168,3 +195,77 @@ def seconds_left(wait: Wait, began_seconds: float, now_seconds: float) -> float:
     if left <= 0:
         raise StoreUnavailableError(wait.late(now_seconds - began_seconds))
     return left
+
+
+class _State(IntEnum):
+    WAITING = 0
+    QUEUED = 1  # to be woken
+    WOKEN = 2
+    GONE = 3
+
+
+class Sleeper:
+    """One thread's wait.
+
+    Attributes:
+        changed: What it waits on. Who notifies that directly wakes it past the queue, as a close does.
+    """
+
+    __slots__ = ("changed", "state")
+
+    def __init__(self, changed: Condition) -> None:
+        self.changed = changed
+        self.state = _State.WAITING
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the thread was told to look again."""
+        return self.state is not _State.WAITING
+
+
+class WakeQueue:
+    """Threads that are woken one after another, each by the one before it. Any number of threads."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._lock = scheduler.lock()
+        self._queue: collections.deque[Sleeper] = collections.deque()
+        self._woken = 0
+
+    def wake(self, sleeper: Sleeper) -> None:
+        """Wake a thread when its turn comes, unless it is awake or waits no more."""
+        with self._lock:
+            if sleeper.state is not _State.WAITING:
+                return
+            if self._woken >= _AT_ONCE:
+                sleeper.state = _State.QUEUED
+                self._queue.append(sleeper)
+                return
+            self._woken += 1
+            sleeper.state = _State.WOKEN
+        _notify(sleeper)
+
+    def runs(self, sleeper: Sleeper, *, for_good: bool = False) -> None:
+        """Say that this thread runs, whatever ended its wait: the next one is woken. ``for_good``: it waits no more."""
+        following: Sleeper | None = None
+        with self._lock:
+            if sleeper.state is _State.WOKEN:
+                self._woken -= 1
+                following = self._next()
+            sleeper.state = _State.GONE if for_good else _State.WAITING
+        if following is not None:
+            _notify(following)
+
+    def _next(self) -> Sleeper | None:
+        """While holding the lock: the first in the queue that still waits to be woken."""
+        while self._queue:
+            sleeper = self._queue.popleft()
+            if sleeper.state is _State.QUEUED:  # else its time was up, or a close woke it
+                self._woken += 1
+                sleeper.state = _State.WOKEN
+                return sleeper
+        return None
+
+
+def _notify(sleeper: Sleeper) -> None:
+    with sleeper.changed:
+        sleeper.changed.notify_all()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tierlog.errors import ConfigError, DataLossError, TierlogError
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.planning.offset_lookup import find_offset_by_timestamp
 from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets, cut_into

@@ -19,7 +19,7 @@ from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import BatchBorders, fetch_borders
 from tierlog.scan.planning.plan import plan_scan, prepare_scan

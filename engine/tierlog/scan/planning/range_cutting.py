@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
-from tierlog.runtime.machine.scheduling import Future, Pool, run_all
+from tierlog.runtime.machine.scheduling import Future, Pool
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import BatchBorders, fetch_borders, first_late_offset
 from tierlog.scan.scan_range import ScanRange

@@ -52,7 +52,8 @@ from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy, open
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Arrivals, Pool
+from tierlog.runtime.machine.scheduling import Pool
+from tierlog.runtime.waiting.threads import Arrivals
 from tierlog.scan.scan_request import TopicName
 from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
 

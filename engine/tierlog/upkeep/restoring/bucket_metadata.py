@@ -41,7 +41,7 @@ from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.remote.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.waiting.threads import OrderedCalls
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.upkeep.copying.segment_source import TopicMap
 

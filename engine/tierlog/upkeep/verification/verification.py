@@ -37,8 +37,9 @@ from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import parse_log_dir
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Arrivals, Event, Lock, Pool
+from tierlog.runtime.machine.scheduling import Lock, Pool
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.runtime.waiting.threads import Arrivals, Event
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
 from tierlog.upkeep.verification.file_verification import verify_file
 from tierlog.upkeep.verification.log_walk import FILE_WINDOW_BYTES, LogWalk

@@ -21,8 +21,8 @@ from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future
-from tierlog.runtime.waiting.bounded_calls import BoundedCalls
 from tierlog.runtime.waiting.loops import Alarm, LoopCalls, TaskCancelledError, Worker
+from tierlog.runtime.waiting.threads import BoundedCalls
 
 if TYPE_CHECKING:
     from tierlog.remote.metadata.metadata_view import MetadataView

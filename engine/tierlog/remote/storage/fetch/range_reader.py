@@ -20,9 +20,8 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
 from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
-from tierlog.runtime.machine.scheduling import Condition
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
-from tierlog.runtime.waiting.waits import Wait, WaitingThreads, Waits
+from tierlog.runtime.waiting.waits import Interrupt, Wait, WaitingThreads, Waits
 
 
 class BatchCheck(SegmentWalk):
@@ -111,7 +110,7 @@ class RangeReader:
 
     Attributes:
         position: Of the next byte that is handed out, in the log.
-        changed: What the thread that takes waits on.
+        closing: Ends the wait of whoever takes.
 
     Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
     """
@@ -156,11 +155,7 @@ class RangeReader:
         self._is_past_cache = not log.segment.transformed and chunks.cache is None
         self._is_busy = self._closed = self._is_resting = False
         self._failure: BaseException | None = None
-        self.changed: Condition | None = None
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
+        self.closing = Interrupt()
 
     @property
     def left_bytes(self) -> int:
@@ -187,7 +182,7 @@ class RangeReader:
         self._enter()
         try:
             if not self._current and self.position < self._end:
-                self._threads.run(self._more(), self)
+                self._threads.run(self._more(), self.closing)
             return self._taken(size_bytes)
         finally:
             self._leave()
@@ -204,7 +199,7 @@ class RangeReader:
                 if size >= _DIRECT_BYTES_MIN or 0 < size == self._end - self.position:
                     return self._read_into(out[:size])
             if not self._current and self.position < self._end:
-                self._threads.run(self._more(), self)
+                self._threads.run(self._more(), self.closing)
             return copy_into(out, self._taken(len(out)))
         finally:
             self._leave()
@@ -236,7 +231,7 @@ class RangeReader:
         self._is_busy = False
         if self.is_holding and not self._closed:
             self._is_resting = True
-            self._budget.rest(self)
+            self._budget.rest(self, RangeReader.give_up)
 
     def _taken(self, size_bytes: int) -> memoryview:
         taken = self._current[:size_bytes]
@@ -433,7 +428,7 @@ class RangeReader:
         self._budget.give_back(sum(piece.held_bytes for piece in pieces))
 
     def give_up(self) -> None:
-        """As Holder says."""
+        """Give back what is held, unless this is being read; it goes on from where it is, later."""
         with self._lock:
             if self._is_busy or self._closed or not (self._pieces or self._current_held):
                 return
@@ -445,10 +440,6 @@ class RangeReader:
         self._budget.give_back(held)
         self._drop(pieces)
 
-    def abandon(self) -> None:
-        """As Holder says."""
-        self.close()
-
     def close(self) -> None:
         """Wake who waits. What only this reader asked for, and no cache would keep, is not begun any more, or ended at
         once; what a cache keeps lands there. Idempotent.
@@ -458,10 +449,7 @@ class RangeReader:
                 return
             self._closed = True
             pieces, held = self._emptied()
-            changed = self.changed
-        if changed is not None:
-            with changed:
-                changed.notify_all()
+        self.closing.set()
         if self._is_resting:
             self._budget.wake(self)
         self._budget.give_back(held)

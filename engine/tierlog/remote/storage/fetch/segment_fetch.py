@@ -243,7 +243,7 @@ class SegmentFetcher:
                 self._metrics.add_of(partition, "errors_total", label="fetch_segment")
             return self._translate(error)
 
-        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader))
+        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader.close))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> ViewStream:
         """The exact bytes of a part beside the log.

@@ -19,8 +19,7 @@ from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.fetch.range_reader import RangeReader
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.forking import Origin
-from tierlog.runtime.machine.scheduling import Condition
-from tierlog.runtime.waiting.waits import Interruptible, Waits
+from tierlog.runtime.waiting.waits import Interrupt, Waits
 
 Translate = Callable[[BaseException], BaseException]
 
@@ -188,9 +187,9 @@ class ViewStream:
         return _lean(taken) if lean else taken
 
     @property
-    def interruptible(self) -> Interruptible:
-        """The source, whose wait a close of this stream ends."""
-        return self._source
+    def closing(self) -> Interrupt:
+        """Ends the wait of whoever reads, when the stream is closed."""
+        return self._source.closing
 
     def close(self) -> None:
         """As SegmentStream says."""
@@ -238,8 +237,8 @@ class BytesSource:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self.position = 0
-        self.is_holding = self.is_closed = False
-        self.changed: Condition | None = None
+        self.is_holding = False
+        self.closing = Interrupt()
 
     @property
     def left_bytes(self) -> int:
@@ -261,7 +260,6 @@ class BytesSource:
         self.position = position
 
     def close(self) -> None:
-        self.is_closed = True
         self._data = self._data[: self.position]
 
 

@@ -21,7 +21,7 @@ from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.waiting.threads import OrderedCalls
 
 #: What a log without chunks is cut into.
 PIECE_BYTES: Final = 1 << 20

@@ -24,7 +24,7 @@ from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.waiting.ordered_calls import OrderedCalls
+from tierlog.runtime.waiting.threads import OrderedCalls
 
 MANIFEST = "rsm-manifest"
 

@@ -7,7 +7,7 @@ import pytest
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, call_within, require_wanted
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
-from tierlog.runtime.waiting.bounded_calls import BoundedCalls, CallAbandonedError
+from tierlog.runtime.waiting.threads import BoundedCalls, CallAbandonedError
 
 SEEDS = range(8)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
-from tierlog.runtime.waiting.wake_line import Sleeper, WakeLine
+from tierlog.runtime.waiting.waits import Sleeper, WakeQueue
 
 AT_ONCE = 2
 
@@ -37,14 +37,14 @@ class Bell:
 def test_any_order_of_wakes_and_ends(seed: int) -> None:
     """If this fails, a thread that was to be woken sleeps until its time is up, or all are woken at once."""
     chance = random.Random(seed)
-    line = WakeLine(Machine().scheduler)
+    queue = WakeQueue(Machine().scheduler)
     bells = [Bell() for _ in range(8)]
     sleepers = [Sleeper(bell) for bell in bells]
     runs = [0] * 8  # how often its bell had rung when it last ran
     wanted: set[int] = set()
 
     def running(number: int, *, for_good: bool) -> None:
-        line.runs(sleepers[number], for_good=for_good)
+        queue.runs(sleepers[number], for_good=for_good)
         wanted.discard(number)
         runs[number] = bells[number].rung
         if for_good:
@@ -55,7 +55,7 @@ def test_any_order_of_wakes_and_ends(seed: int) -> None:
     for _ in range(60):
         number = chance.randrange(8)
         if chance.random() < 0.6:
-            line.wake(sleepers[number])
+            queue.wake(sleepers[number])
             wanted.add(number)
         else:
             running(number, for_good=chance.random() < 0.4)
@@ -69,34 +69,34 @@ def test_any_order_of_wakes_and_ends(seed: int) -> None:
 
 def test_a_wake_after_the_end_takes_no_place() -> None:
     """If this fails, loads that end after their readers gave up keep everybody else asleep for ever."""
-    line = WakeLine(Machine().scheduler)
+    queue = WakeQueue(Machine().scheduler)
     for _ in range(5):
         gone = Sleeper(Bell())
-        line.runs(gone, for_good=True)
-        line.wake(gone)
+        queue.runs(gone, for_good=True)
+        queue.wake(gone)
     bell = Bell()
-    line.wake(Sleeper(bell))
+    queue.wake(Sleeper(bell))
     assert bell.rung == 1
 
 
-def wait_and_run(line: WakeLine, sleeper: Sleeper) -> None:
+def wait_and_run(queue: WakeQueue, sleeper: Sleeper) -> None:
     with sleeper.changed:
         while not sleeper.is_called:
             sleeper.changed.wait(60)
-    line.runs(sleeper, for_good=True)
+    queue.runs(sleeper, for_good=True)
 
 
 def test_a_thousand_threads() -> None:
     """If this fails, threads are woken so slowly that it costs more than it saves, or stay asleep."""
     machine = Machine()
-    line = WakeLine(machine.scheduler)
+    queue = WakeQueue(machine.scheduler)
     sleepers = [Sleeper(machine.scheduler.condition()) for _ in range(1000)]
-    threads = [threading.Thread(target=wait_and_run, args=(line, sleeper)) for sleeper in sleepers]
+    threads = [threading.Thread(target=wait_and_run, args=(queue, sleeper)) for sleeper in sleepers]
     for thread in threads:
         thread.start()
     began = time.monotonic()
     for sleeper in sleepers:
-        line.wake(sleeper)
+        queue.wake(sleeper)
     for thread in threads:
         thread.join(30)
     assert time.monotonic() - began < 20
@@ -107,10 +107,10 @@ def test_any_order_of_threads() -> None:
     for seed in range(40):
         machine, scheduler = ManualScheduler.machine(seed)
         with scheduler:
-            line = WakeLine(scheduler)
+            queue = WakeQueue(scheduler)
             sleepers = [Sleeper(scheduler.condition()) for _ in range(6)]
-            waits = [scheduler.start(partial(wait_and_run, line, sleeper), name="wait") for sleeper in sleepers]
-            wakes = [scheduler.start(partial(line.wake, sleeper), name="wake") for sleeper in sleepers]
+            waits = [scheduler.start(partial(wait_and_run, queue, sleeper), name="wait") for sleeper in sleepers]
+            wakes = [scheduler.start(partial(queue.wake, sleeper), name="wake") for sleeper in sleepers]
             for future in (*waits, *wakes):
                 future.result()
             assert machine.clock.monotonic_seconds() < 60
