@@ -31,7 +31,7 @@ from tierlog.remote import (
 )
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.optional_reads import Answer, Cancel, OnAnswer
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 #: Long on a busy machine, and less than the 30 s that a stalled bucket takes.

@@ -17,7 +17,7 @@ from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Run
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.scan.planning.plan import list_histories
 from tierlog.scan.planning.probes import LastRecords
 from tierlog.scan.scan_request import ScanRequest, TopicSelection

@@ -21,6 +21,7 @@ from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
     FolderListing,
     ObjectInfo,
+    RequestCounts,
     StoredObject,
     UnfinishedUpload,
     Upload,
@@ -28,7 +29,6 @@ from tierlog.runtime.stores.protocol.object_store import (
     check_part_bytes,
     views_of,
 )
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 
 #: Below the root, beside the objects: what is not complete yet. No key begins with it.
 UNFINISHED = ".unfinished"

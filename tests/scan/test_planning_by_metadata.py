@@ -30,7 +30,7 @@ from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier import StoredSegment, Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore, StoreCounts
 from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.reading.read import read_scan_range

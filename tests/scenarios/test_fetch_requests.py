@@ -16,7 +16,7 @@ from tests.support.tiered_segments import INDEXES, Bucket, Segment, chunk_key, m
 from tests.support.waiting import wait_until
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
-from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.optional_reads import Cancel, OnAnswer
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB

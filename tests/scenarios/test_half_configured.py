@@ -23,8 +23,8 @@ from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedR
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.simulated.disk_faults import DiskOperation
 from tierlog.runtime.simulated.failing_disk import FailingDisk
+from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore

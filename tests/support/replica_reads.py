@@ -23,7 +23,7 @@ from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.optional_reads import Answer, Cancel, OnAnswer
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.history import PartitionHistory, TierHistory
 

@@ -15,7 +15,7 @@ from typing import NoReturn, ParamSpec
 
 from tierlog.cli.stderr import line_of
 from tierlog.errors import ConfigError, TierlogError
-from tierlog.runtime.machine.process_pipes import point_at_nothing
+from tierlog.runtime.machine.process import point_at_nothing
 
 P = ParamSpec("P")
 #: What undoing takes at most where nothing is stuck.

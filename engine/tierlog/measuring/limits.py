@@ -21,7 +21,7 @@ from tierlog.remote.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.scheduling import Scheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan

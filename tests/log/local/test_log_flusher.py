@@ -17,9 +17,9 @@ from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.disk_faults import DiskOperation
 from tierlog.runtime.simulated.failing_disk import FailingDisk
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 FOLDER = "/logs/orders-0"

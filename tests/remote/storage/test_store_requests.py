@@ -16,10 +16,9 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer
-from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
+from tierlog.runtime.stores.protocol.optional_reads import Cancel, OnAnswer
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
-from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES, RateLimiter
 
 DATA = bytes(range(256)) * 40_000
 

@@ -17,9 +17,8 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
-from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore
+from tierlog.runtime.stores.wrappers.passing_store import Call, CountingStore, PassingStore
+from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES
 
 Result = TypeVar("Result")
 PREFIX = "secret-prefix/"

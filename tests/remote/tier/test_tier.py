@@ -20,7 +20,7 @@ from tierlog.errors import (
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.scan.history import TierHistory
 
 LOCAL_ID = "mn3qc-SwQUelmOW0BM5PFQ"

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tierlog.runtime.kafka.client_keys import client_settings
-from tierlog.runtime.kafka.client_log import ClientLog
+from tierlog.runtime.kafka.opening import ClientLog
 from tierlog.runtime.kafka.topic_admin import TopicAdmin
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock

@@ -10,8 +10,8 @@ import pytest
 from tests.support.manager_configs import local_keys
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.machine.files import read_secret_file
 from tierlog.runtime.machine.posix_files import PosixFiles
-from tierlog.runtime.machine.secret_files import read_secret_file
 
 LIMIT = 1 << 20
 

@@ -11,8 +11,7 @@ import pytest
 
 from tierlog.errors import NoThreadError
 from tierlog.runtime.machine.scheduling import PoolClosedError
-from tierlog.runtime.machine.thread_pool import ThreadPool
-from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+from tierlog.runtime.machine.thread_scheduler import ThreadPool, ThreadScheduler
 
 
 def _wait_until(holds: object) -> None:
@@ -99,7 +98,7 @@ def test_closing_without_waiting() -> None:
 def test_a_stalled_call_does_not_keep_the_process() -> None:
     """If this fails, a process whose store stalls cannot end."""
     code = (
-        "import time; from tierlog.runtime.machine.thread_pool import ThreadPool\n"
+        "import time; from tierlog.runtime.machine.thread_scheduler import ThreadPool\n"
         "p = ThreadPool(2, 't'); p.submit(lambda: time.sleep(60)); p.submit(lambda: print('ran')).result()\n"
     )
     began = time.monotonic()

@@ -9,8 +9,8 @@ import pytest
 
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.simulated.disk_faults import CHANGES, DiskOperation
 from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
+from tierlog.runtime.simulated.memory_disk import CHANGES, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 SECTOR = 512

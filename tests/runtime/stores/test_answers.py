@@ -17,10 +17,11 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from tierlog.runtime.stores.azure import faults as azure
-from tierlog.runtime.stores.gcs import faults as gcs
+from tierlog.runtime.stores.azure import writer as azure
+from tierlog.runtime.stores.gcs import requests as gcs
 from tierlog.runtime.stores.protocol.object_store import views_of
-from tierlog.runtime.stores.protocol.part_checksums import (
+from tierlog.runtime.stores.protocol.store_writer import (
+    PartSizes,
     combined_crc32c,
     combined_md5_etag,
     crc32c_base64,
@@ -28,13 +29,11 @@ from tierlog.runtime.stores.protocol.part_checksums import (
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.stores.protocol.part_sizes import PartSizes
-from tierlog.runtime.stores.s3 import faults as s3
+from tierlog.runtime.stores.s3 import client as s3
 from tierlog.runtime.stores.s3.messages import complete_body, delete_body, delete_faults, fits_xml, upload_page
-from tierlog.runtime.stores.writing.faults import FaultReader, error_of
+from tierlog.runtime.stores.writing.faults import FaultReader, error_of, parse
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 from tierlog.runtime.stores.writing.retrying import ThrottledError
-from tierlog.runtime.stores.writing.xml_answers import parse
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> HttpAnswer:

@@ -20,7 +20,7 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore, StoreCounts
 
 
 @pytest.fixture(params=["local", "memory-files", "memory", "counting", "failing-never"])

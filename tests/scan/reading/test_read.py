@@ -18,7 +18,7 @@ from tierlog import open_tier
 from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError, ObjectNotFoundError
 from tierlog.remote.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import COLUMNS, ScanCounters, read_scan_range, records_schema
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection

@@ -27,7 +27,7 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.upkeep.copying.segment_source import TopicMap
 from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata, RestoredPartition, RestoredSegment
 

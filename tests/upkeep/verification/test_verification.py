@@ -19,7 +19,7 @@ from tierlog.remote.tier.layouts.listing import Scope
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.runtime.waiting.threads import Event
 from tierlog.upkeep.verification.verification import Verification, verify_segment
 

@@ -23,7 +23,7 @@ from pyspark_tierlog.plan.frames import (
     read_frame,
 )
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.process_pipes import claim_pipes, point_at_nothing
+from tierlog.runtime.machine.process import claim_pipes, point_at_nothing
 
 if TYPE_CHECKING:
     from pyspark_tierlog.plan.requests import Request

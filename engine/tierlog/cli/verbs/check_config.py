@@ -45,7 +45,7 @@ def check_config(
     from tierlog.remote.tier.configured_store import open_backend, stack_store
     from tierlog.remote.tier.store_check import CheckResult, StoreCheck
     from tierlog.runtime.machine import Machine
-    from tierlog.runtime.stores.wrappers.masked_store import MASK
+    from tierlog.runtime.stores.wrappers.passing_store import MASK
 
     failed = 0
     machine = Machine()

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from tierlog.errors import NoThreadError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 
 _log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import FileLock
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import Pool, Scheduler
 from tierlog.runtime.waiting.threads import run_all
 

@@ -8,12 +8,10 @@ from datetime import timedelta
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
-from tierlog.runtime.machine.files import Files
-from tierlog.runtime.machine.secret_files import read_secret_file
+from tierlog.runtime.machine.files import Files, read_secret_file
 from tierlog.runtime.stores.credentials.aws import read_key_file
-from tierlog.runtime.stores.protocol.part_checksums import ChecksumMode
-from tierlog.runtime.stores.settings.options import BeginOptions, StoreOptions
-from tierlog.runtime.stores.settings.values import read_boolean, refuse_login
+from tierlog.runtime.stores.protocol.store_writer import ChecksumMode
+from tierlog.runtime.stores.settings.options import BeginOptions, StoreOptions, read_boolean, refuse_login
 
 _CREDENTIAL_FILE_BYTES_MAX: Final = 1 << 20
 

@@ -18,9 +18,15 @@ from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
-from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
-from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.stores.protocol.store_probe import (
+    PARTS_SUFFIX,
+    StoreCapabilities,
+    identity_of,
+    probe_key,
+    probe_store,
+    remove_probe,
+)
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 from tierlog.runtime.waiting.threads import BoundedCalls
 
 _log = logging.getLogger(__name__)

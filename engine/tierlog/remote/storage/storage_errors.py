@@ -21,7 +21,7 @@ from tierlog.remote.api import (
     SegmentFileError,
 )
 from tierlog.remote.storage.storage_metrics import Operation
-from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 
 class SegmentFileFault(StoreError):

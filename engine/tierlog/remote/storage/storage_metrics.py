@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from tierlog.remote.api import TopicIdPartition
-from tierlog.runtime.stores.protocol.request_counts import VERBS
-from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.object_store import VERBS
+from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

@@ -18,11 +18,15 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by, require_wanted
 from tierlog.runtime.machine.scheduling import NotSubmitted, Pool
-from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads, find_ready_reads
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, find_started_reads
-from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
-from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.stores.protocol.optional_reads import (
+    Answer,
+    Cancel,
+    find_direct_reads,
+    find_ready_reads,
+    find_started_reads,
+)
+from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES, RateLimiter
 from tierlog.runtime.waiting.fair_queue import FairQueue
 from tierlog.runtime.waiting.single_flight import Flight, closed_error, refusal
 from tierlog.runtime.waiting.waits import GOES_ON, Wait

@@ -27,7 +27,7 @@ from tierlog.remote.api import (
 from tierlog.remote.storage.storage_errors import error_kind, kip_error
 from tierlog.remote.storage.storage_metrics import Operation, StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
     from tierlog.remote.storage.manager_parts import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
-    from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+    from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
     from tierlog.runtime.waiting.waits import Waits
 
 _log = logging.getLogger(__name__)

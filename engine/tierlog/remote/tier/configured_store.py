@@ -12,8 +12,8 @@ from tierlog.remote.config.storage_keys import storage_options
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import StoreAddress, address_store, open_store
-from tierlog.runtime.stores.wrappers.limited_store import limited_reads
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
+from tierlog.runtime.stores.wrappers.passing_store import MaskedStore
+from tierlog.runtime.stores.wrappers.rate_limiter import limited_reads
 
 _BACKEND_KEY: Final = "storage.backend.class"
 _STORAGE: Final = "storage."

@@ -28,7 +28,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.store_urls import local_path, split_last
-from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, names_a_group, our_error
 from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

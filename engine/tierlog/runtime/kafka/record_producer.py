@@ -11,7 +11,7 @@ from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, ClientFatalError, our_error
 from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 if TYPE_CHECKING:

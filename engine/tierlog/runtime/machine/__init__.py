@@ -5,6 +5,7 @@ implementation for this machine; ``Machine`` holds all of them. What does not: s
 from a seed (``runtime.simulated``).
 """
 
-from tierlog.runtime.machine.machine import THIS_PROCESS, Machine, Process
+from tierlog.runtime.machine.machine import Machine
+from tierlog.runtime.machine.process import THIS_PROCESS, Process
 
 __all__ = ["THIS_PROCESS", "Machine", "Process"]

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from typing_extensions import Buffer
 
 from tierlog._native.files import GrowingFile, ReadyFile
-from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
@@ -285,3 +286,26 @@ def translated(path: str) -> Iterator[None]:
         raise store_error(cause, path) from cause
     except ValueError as cause:  # an embedded NUL
         raise StoreError(f"{path!r}: {cause}") from cause
+
+
+_log = logging.getLogger(__name__)
+
+#: What was told of already: once a process is enough.
+_told: Final[set[str]] = set()
+
+
+def read_secret_file(key: str, path: str, files: Files, *, limit_bytes: int) -> bytes:
+    """The content of a file that a key of the configuration names.
+
+    Raises:
+        ConfigError: the value is no path but looks like the secret itself; it is not quoted. StoreError and its kinds:
+            the file cannot be read.
+    """
+    if "\n" in path or "-----BEGIN" in path or path.lstrip().startswith("{"):
+        raise ConfigError(f"{key}: the path of a file is expected, not what it holds")
+    found = files.read_whole(path, limit_bytes=limit_bytes)
+    info = files.find(path)
+    if info is not None and info.readable_by_all and path not in _told:
+        _told.add(path)
+        _log.warning("%s: %s is readable by every user of this machine: take that right away (chmod o-r)", key, path)
+    return found

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.simulated.disk_faults import CHANGES, DiskFault, DiskOperation
+from tierlog.runtime.simulated.memory_disk import CHANGES, DiskFault, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 

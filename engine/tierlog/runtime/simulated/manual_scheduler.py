@@ -1,4 +1,4 @@
-"""A scheduler in one thread, for tests and simulation: a seed decides who goes on, a clock moves when all wait.
+"""A scheduler in one thread, for tests and simulation: a seed decides which task goes on, a clock moves when all wait.
 
 Each task is a greenlet. Tasks are switched in calls of :mod:`tierlog.runtime.machine.scheduling` and in sleeps, nowhere
 else, and the seed decides which task goes on: the same seed and the same code give the same run, to the last byte. A
@@ -9,23 +9,239 @@ Needs the package greenlet, of the extra ``dev``: production never imports this.
 
 from __future__ import annotations
 
+import collections
 import heapq
 import itertools
 from collections.abc import Callable
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from tierlog.errors import PoolClosedError
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
-from tierlog.runtime.simulated.manual_waiting import ManualCondition, ManualFuture, ManualLock, ManualPool, Strand
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 Result = TypeVar("Result")
+
+
+@dataclass(slots=True, eq=False)
+class Strand:
+    """One task of a ManualScheduler.
+
+    Attributes:
+        waits: Whether it waits to be woken, or for its time limit.
+        woken: How its last wait ended.
+        turn: Counts its waits, so that the alarm of an earlier wait does not end a later one.
+    """
+
+    greenlet: greenlet
+    name: str
+    waits: bool = False
+    woken: bool = False
+    turn: int = 0
+
+
+class WaitList:
+    """Strands that wait for the same condition."""
+
+    def __init__(self, scheduler: ManualScheduler) -> None:
+        self._scheduler = scheduler
+        self._strands: list[Strand] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait; returns whether the strand was woken before its time limit."""
+        strand = self._scheduler.current()
+        self._strands.append(strand)
+        try:
+            return self._scheduler.wait(timeout)
+        finally:
+            if strand in self._strands:  # or it would be woken out of its next wait, for another thing
+                self._strands.remove(strand)
+
+    def wake_all(self) -> None:
+        strands, self._strands = self._strands, []
+        for strand in strands:
+            self._scheduler.wake(strand)
+
+
+class ManualLock:
+    """The Lock of a ManualScheduler."""
+
+    def __init__(self, scheduler: ManualScheduler) -> None:
+        self._scheduler = scheduler
+        self._owner: Strand | None = None
+        self._queue = WaitList(scheduler)
+
+    def __enter__(self) -> None:
+        self._scheduler.may_switch()
+        self.take()
+
+    def take(self) -> None:
+        strand = self._scheduler.current()
+        if self._owner is strand:
+            raise RuntimeError("a lock is taken again by its holder: in production this waits for ever")
+        while self._owner is not None:
+            self._queue.wait()
+        self._owner = strand
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.give()
+
+    def give(self) -> None:
+        self._owner = None
+        self._queue.wake_all()
+
+
+class ManualCondition(ManualLock):
+    """The Condition of a ManualScheduler."""
+
+    def __init__(self, scheduler: ManualScheduler) -> None:
+        super().__init__(scheduler)
+        self._waiting = WaitList(scheduler)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._check_held()
+        self.give()
+        try:
+            return self._waiting.wait(timeout)
+        finally:
+            self.take()
+
+    def notify_all(self) -> None:
+        self._check_held()
+        self._waiting.wake_all()
+
+    def _check_held(self) -> None:
+        if self._owner is not self._scheduler.current():
+            raise RuntimeError("only the holder of a condition may do this")
+
+
+class ManualFuture(Generic[Result]):
+    """The Future and PendingFuture of a ManualScheduler."""
+
+    def __init__(self, scheduler: ManualScheduler) -> None:
+        self._scheduler = scheduler
+        self._state = "waiting"
+        self._result: list[Result] = []
+        self._error: BaseException | None = None
+        self._queue = WaitList(scheduler)
+        self._callbacks: list[Callable[[Future[Result]], object]] = []
+
+    def begin(self) -> bool:
+        """Mark the call as running, so that it cannot be cancelled; False if it was cancelled."""
+        if self._state == "waiting":
+            self._state = "running"
+        return self._state == "running"
+
+    def run(self, function: Callable[[], Result]) -> None:
+        if not self.begin():
+            return
+        try:
+            result = function()
+        except GreenletExit:  # the scheduler is closed: nobody is left to tell
+            raise
+        except BaseException as error:  # noqa: BLE001 - all that is raised is who waits' to know
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def set_result(self, result: Result, /) -> None:
+        self._result.append(result)
+        self._end("done")
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._end("done")
+
+    def _end(self, state: str) -> None:
+        if self.done():
+            raise RuntimeError("a future is filled twice")
+        self._state = state
+        self._queue.wake_all()
+        callbacks, self._callbacks = self._callbacks, []
+        for function in callbacks:
+            function(self)
+
+    def done(self) -> bool:
+        return self._state in ("done", "cancelled")
+
+    def cancelled(self) -> bool:
+        return self._state == "cancelled"
+
+    def cancel(self) -> bool:
+        if self._state == "waiting":
+            self._end("cancelled")
+        return self.cancelled()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._scheduler.may_switch()
+        while not self.done():
+            if not self._queue.wait(timeout) and not self.done():
+                raise TimeoutError
+        if self.cancelled():
+            raise CancelledError
+        return self._error
+
+    def result(self, timeout: float | None = None) -> Result:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._result[0]
+
+    def add_done_callback(self, function: Callable[[Future[Result]], object], /) -> None:
+        if self.done():
+            function(self)
+        else:
+            self._callbacks.append(function)
+
+
+class ManualPool(Pool):
+    """The Pool of a ManualScheduler."""
+
+    def __init__(self, scheduler: ManualScheduler, workers: int, name: str) -> None:
+        self._scheduler = scheduler
+        self._name = name
+        self._workers = workers
+        self._alive = 0
+        self._closed = False
+        self._calls: collections.deque[tuple[Callable[[], None], Callable[[], bool]]] = collections.deque()
+        self._ended = WaitList(scheduler)
+
+    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
+        if self._closed:
+            raise PoolClosedError
+        future: ManualFuture[Result] = ManualFuture(self._scheduler)
+        self._calls.append((lambda: future.run(function), future.cancel))
+        if self._alive < self._workers:
+            self._alive += 1
+            self._scheduler.spawn(self._work, name=self._name)
+        self._scheduler.may_switch()
+        return future
+
+    def _work(self) -> None:
+        while self._calls:
+            run, _ = self._calls.popleft()
+            run()
+            self._scheduler.may_switch()
+        self._alive -= 1  # with no switch since the last look at the calls: who submits begins another worker
+        self._ended.wake_all()
+
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
+        self._closed = True
+        while cancel and self._calls:
+            self._calls.popleft()[1]()
+        while self._alive:
+            if not self._ended.wait(wait_seconds) and wait_seconds is not None:
+                return
 
 
 class StuckError(RuntimeError):

@@ -20,9 +20,16 @@ from tierlog.runtime.machine.files import (
     WritableFile,
 )
 from tierlog.runtime.machine.randomness import Rng
-from tierlog.runtime.simulated.disk_faults import DiskHook, DiskOperation
-from tierlog.runtime.simulated.memory_disk import MemoryDisk, OpenContent, is_in, normal, parent
-from tierlog.runtime.simulated.page_cache import Content
+from tierlog.runtime.simulated.memory_disk import (
+    Content,
+    DiskHook,
+    DiskOperation,
+    MemoryDisk,
+    OpenContent,
+    is_in,
+    normal,
+    parent,
+)
 
 
 class MemoryFiles:
@@ -47,7 +54,7 @@ class MemoryFiles:
 
         Args:
             rng: Decides which changes without fsync survive: of a file each write, whole or by sectors, and its length
-                (``page_cache``); of the names each change. None: none survive.
+                (``memory_disk``); of the names each change. None: none survive.
         """
         left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
         left._disk = self._disk.crash(rng)

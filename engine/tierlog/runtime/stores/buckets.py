@@ -18,11 +18,11 @@ from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.google import choose_google_tokens
 from tierlog.runtime.stores.credentials.google import credential_provider as google_provider
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.object_store import RequestCounts
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.endpoint_check import EndpointCheck
-from tierlog.runtime.stores.reading.memory_writer import MemoryBucket, MemoryWriter
 from tierlog.runtime.stores.reading.obstore_errors import short_text
+from tierlog.runtime.stores.reading.obstore_writer import MemoryBucket, MemoryWriter
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.s3.options import choose_s3_credentials, credential_provider, obstore_config
@@ -57,7 +57,7 @@ def _open_s3(
     store = make()
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.s3.writer_factory import make_s3_writer
+        from tierlog.runtime.stores.s3.writer import make_s3_writer
 
         return make_s3_writer(bucket, folder, name, options, credentials, machine, counts)
 
@@ -78,7 +78,7 @@ def _open_azure(
     store = make()
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.azure.writer_factory import make_azure_writer
+        from tierlog.runtime.stores.azure.writer import make_azure_writer
 
         return make_azure_writer(store, bucket, folder, name, options, machine, counts)
 
@@ -95,7 +95,7 @@ def _open_google(
     store = make()
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.gcs.writer_factory import make_gcs_writer
+        from tierlog.runtime.stores.gcs.writer import make_gcs_writer
 
         return make_gcs_writer(bucket, folder, name, options, tokens, machine, counts)
 
@@ -109,7 +109,7 @@ def _endpoint_check(
     """What asks the endpoint of a store when its first read gets no good answer."""
 
     def ask(url: str) -> HttpAnswer:
-        from tierlog.runtime.stores.writing.client_factory import ask_once
+        from tierlog.runtime.stores.writing.bucket_client import ask_once
 
         return ask_once(name, options, machine, url, extra=extra)
 

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from tierlog.errors import PoolClosedError, StoreUnavailableError, TierlogError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, as_wanted_here, call_within, ended_by_scopes
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import Future, Pool, Scheduler
 
 Item = TypeVar("Item")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, Scheduler
 from tierlog.scan.scan_range import ScanRange
 

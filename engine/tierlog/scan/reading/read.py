@@ -34,7 +34,7 @@ from tierlog.errors import (
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
 from tierlog.scan.scan_range import ScanRange
 

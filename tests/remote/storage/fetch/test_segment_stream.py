@@ -18,7 +18,7 @@ from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavail
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.fetch.segment_stream import ViewStream
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
-from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.optional_reads import Cancel, OnAnswer
 
 
 class IllBucket(Bucket):

@@ -27,7 +27,7 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 
 
 class FarStore(CountingStore):

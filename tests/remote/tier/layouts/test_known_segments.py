@@ -16,7 +16,7 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import StoredSegment, Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.upkeep.copying.bucket_copy import BucketCopy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.stores.protocol.failed_deletes import delete_each
+from tierlog.runtime.stores.protocol.store_writer import delete_each
 
 KEYS = [f"k{number}" for number in range(100)]
 

@@ -10,11 +10,9 @@ import pytest
 from tests.support.servers import StoreServer
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
-from tierlog.runtime.stores.protocol.resumed_listings import find_resumed_listings
+from tierlog.runtime.stores.protocol.optional_reads import find_resumed_listings
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
-from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore, MaskedStore, PassingStore
 
 S3 = {"store.region": "us-east-1", "store.access_key_id": "a", "store.secret_access_key": "b"}
 

@@ -13,7 +13,8 @@ from typing_extensions import Buffer
 
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.storage.storage_metrics import PartitionMetrics, PartitionStore
+from tierlog.remote.storage.manager_parts import PartitionStore
+from tierlog.remote.storage.storage_metrics import PartitionMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
@@ -22,13 +23,15 @@ from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads, find_ready_reads
-from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
+from tierlog.runtime.stores.protocol.optional_reads import (
+    Answer,
+    find_direct_reads,
+    find_ready_reads,
+    find_started_reads,
+)
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
-from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.wrappers.passing_store import CountingStore, MaskedStore, PassingStore
 
 MIB = 1 << 20
 

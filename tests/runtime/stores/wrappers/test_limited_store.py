@@ -14,8 +14,7 @@ from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES, LimitedStore, limited_reads
-from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES, LimitedStore, RateLimiter, limited_reads
 from tierlog.upkeep.copying.bucket_copy import BucketCopy
 
 MIB = 1 << 20

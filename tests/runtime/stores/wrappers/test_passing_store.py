@@ -10,13 +10,10 @@ from typing import ClassVar, TypeVar
 import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError
-from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore, UnfinishedUpload, Upload
-from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
+from tierlog.runtime.stores.protocol.optional_reads import Answer, find_direct_reads, find_started_reads
 from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
-from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore
+from tierlog.runtime.stores.wrappers.passing_store import Call, CountingStore, MaskedStore, PassingStore, StoreCounts
 
 Result = TypeVar("Result")
 PREFIX = "secret-prefix/"

@@ -20,7 +20,7 @@ from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
-from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
+from tierlog.runtime.stores.protocol.optional_reads import OptionalReads, find_resumed_listings
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
 
 _log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def _list_resumed(
     tier: Tier,
     reader: _FolderReader,
     known: Mapping[str, ListedPartition | ListedFolder],
-    resumed: ResumedListings,
+    resumed: OptionalReads,
 ) -> TierListing:
     """List behind what is known of each large folder.
 

@@ -23,8 +23,7 @@ from typing import Final
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files
-from tierlog.runtime.machine.secret_files import read_secret_file
+from tierlog.runtime.machine.files import Files, read_secret_file
 
 _FILE_BYTES_MAX: Final = 16 << 20
 #: Kafka's ScramMechanism demands no fewer.

@@ -36,7 +36,7 @@ from tierlog.remote.metadata.topic_backed.consumer_task import ConsumerTask, Met
 from tierlog.remote.metadata.topic_backed.own_events import Event, OwnEvents
 from tierlog.remote.metadata.topic_backed.saved_state import SavedState
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 if TYPE_CHECKING:

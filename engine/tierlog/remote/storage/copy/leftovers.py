@@ -22,7 +22,7 @@ from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import CancelledError, Future, NotSubmitted
-from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 from tierlog.runtime.waiting.threads import ENDING_SECONDS
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from tierlog.arguments import require_int, require_writable
 from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.fetch.range_reader import RangeReader
 from tierlog.runtime.machine.buffers import new_buffer
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.waiting.waits import Interrupt, Waits
 
 Translate = Callable[[BaseException], BaseException]

@@ -17,7 +17,7 @@ from tierlog.errors import ConfigError, EncryptionKeyError, StoreError
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.tier.chunks.segment import SegmentEncryption
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.secret_files import read_secret_file
+from tierlog.runtime.machine.files import read_secret_file
 
 if TYPE_CHECKING:  # most tiers are not encrypted, and these take longer to import than the rest of a reader
     from Crypto.PublicKey import RSA

@@ -13,7 +13,7 @@ from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 
 @dataclass(frozen=True, slots=True)

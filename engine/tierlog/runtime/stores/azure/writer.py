@@ -14,27 +14,39 @@ from __future__ import annotations
 
 import base64
 import datetime
+import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import obstore
 from obstore.store import AzureStore
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectConflictError, StoreError
+from tierlog.errors import ConfigError, ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope
-from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, Upload, UploadLimits, views_of
-from tierlog.runtime.stores.protocol.part_checksums import content_md5
-from tierlog.runtime.stores.protocol.part_sizes import PartSizes
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.object_store import (
+    ABSENT,
+    RequestCounts,
+    StoredObject,
+    Upload,
+    UploadLimits,
+    views_of,
+)
+from tierlog.runtime.stores.protocol.store_writer import PartSizes, content_md5
 from tierlog.runtime.stores.reading.obstore_errors import translated
 from tierlog.runtime.stores.reading.obstore_writer import ObstoreWriter
-from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError
-from tierlog.runtime.stores.writing.faults import error_of
+from tierlog.runtime.stores.settings.options import StoreOptions
+from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError, make_client
+from tierlog.runtime.stores.writing.faults import Meaning, StoreFault, error_of, find_xml_fault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore
+
 
 LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=4000 << 20, parts_max=50_000, put_bytes_max=5000 << 20)
 #: Of a signature. An upload that takes longer is signed anew at half of it.
@@ -213,3 +225,82 @@ class AzureUpload:
                 return
             self._aborted = True
         self._scope.cancel()
+
+
+_MEANINGS: Final = {
+    "BlobAlreadyExists": Meaning.CONFLICT,
+    "ServerBusy": Meaning.PASSING,
+    "InternalError": Meaning.PASSING,
+    "Md5Mismatch": Meaning.PASSING,
+}
+
+
+def find_fault(answer: HttpAnswer) -> StoreFault | None:
+    """See FaultReader."""
+    if answer.status < 300:
+        return None
+    fault = find_xml_fault(answer.body) or StoreFault(answer.headers.get("x-ms-error-code", ""), "")
+    meaning = _MEANINGS.get(fault.code)
+    if meaning is None and answer.status == 400 and "doesn't match" in fault.message:
+        meaning = Meaning.PASSING  # Azurite has no code for a damaged body, only these words
+    return replace(fault, meaning=meaning)
+
+
+def make_azure_writer(
+    store: AzureStore,
+    container: str,
+    folder: str,
+    name: str,
+    options: StoreOptions,
+    machine: Machine,
+    counts: RequestCounts,
+) -> AzureWriter:
+    """The write half of a container; sends nothing yet."""
+    sas_token = _find(options, "sas_key", "sas_token")
+    url = ""
+    if sas_token is not None:
+        account = _find(options, "account_name")
+        endpoint = _find(options, "endpoint") or (f"https://{account}.blob.core.windows.net" if account else None)
+        if endpoint is None:
+            raise ConfigError(f"{name}: a SAS token needs an account name or an endpoint")
+        url = "/".join([endpoint.rstrip("/"), container, *([quote(folder, safe="/-_.~")] if folder else [])])
+    return AzureWriter(
+        store,
+        make_client(name, options, find_fault, machine, counts, extra="azure"),
+        counts,
+        machine,
+        sas_token=sas_token,
+        url=url,
+        identity=_identity(options),
+        tier=options.storage_class,
+        encryption_scope=options.encryption_key,
+    )
+
+
+def _identity(options: StoreOptions) -> str:
+    account = _find(options, "account_name") or "of the endpoint"
+    kinds = {
+        "skip_signature": "nobody: requests are not signed",
+        "sas_key": "a SAS token",
+        "sas_token": "a SAS token",
+        "account_key": "the account's shared key",
+        "access_key": "the account's shared key",
+        "client_secret": "a client's secret",
+        "federated_token_file": "a workload identity",
+        "use_azure_cli": "the login of the az command",
+        "token": "a bearer token",
+    }
+    kind = next((told for name, told in kinds.items() if _find(options, name)), "the managed identity of this machine")
+    client = _find(options, "client_id")
+    return f"account {account} by {kind}" + (f", client {client}" if client else "")
+
+
+def _find(options: StoreOptions, *names: str) -> str | None:
+    """The first of these options that is set, in obstore's words; else what its environment says."""
+    spelt = [f"{prefix}{name}" for name in names for prefix in ("", "azure_storage_", "azure_")]
+    for name in spelt:
+        if found := options.config.get(name):
+            return found
+    return next(
+        (found for name in spelt if name.startswith("azure_") and (found := os.environ.get(name.upper()))), None
+    )

@@ -7,6 +7,7 @@ another identity than the operator meant never takes its place. The exchanges wi
 
 from __future__ import annotations
 
+import configparser
 import logging
 import os
 import threading
@@ -17,10 +18,8 @@ from typing import Any, Final, Protocol
 from tierlog._extras import require_extra
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.files import Files, read_secret_file
 from tierlog.runtime.machine.properties import parse_properties
-from tierlog.runtime.machine.secret_files import read_secret_file
-from tierlog.runtime.stores.credentials.aws_files import read_section, shared_config_path, shared_credentials_path
 
 _log = logging.getLogger(__name__)
 
@@ -332,3 +331,29 @@ def _load_instance(endpoint: str) -> Any:
 
     fetcher = InstanceMetadataFetcher(timeout=_INSTANCE_SECONDS, num_attempts=_INSTANCE_TRIES, base_url=endpoint)
     return InstanceMetadataProvider(iam_role_fetcher=fetcher).load()
+
+
+def shared_config_path() -> str:
+    """Where profiles are configured."""
+    return os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")
+
+
+def shared_credentials_path() -> str:
+    """Where profiles have their keys."""
+    return os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
+
+
+def read_section(path: str, section: str, files: Files) -> Mapping[str, str]:
+    """The names and values of a section; none where the file, or the section, is not there.
+
+    Raises:
+        ConfigError: the file cannot be read, or has another form.
+    """
+    if files.find(path) is None:
+        return {}
+    parser = configparser.ConfigParser(interpolation=None, strict=False, default_section="none of AWS's")
+    try:
+        parser.read_string(files.read_whole(path, limit_bytes=_FILE_BYTES_MAX).decode("utf-8"))
+    except (configparser.Error, StoreError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"{path}: not in the form of AWS's configuration files: {type(cause).__name__}") from None
+    return dict(parser[section]) if parser.has_section(section) else {}

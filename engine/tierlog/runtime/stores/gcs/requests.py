@@ -14,6 +14,7 @@ from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.stores.credentials.google import GoogleTokens
 from tierlog.runtime.stores.protocol.object_store import StoredObject
 from tierlog.runtime.stores.writing.bucket_client import BucketClient
+from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX, Meaning, StoreFault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
 
 
@@ -126,3 +127,24 @@ def resource(answer: HttpAnswer) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise StoreError("an answer that describes no object")
     return found
+
+
+def find_fault(answer: HttpAnswer) -> StoreFault | None:
+    """See FaultReader. The reason is the code."""
+    if answer.status < 300:
+        return None
+    fault = _fault_in(answer.body)
+    if answer.status == 400 and "doesn't match" in fault.message:
+        # A damaged body: the reason is "invalid", as of any request that cannot work, so the words have to tell.
+        return StoreFault(fault.code, fault.message, Meaning.PASSING)
+    return fault
+
+
+def _fault_in(body: bytes) -> StoreFault:
+    try:
+        error = json.loads(body)["error"]
+        reasons = [each["reason"] for each in error.get("errors", ())]
+        message = str(error.get("message", ""))[:MESSAGE_CHARACTERS_MAX]
+        return StoreFault(str(reasons[0]) if reasons else "", message)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return StoreFault("", "")

@@ -12,9 +12,7 @@ from tierlog._native.checksums import crc32c
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.stores.gcs.requests import GcsRequests
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
-from tierlog.runtime.stores.protocol.part_checksums import crc32c_text
-from tierlog.runtime.stores.protocol.part_sizes import PartSizes
-from tierlog.runtime.stores.protocol.resend_hook import before_resending
+from tierlog.runtime.stores.protocol.store_writer import PartSizes, before_resending, crc32c_text
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 

@@ -11,18 +11,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import ObjectConflictError, StoreError
-from tierlog.runtime.stores.protocol.failed_deletes import delete_each, deletion_error
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
-from tierlog.runtime.stores.protocol.part_checksums import crc32c_base64
-from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_writer import crc32c_base64, delete_each, deletion_error
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
 from tierlog.runtime.stores.writing.faults import error_of
 
 if TYPE_CHECKING:
     from tierlog.runtime.stores.gcs.upload import GcsUpload
-
-from tierlog.runtime.stores.gcs.requests import GcsRequests
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.credentials.google import GoogleTokens
+from tierlog.runtime.stores.gcs.requests import GcsRequests, GcsSettings, find_fault
 from tierlog.runtime.stores.gcs.upload import GcsUpload
+from tierlog.runtime.stores.protocol.object_store import RequestCounts
+from tierlog.runtime.stores.settings.options import StoreOptions
+from tierlog.runtime.stores.writing.bucket_client import make_client
 
 LIMITS: Final = UploadLimits(part_bytes_min=256 << 10, part_bytes_max=5 << 30, parts_max=1 << 20, put_bytes_max=5 << 30)
 _CONDITION: Final = frozenset(("412", "conditionNotMet"))
@@ -108,3 +111,29 @@ class GcsWriter:
     def close(self) -> None:
         """See StoreWriter."""
         self._client.close()
+
+
+_URL: Final = "https://storage.googleapis.com"
+
+
+def make_gcs_writer(
+    bucket: str,
+    folder: str,
+    name: str,
+    options: StoreOptions,
+    tokens: GoogleTokens,
+    machine: Machine,
+    counts: RequestCounts,
+) -> GcsWriter:
+    """The write half of a bucket; sends nothing yet."""
+    config = options.config
+    settings = GcsSettings(
+        url=(config.get("base_url") or config.get("google_base_url") or _URL).rstrip("/"),
+        bucket=bucket,
+        folder=f"{folder}/" if folder else "",
+        storage_class=options.storage_class,
+        kms_key=options.encryption_key,
+        turn_seconds=options.retry_timeout.total_seconds(),
+    )
+    client = make_client(name, options, find_fault, machine, counts, extra="gcs")
+    return GcsWriter(GcsRequests(settings, client, tokens, machine))

@@ -21,10 +21,10 @@ from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError,
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, FileInfo, FileLock
 from tierlog.runtime.stores.local.upload import LocalUpload, NewObject, temporary_name, uploaded_name
-from tierlog.runtime.stores.protocol.failed_deletes import deletion_error
 from tierlog.runtime.stores.protocol.object_store import (
     FolderListing,
     ObjectInfo,
+    RequestCounts,
     StoredObject,
     UnfinishedUpload,
     Upload,
@@ -32,9 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     check_part_bytes,
     views_of,
 )
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
-from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
+from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities, plain_capabilities
+from tierlog.runtime.stores.protocol.store_writer import deletion_error
 
 #: A folder can be pruned by another thread between its making and the file in it.
 _FOLDER_TRIES: Final = 20
@@ -161,7 +160,7 @@ class LocalStore:
             raise
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See DirectReads."""
+        """See OptionalReads."""
         self._counts.add("GET")
         try:
             return self._files.read_range_into(self._path(key), out, start_position=start_position)
@@ -170,7 +169,7 @@ class LocalStore:
             raise
 
     def open_ready(self, key: str) -> ReadyFile | None:
-        """See ReadyReads."""
+        """See OptionalReads."""
         file = self._files.open_ready(self._path(key))
         if file is not None:  # else another read follows
             self._counts.add("GET")

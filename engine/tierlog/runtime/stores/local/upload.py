@@ -13,9 +13,8 @@ from tierlog.errors import StoreError
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.machine.scheduling import Lock
-from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
-from tierlog.runtime.stores.protocol.part_sizes import PartSizes
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.object_store import RequestCounts, StoredObject, views_of
+from tierlog.runtime.stores.protocol.store_writer import PartSizes
 
 #: Between two of these a part notices that it was aborted.
 _STEP_BYTES: Final = 8 << 20

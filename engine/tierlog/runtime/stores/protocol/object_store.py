@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -181,7 +182,7 @@ class ObjectStore(Protocol):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """How many requests were sent so far, further tries among them, by verb of request_counts.VERBS."""
+        """How many requests were sent so far, further tries among them, by verb of VERBS."""
 
     def describe(self) -> str:
         """The name of the store for messages, without secrets."""
@@ -202,3 +203,25 @@ def check_part_bytes(part_bytes: int, limits: UploadLimits) -> None:
     """Raises ValueError for a part size that the store does not take."""
     if not limits.part_bytes_min <= part_bytes <= limits.part_bytes_max:
         raise ValueError(f"parts of {part_bytes} bytes: {limits.part_bytes_min} to {limits.part_bytes_max} expected")
+
+
+#: HTTP's verbs, and LIST for a page of a listing. A local store counts what would be one.
+VERBS: Final = ("GET", "HEAD", "LIST", "PUT", "POST", "DELETE")
+
+
+class RequestCounts:
+    """A counter for each verb, which only grows. Any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(VERBS, 0)
+
+    def add(self, verb: str, count: int = 1) -> None:
+        """Count requests of a verb of VERBS."""
+        with self._lock:
+            self._counts[verb] += count
+
+    def snapshot(self) -> Mapping[str, int]:
+        """The counts as they are now, in a mapping that does not change."""
+        with self._lock:
+            return dict(self._counts)

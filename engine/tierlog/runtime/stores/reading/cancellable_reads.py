@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, TypeVar, cast
 
 from tierlog.runtime.machine.cancelling import CancelledReadError, ended_by_scopes, require_wanted
-from tierlog.runtime.stores.protocol.started_reads import Cancel
+from tierlog.runtime.stores.protocol.optional_reads import Cancel
 
 Result = TypeVar("Result")
 

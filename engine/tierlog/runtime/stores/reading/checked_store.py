@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.stores.protocol.object_store import views_of
-from tierlog.runtime.stores.protocol.part_checksums import (
+from tierlog.runtime.stores.protocol.store_writer import (
     CRC32C_HEADER,
     crc32c_base64,
     is_md5_etag,

@@ -17,8 +17,8 @@ import obstore
 from obstore import exceptions
 
 from tierlog.errors import ConfigError, StoreError, StorePermissionError
-from tierlog.runtime.machine.forking import OBSTORE
-from tierlog.runtime.stores.protocol.started_reads import Cancel
+from tierlog.runtime.machine.process import OBSTORE
+from tierlog.runtime.stores.protocol.optional_reads import Cancel
 from tierlog.runtime.stores.reading.cancellable_reads import start_read
 from tierlog.runtime.stores.reading.obstore_errors import translate
 from tierlog.runtime.stores.reading.redirects import is_refused_redirect

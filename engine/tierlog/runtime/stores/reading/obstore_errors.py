@@ -20,11 +20,10 @@ from tierlog.errors import (
     StoreUnavailableError,
     TierlogError,
 )
-from tierlog.runtime.machine.forking import OBSTORE
+from tierlog.runtime.machine.process import OBSTORE
 from tierlog.runtime.stores.reading.redirects import is_refused_redirect
-from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX, redirect_error
+from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX, find_xml_fault, redirect_error
 from tierlog.runtime.stores.writing.retrying import tried
-from tierlog.runtime.stores.writing.xml_answers import find_xml_fault
 
 # All that follows is the text of obstore 0.12, which has no type or field for it: a GenericError says what happened in
 # its message, and why in the debug form behind that. The name of an object is in there too, in a URL or a path, so each
@@ -87,7 +86,7 @@ _ARCHIVED: Final = re.compile(r"<Code>(?:InvalidObjectState|BlobArchived)</Code>
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Errors of obstore in the block as ours, naming the place. Raises ForkedProcessError: see ``forking``."""
+    """Errors of obstore in the block as ours, naming the place. Raises ForkedProcessError: see ``machine.process``."""
     OBSTORE.enter()
     try:
         yield

@@ -20,10 +20,11 @@ from typing_extensions import Buffer
 from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.runtime.machine.buffers import note_foreign
 from tierlog.runtime.machine.cancelling import CancelledReadError, is_cancellable
-from tierlog.runtime.machine.forking import OBSTORE
+from tierlog.runtime.machine.process import OBSTORE
 from tierlog.runtime.stores.protocol.object_store import (
     FolderListing,
     ObjectInfo,
+    RequestCounts,
     StoredObject,
     UnfinishedUpload,
     Upload,
@@ -31,10 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     check_part_bytes,
     views_of,
 )
-from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
-from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
-from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
+from tierlog.runtime.stores.protocol.optional_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities, plain_capabilities
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
 from tierlog.runtime.stores.reading.endpoint_check import SLOW_SECONDS, EndpointCheck
@@ -116,7 +115,7 @@ class RemoteStore:
         return self._resumes_listings
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ResumedListings."""
+        """See OptionalReads."""
         return self._iter_listed(prefix, key)
 
     def _read(self, blocking: Callable[[], _Result], begin: Callable[[], Awaitable[_Result]]) -> _Result:
@@ -200,7 +199,7 @@ class RemoteStore:
     def start_fetch_range(
         self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
     ) -> Cancel:
-        """See StartedReads."""
+        """See OptionalReads."""
 
         def told(answer: Answer) -> None:
             if not isinstance(answer, BaseException):

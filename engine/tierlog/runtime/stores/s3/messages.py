@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 from tierlog.errors import StoreError
 from tierlog.runtime.stores.protocol.object_store import UnfinishedUpload
-from tierlog.runtime.stores.s3.faults import with_meaning
-from tierlog.runtime.stores.writing.faults import StoreFault
-from tierlog.runtime.stores.writing.xml_answers import fault_of, parse, text_of
+from tierlog.runtime.stores.s3.client import with_meaning
+from tierlog.runtime.stores.writing.faults import StoreFault, fault_of, parse, text_of
 
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 

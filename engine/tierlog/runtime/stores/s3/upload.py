@@ -11,20 +11,19 @@ from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
-from tierlog.runtime.stores.protocol.part_checksums import (
+from tierlog.runtime.stores.protocol.store_writer import (
     CRC32C_HEADER,
     ChecksumMode,
+    PartSizes,
     combined_crc32c,
     combined_md5_etag,
     crc32c_base64,
     plain_etag,
 )
-from tierlog.runtime.stores.protocol.part_sizes import PartSizes
-from tierlog.runtime.stores.s3.client import S3Call
+from tierlog.runtime.stores.s3.client import S3Call, S3Requests
 from tierlog.runtime.stores.s3.messages import complete_body
-from tierlog.runtime.stores.s3.requests import S3Requests
+from tierlog.runtime.stores.writing.faults import parse, text_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-from tierlog.runtime.stores.writing.xml_answers import parse, text_of
 
 _log = logging.getLogger(__name__)
 _CRC32C_FIELD: Final = "ChecksumCRC32C"

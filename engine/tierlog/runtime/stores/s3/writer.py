@@ -1,32 +1,42 @@
-"""Writing to S3 and what speaks like it."""
+"""Writing to S3 and what speaks like it, finding out what the server can, and how a bucket is opened for writing."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
-from tierlog.errors import ObjectConflictError, StoreError
-from tierlog.runtime.stores.protocol.failed_deletes import delete_each, deletion_error
+from tierlog.errors import ConfigError, ObjectConflictError, StoreError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.credentials.aws import AwsCredentials
 from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
+    RequestCounts,
     StoredObject,
     UnfinishedUpload,
     UploadLimits,
 )
-from tierlog.runtime.stores.protocol.part_checksums import (
+from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, StoreCapabilities, removing
+from tierlog.runtime.stores.protocol.store_writer import (
     CRC32C_HEADER,
     ChecksumMode,
     content_md5,
     crc32c_base64,
+    delete_each,
+    deletion_error,
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.stores.s3.client import S3Call
+from tierlog.runtime.stores.s3.client import UNKNOWN, S3Call, S3Client, S3Requests, S3Settings, find_fault
 from tierlog.runtime.stores.s3.messages import delete_body, delete_faults, fits_xml, upload_page
-from tierlog.runtime.stores.s3.requests import UNKNOWN, S3Requests
+from tierlog.runtime.stores.s3.options import S3Options, with_host
 from tierlog.runtime.stores.s3.upload import S3Upload
-from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.settings.options import StoreOptions
+from tierlog.runtime.stores.writing.bucket_client import RefusedError, make_client
 from tierlog.runtime.stores.writing.faults import error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
@@ -169,3 +179,151 @@ class S3Writer:
     def close(self) -> None:
         """See StoreWriter."""
         self.client.close()
+
+
+_BODY: Final = b"tierlog"
+_OTHER: Final = b"another"
+#: How a store says that a checksum is wrong; those that say something else do not check it.
+_DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "InvalidRequest", "400"))
+#: How a store says that a part which is not the last is smaller than it takes.
+_TOO_SMALL: Final = frozenset(("EntityTooSmall",))
+
+
+class ProbedS3Writer(S3Writer):
+    """The StoreWriter of S3: S3Writer, and what it finds out about its store."""
+
+    def capabilities(self, key: str) -> StoreCapabilities:
+        """See ProbedStore."""
+        return _probe(self, key)
+
+
+def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
+    """The capabilities of the store, asked with a few small objects; tells the writer what checksum it checks."""
+    with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
+        checked = _find_checked(writer, key)
+        if checked is not None:
+            writer.requests.settle(checked, "the store refuses a wrong one")
+        conditional = _refuses_second(writer, key)
+        part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
+    settings = writer.client.settings
+    where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
+    return StoreCapabilities(
+        addressing=f"{settings.bucket_url} (bucket {where}, region {settings.region})",
+        checksums=writer.requests.checksums.value,
+        checks_bodies=checked is writer.requests.checksums,
+        conditional_put=conditional,
+        batch_delete=writer.batch_deletes,
+        part_bytes_min=part_bytes_min,
+    )
+
+
+def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
+    """The best checksum of which the store refuses a wrong one; None if it refuses none."""
+    digest = hashlib.md5(_OTHER, usedforsecurity=False).digest()
+    wrong = {
+        ChecksumMode.CRC32C: {CRC32C_HEADER: crc32c_base64([memoryview(_OTHER)])},
+        ChecksumMode.MD5: {"Content-MD5": base64.b64encode(digest).decode()},
+    }
+    for mode, headers in wrong.items():
+        call = S3Call("PUT", key, {}, {**writer.requests.write_headers(), **headers}, [memoryview(_BODY)])
+        try:
+            writer.client.send(call, passing=_DIGEST | {"501"})
+        except RefusedError as refused:
+            if refused.fault.code in _DIGEST:
+                return mode
+    return None
+
+
+def _refuses_second(writer: S3Writer, key: str) -> bool:
+    writer.put(key, [memoryview(_BODY)], expected_etag=None)
+    try:
+        writer.put(key, [memoryview(_BODY)], expected_etag=ABSENT)
+    except ObjectConflictError:
+        return True
+    except StoreError:  # it does not know the header
+        return False
+    return False
+
+
+def _takes_small_parts(writer: S3Writer, key: str) -> bool:
+    upload = writer.begin_upload(key, part_bytes=len(_BODY))
+    try:
+        upload.put_part(1, [_BODY])
+        upload.put_part(2, [_BODY])
+        upload.finish(passing=_TOO_SMALL)
+    except RefusedError:
+        upload.abort()
+        return False
+    except StoreError:
+        upload.abort()
+        raise
+    return True
+
+
+_REGION: Final = "us-east-1"
+
+
+def make_s3_writer(
+    bucket: str,
+    folder: str,
+    name: str,
+    options: StoreOptions,
+    credentials: AwsCredentials,
+    machine: Machine,
+    counts: RequestCounts,
+) -> ProbedS3Writer:
+    """The write half of a bucket; sends nothing yet."""
+    given = S3Options(options.config)
+    region = given.find("region", "default_region") or _REGION
+    settings = S3Settings(
+        name=name,
+        bucket_url=_bucket_url(bucket, region, given, options),
+        folder=f"{folder}/" if folder else "",
+        region=region,
+        unsigned_payload=given.is_set("unsigned_payload"),
+        storage_class=options.storage_class,
+        encryption=_encryption(given),
+        customer_key=_customer_key(given),
+        payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
+    )
+    client = S3Client(settings, make_client(name, options, find_fault, machine, counts, extra="s3"), credentials)
+    batched = not given.is_set("disable_bulk_delete")
+    return ProbedS3Writer(S3Requests(client, options.checksums), batch_deletes=batched)
+
+
+def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
+    """The address of the bucket, as obstore makes it."""
+    endpoint = given.endpoint()
+    in_host = given.is_set("virtual_hosted_style_request")
+    if not endpoint:
+        host = f"s3.{region}.amazonaws.com"
+        return f"https://{bucket}.{host}" if in_host else f"https://{host}/{bucket}"
+    if urlsplit(endpoint).scheme not in ("http", "https"):
+        raise ConfigError("store.endpoint: an http or https URL expected")
+    if options.bucket_in_host:
+        return with_host(endpoint, bucket)
+    return endpoint if in_host else f"{endpoint}/{bucket}"
+
+
+def _encryption(given: S3Options) -> dict[str, str]:
+    kind = given.find("server_side_encryption")
+    if kind is None or kind == "sse-c":
+        return {}
+    headers = {"x-amz-server-side-encryption": kind}
+    if key := given.find("sse_kms_key_id"):
+        headers["x-amz-server-side-encryption-aws-kms-key-id"] = key
+    if bucket_key := given.find("sse_bucket_key_enabled"):
+        headers["x-amz-server-side-encryption-bucket-key-enabled"] = bucket_key.lower()
+    return headers
+
+
+def _customer_key(given: S3Options) -> dict[str, str]:
+    key = given.find("sse_customer_key_base64")
+    if key is None:
+        return {}
+    try:
+        digest = hashlib.md5(b64decode(key, validate=True), usedforsecurity=False).digest()
+    except ValueError:
+        raise ConfigError("store.sse_customer_key_base64: not base64") from None
+    prefix = "x-amz-server-side-encryption-customer-"
+    return {f"{prefix}algorithm": "AES256", f"{prefix}key": key, f"{prefix}key-MD5": b64encode(digest).decode()}

@@ -6,17 +6,18 @@ Values may be secrets: no message quotes one.
 from __future__ import annotations
 
 import os
+import re
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.files import Files
-from tierlog.runtime.stores.credentials.aws_files import read_section, shared_config_path
-from tierlog.runtime.stores.protocol.part_checksums import ChecksumMode
+from tierlog.runtime.stores.credentials.aws import read_section, shared_config_path
+from tierlog.runtime.stores.protocol.store_writer import ChecksumMode
 from tierlog.runtime.stores.settings.keys import CLIENT_NAMES, check_known, plain_name, unknown_key
-from tierlog.runtime.stores.settings.values import read_boolean, read_duration, refuse_login
 
 #: A call of one window ends within these, whatever the store does.
 _DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -213,3 +214,52 @@ def _add_shared_region(found: StoreOptions, files: Files) -> None:
     section = profile if profile == "default" else f"profile {profile}"
     if region := read_section(shared_config_path(), section, files).get("region"):
         found.config["region"] = region
+
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|h)?")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def read_boolean(key: str, value: str) -> bool:
+    """Whether a value says true. Raises ConfigError: it says neither."""
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(f"{key}: true or false expected")
+    return value.lower() == "true"
+
+
+def read_duration(key: str, value: str) -> timedelta:
+    """A duration such as 30s. Raises ConfigError: it is none."""
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise ConfigError(f"{key}: a duration such as 30s or 500ms expected")
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2] or ""])
+
+
+def refuse_login(key: str, value: str) -> None:
+    """Raises ConfigError: a URL with a login, which would be sent beside the signature and stand in every message."""
+    if "@" in value.partition("://")[2].partition("/")[0]:
+        raise ConfigError(f"{key}: a login does not belong into an endpoint: give credentials by their own keys")
+
+
+class AmbientProxy(NamedTuple):
+    """A proxy, and the variable that names it (in capitals)."""
+
+    variable: str
+    url: str
+
+
+def find_ambient_proxy(scheme: str, host: str) -> AmbientProxy | None:
+    """The proxy by which requests to a host go; None for a host that is reached directly.
+
+    Args:
+        scheme: "http" or "https", of the URL that is asked.
+        host: Without port; an IPv6 address without brackets.
+    """
+    if not host or urllib.request.proxy_bypass(host):
+        return None
+    proxies = urllib.request.getproxies()
+    kind = scheme if proxies.get(scheme) else "all"
+    found = proxies.get(kind)
+    if not found:
+        return None
+    return AmbientProxy(f"{kind}_proxy".upper(), found if "://" in found else f"http://{found}")

@@ -7,12 +7,15 @@ method.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeVar, cast
 
 from typing_extensions import Buffer
 
-from tierlog.runtime.stores.protocol.direct_reads import DirectReads, find_direct_reads
+from tierlog.errors import StoreError
 from tierlog.runtime.stores.protocol.object_store import (
     FolderListing,
     ObjectInfo,
@@ -21,9 +24,17 @@ from tierlog.runtime.stores.protocol.object_store import (
     UnfinishedUpload,
     Upload,
     UploadLimits,
+    views_of,
 )
-from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
-from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer, StartedReads, find_started_reads
+from tierlog.runtime.stores.protocol.optional_reads import (
+    Answer,
+    Cancel,
+    OnAnswer,
+    OptionalReads,
+    find_direct_reads,
+    find_resumed_listings,
+    find_started_reads,
+)
 
 Result = TypeVar("Result")
 Entry = TypeVar("Entry")
@@ -33,7 +44,7 @@ class Call(NamedTuple):
     """One call on its way to the store inside.
 
     Args:
-        verb: Of request_counts.VERBS, as a bucket would be asked.
+        verb: Of object_store.VERBS, as a bucket would be asked.
         key: The object's; the prefix of a listing, and the first key of a deletion.
         objects: How many objects a deletion names.
         body: What is sent.
@@ -46,7 +57,7 @@ class Call(NamedTuple):
 
 
 class PassingStore:
-    """See ObjectStore, StartedReads, DirectReads and ResumedListings for the methods. Thread safety: as the store's.
+    """See ObjectStore, OptionalReads, OptionalReads and OptionalReads for the methods. Thread safety: as the store's.
 
     A class that overrides ``fetch_range`` alone blocks in all its reads: see ``find_started_reads``.
 
@@ -104,8 +115,8 @@ class PassingStore:
         return find_resumed_listings(self._store) is not None
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ResumedListings; only where ``resumes_listings``."""
-        inner = cast(ResumedListings, self._store)
+        """See OptionalReads; only where ``resumes_listings``."""
+        inner = cast(OptionalReads, self._store)
         return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: inner.iter_objects_behind(key, prefix)))
 
     def list_folder(self, prefix: str = "") -> FolderListing:
@@ -125,7 +136,7 @@ class PassingStore:
     def start_fetch_range(
         self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
     ) -> Cancel:
-        """See StartedReads; only where ``starts_reads``."""
+        """See OptionalReads; only where ``starts_reads``."""
 
         def told(answer: Answer) -> None:
             try:
@@ -134,13 +145,13 @@ class PassingStore:
                 passed = error.with_traceback(None)
             on_answer(passed)
 
-        return cast(StartedReads, self._store).start_fetch_range(
+        return cast(OptionalReads, self._store).start_fetch_range(
             key, start_position=start_position, end_position_exclusive=end_position_exclusive, on_answer=told
         )
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See DirectReads; only where ``reads_directly``."""
-        inner = cast(DirectReads, self._store)
+        """See OptionalReads; only where ``reads_directly``."""
+        inner = cast(OptionalReads, self._store)
         return self.pass_on(Call("GET", key), lambda: inner.fetch_range_into(key, out, start_position=start_position))
 
     def find(self, key: str) -> ObjectInfo | None:
@@ -198,3 +209,105 @@ def _given(answer: Answer) -> Buffer:
     if isinstance(answer, BaseException):
         raise answer
     return answer
+
+
+#: What a call counts as, of StoreCounts.
+_FIELDS: Final = {"LIST": "lists", "HEAD": "heads", "PUT": "puts", "POST": "posts", "DELETE": "deletes"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """How many calls were made, and how many bytes they moved.
+
+    Args:
+        gets: Reads that were answered with bytes.
+        bytes: Bytes that came back.
+        puts: Whole objects, and parts of uploads.
+        posts: Uploads begun and completed.
+        deletes: Objects asked to be removed, and uploads aborted.
+        put_bytes: Bytes that were sent and taken.
+    """
+
+    gets: int = 0
+    bytes: int = 0
+    lists: int = 0
+    puts: int = 0
+    heads: int = 0
+    posts: int = 0
+    deletes: int = 0
+    put_bytes: int = 0
+
+
+class CountingStore(PassingStore):
+    """Passes everything on and counts it. Thread-safe; a listing counts once, however many pages it takes."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._lock = threading.Lock()
+        self._counts = StoreCounts()
+
+    @property
+    def counts(self) -> StoreCounts:
+        return self._counts
+
+    def reset(self) -> StoreCounts:
+        """The counts so far, which begin again at zero."""
+        with self._lock:
+            counts, self._counts = self._counts, StoreCounts()
+        return counts
+
+    def add(self, **more: int) -> None:
+        """Add to the counts, by names of StoreCounts."""
+        with self._lock:
+            now = self._counts
+            self._counts = replace(now, **{name: getattr(now, name) + count for name, count in more.items()})
+
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
+        """See PassingStore."""
+        if call.verb == "GET":
+            found = run()
+            self.add(gets=1, bytes=answer_bytes(found))
+            return found
+        self.add(**{_FIELDS[call.verb]: call.objects})
+        done = run()
+        if call.verb == "PUT":
+            self.add(put_bytes=sum(len(view) for view in views_of(call.body)))
+        return done
+
+
+MASK = "<prefix>/"
+
+
+class MaskedStore(PassingStore):
+    """Passes everything on; in messages the prefix becomes ``<prefix>/``.
+
+    Args:
+        store: What answers.
+        prefix: What no message may show; not empty.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        super().__init__(store)
+        self._prefix = prefix
+
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:  # noqa: ARG002 - whatever the call is
+        """See PassingStore."""
+        with self._masked():
+            return run()
+
+    def pass_listing(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """See PassingStore."""
+        with self._masked():
+            yield from entries
+
+    @contextmanager
+    def _masked(self) -> Iterator[None]:
+        """Take the prefix out of the errors of the block."""
+        try:
+            yield
+        except StoreError as error:
+            if self._prefix not in str(error):
+                raise
+            masked = type(error)(str(error).replace(self._prefix, MASK))
+            masked.refused = error.refused
+            raise masked from None  # the cause would print the prefix again

@@ -3,6 +3,7 @@
 The rule is strict where a token bucket is not: between two grants at least as much time passes as the first of them
 takes at the limit, so that in no window of S seconds more than ``S × limit`` bytes and one grant begin to flow.
 There is no burst to save up, no smallest and no largest limit, and the limit can change while others wait.
+``LimitedStore`` holds the reads of a store to one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from typing_extensions import Buffer
+
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.protocol.resend_hook import asked_before_resending
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.store_writer import asked_before_resending
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 #: Who waits looks this often whether the limit changed, or its copy was called off.
 _LOOK_SECONDS: Final = 0.1
@@ -134,3 +140,54 @@ def _checked(bytes_per_second: float | None) -> float | None:
     if bytes_per_second is not None and not bytes_per_second > 0:
         raise ValueError(f"a rate limit is above 0 bytes a second, not {bytes_per_second}")
     return bytes_per_second
+
+
+#: One grant of the limit: any 10 s hold at most 10 × limit + 4 MiB.
+LIMITED_REQUEST_BYTES: Final = 4 << 20
+
+
+class LimitedStore(PassingStore):
+    """The store, with reads held to a limit of bytes a second. Large ranges become several requests; all else passes.
+
+    Args:
+        store: What answers.
+        limiter: Of all reads.
+    """
+
+    def __init__(self, store: ObjectStore, limiter: RateLimiter) -> None:
+        super().__init__(store)
+        self._limiter = limiter
+
+    def fetch(self, key: str) -> Buffer:
+        """See ObjectStore. Nobody knows the size before, so that it is the next read which waits for this one."""
+        found = super().fetch(key)
+        self._limiter.acquire(memoryview(found).nbytes)
+        return found
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        """See ObjectStore."""
+        size = end_position_exclusive - start_position
+        if size <= LIMITED_REQUEST_BYTES:
+            return self._piece(key, start_position, end_position_exclusive)
+        found = new_buffer(size)
+        done = 0
+        while done < size:
+            until = min(start_position + done + LIMITED_REQUEST_BYTES, end_position_exclusive)
+            piece = self._piece(key, start_position + done, until)
+            found[done : done + len(piece)] = piece
+            done += len(piece)
+            if start_position + done < until:  # the end of the object
+                break
+        return found[:done]
+
+    def _piece(self, key: str, start: int, end: int) -> memoryview:
+        self._limiter.acquire(end - start)
+        found = super().fetch_range(key, start_position=start, end_position_exclusive=end)
+        return memoryview(found).cast("B")
+
+
+def limited_reads(store: ObjectStore, bytes_per_second: int | None, machine: Machine) -> ObjectStore:
+    """The store with its reads held to a limit of their own; the store itself where there is no limit."""
+    if bytes_per_second is None:
+        return store
+    return LimitedStore(store, RateLimiter(bytes_per_second, machine=machine))

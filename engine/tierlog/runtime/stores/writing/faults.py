@@ -1,7 +1,7 @@
 """What an answer that is an error means for a caller, whatever the cloud.
 
-Each cloud reads the errors of its own answers (``s3.faults``, ``gcs.faults``, ``azure.faults``) and says what a code
-means; where a code says nothing, the status of HTTP does.
+Each cloud reads the errors of its own answers by a ``find_fault``, and says what a code means; where a code says
+nothing, the status of HTTP does. Answers in XML, which S3 and Azure send, are untrusted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 from tierlog.errors import (
     ObjectConflictError,
@@ -104,3 +105,39 @@ def redirect_error(told: str, place: str) -> StoreError:
 def _seconds_asked(answer: HttpAnswer) -> float:
     asked = answer.headers.get("retry-after", "")
     return float(asked) if asked.isascii() and asked.isdigit() else 0.0
+
+
+def parse(body: bytes) -> ElementTree.Element:
+    """The root of an answer, without namespaces. Raises StoreError: no XML, or one with a document type.
+
+    While it works on a completion, S3 sends spaces, before the answer or in it.
+    """
+    body = body.lstrip()
+    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
+        raise StoreError("an answer with a document type, which no store sends")
+    try:
+        root = ElementTree.fromstring(body)  # noqa: S314 - no document type, so no entities
+    except (ElementTree.ParseError, ValueError) as cause:
+        raise StoreError(f"an answer that is not XML: {cause}") from None
+    for each in root.iter():
+        each.tag = each.tag.rpartition("}")[2]
+    return root
+
+
+def text_of(element: ElementTree.Element, name: str) -> str:
+    """The text of a child; "" if it is not there."""
+    return element.findtext(name) or ""
+
+
+def fault_of(element: ElementTree.Element) -> StoreFault:
+    """The code and the message of an ``Error``, whose meaning is still to be told."""
+    return StoreFault(text_of(element, "Code"), text_of(element, "Message")[:MESSAGE_CHARACTERS_MAX])
+
+
+def find_xml_fault(body: bytes) -> StoreFault | None:
+    """The error that a body is; None for any other one."""
+    try:
+        root = parse(body)
+    except StoreError:
+        return None
+    return fault_of(root) if root.tag == "Error" else None

@@ -22,9 +22,9 @@ from tierlog.errors import (
     StoreUnavailableError,
 )
 from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
-from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import PendingFuture, Scheduler
-from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
+from tierlog.runtime.stores.settings.options import find_ambient_proxy
 
 if TYPE_CHECKING:
     import aiohttp

@@ -2,7 +2,7 @@ package io.tierlog.engine;
 
 /** Texts for messages, as the Python path writes them. */
 final class Texts {
-  /** The text in place of a masked prefix, as in {@code tierlog.runtime.stores.wrappers.masked_store}. */
+  /** The text in place of a masked prefix, as in {@code tierlog.runtime.stores.wrappers.passing_store}. */
   private static final String MASK = "<prefix>/";
 
   private static final long MINUTE_MS = 60_000;

@@ -1,15 +1,21 @@
-"""Guards for objects whose threads and connections a fork leaves in the parent process.
+"""The process: what exists once in it, what a fork of it must not use, and its standard streams.
 
-A child that used such an object would wait for ever for a thread that it does not have. So an object that owns threads
-remembers the process in which it was made, and refuses calls in another. The check is a comparison of integers.
+A fork leaves threads and connections in the parent process: a child that used an object which has some would wait for
+ever. So such an object remembers the process in which it was made, and refuses calls in another. The check is a
+comparison of integers.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, TypeVar
 
 from tierlog.errors import ForkedProcessError
+
+Shared = TypeVar("Shared")
 
 #: Forks between the process that imported this module and this one. Only a child's first thread ever changes it.
 _generation = 0
@@ -22,6 +28,32 @@ def _count_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
+
+
+class Process:
+    """Objects that exist once in a process, whoever asks for them: for example what bounds its memory."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start without any, as a fork of this process must: the existing objects are the parent's."""
+        self._lock = threading.Lock()
+        self._things: dict[str, Any] = {}
+
+    def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
+        """The object of a name, made by the first who asks for it. ``make`` must not wait for anything."""
+        with self._lock:
+            if name not in self._things:
+                self._things[name] = make()
+            thing: Shared = self._things[name]
+            return thing
+
+
+#: The one that runs this.
+THIS_PROCESS = Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=THIS_PROCESS.forget)
 
 
 class Origin:
@@ -71,3 +103,23 @@ class SharedRuntime:
 
 #: The client of object stores.
 OBSTORE: Final = SharedRuntime("obstore, which reads buckets,")
+
+
+def point_at_nothing(descriptor: int) -> None:
+    """Point a descriptor at nothing: reading from it ends at once, what is written to it is dropped."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def claim_pipes(*, out_buffer_bytes: int) -> tuple[BinaryIO, BinaryIO]:
+    """Standard input and output under other descriptors, for a protocol that nothing else may write into.
+
+    From here on descriptor 0 is empty, and descriptor 1 goes to standard error.
+    """
+    given = os.fdopen(os.dup(0), "rb")
+    out = os.fdopen(os.dup(1), "wb", buffering=out_buffer_bytes)
+    point_at_nothing(0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return given, out
