@@ -17,7 +17,6 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, store_error
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.overlay.overlay_files import OverlayFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.local.upload import NewObject
@@ -26,7 +25,7 @@ from tierlog.runtime.stores.local.upload import NewObject
 @pytest.fixture(params=["posix", "memory", "overlay", "overlay of nothing"])
 def files(request: pytest.FixtureRequest) -> Files:
     if request.param.startswith("overlay"):
-        return OverlayFiles(PosixFiles() if request.param == "overlay" else MemoryFiles())
+        return MemoryFiles(base=PosixFiles() if request.param == "overlay" else MemoryFiles())
     return PosixFiles() if request.param == "posix" else MemoryFiles()
 
 

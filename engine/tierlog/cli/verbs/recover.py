@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,9 @@ from tierlog.cli.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from tierlog.log.local.directory.directory_recovery import DirectoryRecovery, RecoveredLog
+
+#: What a dry run may keep in memory of its changes.
+_CHANGED_BYTES_MAX: Final = 1 << 30
 
 
 def register(app: typer.Typer) -> None:
@@ -66,9 +69,10 @@ def recover(
 
     machine = Machine()
     if dry_run:
-        from tierlog.runtime.overlay.overlay_files import OverlayFiles
+        from tierlog.runtime.simulated.memory_files import MemoryFiles
 
-        machine = Machine(files=OverlayFiles(machine.files, machine.clock))
+        files = MemoryFiles(machine.clock, capacity_bytes=_CHANGED_BYTES_MAX, base=machine.files)
+        machine = Machine(files=files)
     config = LogConfig(index_interval_bytes=index_interval_bytes)
     outcome: DirectoryRecovery | None = None
     for found in recover_directory(path, machine=machine, config=config):

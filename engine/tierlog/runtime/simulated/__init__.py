@@ -3,5 +3,5 @@
 ``ManualScheduler`` runs all work in one thread, in an order that a seed decides; ``MemoryFiles`` forgets in a crash
 what was not fsynced, and ``FailingDisk`` and ``PowerCut`` strike it at the n-th operation; ``FailingStore`` fails the
 calls that a test names. What belongs here: replacements of leaves of ``runtime``. What does not: anything that
-production imports.
+production imports, but for ``MemoryFiles`` over real files, on which dry runs work.
 """

@@ -12,16 +12,17 @@ import contextlib
 import enum
 import errno
 import os
+import posixpath
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.machine.files import store_error
+from tierlog.runtime.machine.files import FileInfo, Files, ReadableFile, store_error
 from tierlog.runtime.machine.randomness import Rng
 
 
@@ -102,7 +103,25 @@ class Content:
         #: Since the last fsync.
         self._changes: list[_Change] = []
 
-    def write(self, view: memoryview, position: int) -> None:
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def info(self, path: str) -> FileInfo:
+        """Size and times, under a path."""
+        return FileInfo(path, self.size_bytes, self.modified_ms, is_directory=False)
+
+    def growth_bytes(self, position: int, size_bytes: int) -> int:
+        """How much more memory a write would take."""
+        return max(0, position + size_bytes - self.size_bytes)
+
+    def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:  # noqa: ARG002 - of BaseContent
+        """Fill a view from a position on; returns the bytes read, fewer only at the end."""
+        part = self.data[position : position + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:  # noqa: ARG002 - as above
         """Write, and go on behind the end; a gap in front becomes zeros."""
         data = bytes(view)
         self._changes.append(_Change(position, data))
@@ -170,6 +189,62 @@ class Content:
         return disk
 
 
+class BaseContent(Content):
+    """The bytes of a file of the file system below, which is only read: a first part that is there, and what was
+    written behind it. A change in the first part copies it into memory. It has no disk, and no power to lose.
+    """
+
+    __slots__ = ("_info", "base_bytes")
+
+    def __init__(self, info: FileInfo) -> None:
+        super().__init__(info.modified_ms)
+        self._info = info
+        self.base_bytes = info.size_bytes
+
+    @property
+    def base_path(self) -> str:
+        return self._info.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.base_bytes + len(self.data)
+
+    def info(self, path: str) -> FileInfo:
+        """Size, times and rights, under a path; the identity of a file that was not changed."""
+        identity = self._info.identity if self.modified_ms == self._info.modified_ms else (0, 0)
+        return replace(
+            self._info, path=path, size_bytes=self.size_bytes, modified_ms=self.modified_ms, identity=identity
+        )
+
+    def growth_bytes(self, position: int, size_bytes: int) -> int:
+        """How much more memory a write would take."""
+        return super().growth_bytes(position, size_bytes) + (self.base_bytes if position < self.base_bytes else 0)
+
+    def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:
+        """As Content says; ``base`` is the open file below."""
+        done = 0
+        if base is not None and position < self.base_bytes:
+            done = base.read_into(view[: self.base_bytes - position], position=position)
+        return done + super().read(view[done:], max(0, position + done - self.base_bytes), None)
+
+    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:
+        """As Content says; ``base`` is the open file below."""
+        if position < self.base_bytes:
+            copied = bytearray(self.base_bytes)
+            self.read(memoryview(copied), 0, base)
+            self.data[:0] = copied
+            self.base_bytes = 0
+        _put(self.data, bytes(view), position - self.base_bytes)
+
+    def resize(self, size_bytes: int) -> None:
+        """Cut, or lengthen with zeros."""
+        self.base_bytes = min(self.base_bytes, size_bytes)
+        _resize(self.data, size_bytes - self.base_bytes)
+
+    def fsync(self) -> None:
+        """Do nothing: there is no disk."""
+
+
 def _put(into: bytearray, data: bytes | bytearray, position: int) -> None:
     if position > len(into):
         into.extend(bytes(position - len(into)))
@@ -194,9 +269,13 @@ class NameChange:
 
 
 class MemoryDisk:
-    """Contents and names of a disk in memory. Names have no "/" in front or behind; "" is the root."""
+    """Contents and names of a disk in memory. Names have no "/" in front or behind; "" is the root.
 
-    def __init__(self, clock: Clock, capacity_bytes: int) -> None:
+    Over a ``base`` a name is looked for there when it is first asked for, and a directory when it is first listed: from
+    then on it is this disk's.
+    """
+
+    def __init__(self, clock: Clock, capacity_bytes: int, base: Files | None = None) -> None:
         self.clock = clock
         self.capacity_bytes = capacity_bytes
         self.lost = False
@@ -209,6 +288,40 @@ class MemoryDisk:
         self._children: dict[str, set[str]] = {"": set()}
         self._durable: dict[str, Content] = {}
         self._changes: list[NameChange] = []
+        self.base = base
+        #: Directories that stand for one of the base's, and its path there without a "/" behind.
+        self._based: dict[str, str] = {} if base is None else {"": ""}
+        #: Names that were looked for in the base, and its directories that were listed.
+        self._sought: set[str] = {""}
+        self._listed: set[str] = set()
+
+    def name_of(self, path: str) -> str:
+        """A path as the disk's names have it."""
+        return normal(path if self.base is None else posixpath.abspath(path))
+
+    def _seek(self, name: str) -> None:
+        """Look for a name in the base, and for the directories above it."""
+        if self.base is None or name in self._sought:
+            return
+        self._seek(parent(name))
+        self._sought.add(name)
+        folder = self._based.get(parent(name))
+        found = None if folder is None else self.base.find(f"{folder}/{name.rpartition('/')[2]}")
+        if found is not None and found.is_directory:
+            self.add_directory(name)
+            self._based[name] = found.path
+        elif found is not None:
+            self._set(name, BaseContent(found))
+
+    def find(self, name: str) -> Content | None:
+        """The content of a file; None if the name is no file's."""
+        self._seek(name)
+        return self.files.get(name)
+
+    def directory_info(self, name: str, path: str) -> FileInfo:
+        """A directory, under a path."""
+        found = self.base.find(self._based[name] or "/") if self.base is not None and name in self._based else None
+        return FileInfo(path, 0, 0, is_directory=True) if found is None else replace(found, path=path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -247,8 +360,15 @@ class MemoryDisk:
         for name, content in names.items():
             self._set(name, content)
 
+    def _list_all(self, folder: str) -> None:
+        """Have all names in a directory, and in those in it, from the base."""
+        for name in self.children(folder):
+            if name in self._children:
+                self._list_all(name)
+
     def move_directory(self, source: str, target: str) -> None:
         """Rename a directory with all that is in it; a crash may undo this until the one above is fsynced."""
+        self._list_all(source)
         inside = {name: content for name, content in self.files.items() if name.startswith(source + "/")}
         names: dict[str, Content | None] = dict.fromkeys(inside)
         names |= {target + name[len(source) :]: content for name, content in inside.items()}
@@ -273,10 +393,15 @@ class MemoryDisk:
             self._children[parent(name)].add(name)
 
     def is_directory(self, name: str) -> bool:
+        self._seek(name)
         return name in self._children
 
     def children(self, folder: str) -> list[str]:
         """The files and directories in a directory, by name."""
+        if self.base is not None and folder in self._based and folder not in self._listed:
+            self._listed.add(folder)
+            for entry in self.base.iter_directory(self._based[folder] or "/"):
+                self._seek(f"{folder}/{entry.name}".removeprefix("/"))
         return sorted(self._children[folder])
 
     def add_directory(self, name: str) -> None:
@@ -291,6 +416,7 @@ class MemoryDisk:
 
     def remove_directory(self, name: str) -> None:
         """Remove an empty directory."""
+        self._based.pop(name, None)
         del self._children[name]
         self._children[parent(name)].discard(name)
 
@@ -311,6 +437,8 @@ class MemoryDisk:
 
     def crash(self, rng: Rng | None) -> MemoryDisk:
         """Lose power, as ``MemoryFiles.crash`` says."""
+        if self.base is not None:
+            raise ValueError("files over others have no disk of their own")
         with self.held():
             self.lost = True
         left = MemoryDisk(self.clock, self.capacity_bytes)
@@ -346,6 +474,14 @@ class MemoryDisk:
         """Note that an open file grew or shrank. A file without a name takes no space."""
         self.used_bytes += change_bytes if content.names else 0
 
+    def require_room(self, path: str, more_bytes: int) -> None:
+        """Raise StoreError if so many more bytes do not fit."""
+        if more_bytes <= self.free_bytes():
+            return
+        if self.base is not None:
+            raise StoreError(f"{path}: more than {self.capacity_bytes} bytes were changed: too much to keep in memory")
+        raise DiskFault(errno.ENOSPC).error(path)
+
 
 @dataclass(slots=True)
 class OpenContent:
@@ -355,10 +491,21 @@ class OpenContent:
     path: str
     content: Content
     is_open: bool = True
+    base: ReadableFile | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        content, files = self.content, self.disk.base
+        if files is not None and isinstance(content, BaseContent) and content.base_bytes:
+            self.base = files.open_read(content.base_path)
 
     @property
     def size_bytes(self) -> int:
-        return len(self.content.data)
+        return self.content.size_bytes
+
+    def close(self) -> None:
+        self.is_open = False
+        if self.base is not None:
+            self.base.close()
 
     def _check(self) -> None:
         if not self.is_open:
@@ -369,9 +516,7 @@ class OpenContent:
         with self.disk.held():
             self._check()
             self.disk.meet(DiskOperation.READ, self.path)
-            part = self.content.data[position : position + len(view)]
-        view[: len(part)] = part
-        return len(part)
+            return self.content.read(view, position, self.base)
 
     def write(self, data: Buffer, position: int) -> None:
         view = memoryview(data).cast("B")
@@ -386,22 +531,20 @@ class OpenContent:
                 raise fault.error(self.path)
 
     def _write(self, view: memoryview, position: int) -> None:
-        grown = max(0, position + len(view) - self.size_bytes)
-        if grown > self.disk.free_bytes():
-            raise DiskFault(errno.ENOSPC).error(self.path)
-        self.content.write(view, position)
-        self.disk.note_size(self.content, grown)
+        before = len(self.content.data)
+        self.disk.require_room(self.path, self.content.growth_bytes(position, len(view)))
+        self.content.write(view, position, self.base)
+        self.disk.note_size(self.content, len(self.content.data) - before)
         self.content.modified_ms = self.disk.clock.time_ms()
 
     def truncate(self, size_bytes: int) -> None:
         with self.disk.held():
             self._check()
             self.disk.meet(DiskOperation.TRUNCATE, self.path)
-            change = size_bytes - self.size_bytes
-            if change > self.disk.free_bytes():
-                raise DiskFault(errno.ENOSPC).error(self.path)
+            before = len(self.content.data)
+            self.disk.require_room(self.path, size_bytes - self.size_bytes)
             self.content.resize(size_bytes)
-            self.disk.note_size(self.content, change)
+            self.disk.note_size(self.content, len(self.content.data) - before)
             self.content.modified_ms = self.disk.clock.time_ms()
 
     def fsync(self) -> None:

@@ -1,33 +1,37 @@
-"""A file system in memory, for tests and simulation. A crash loses what was not fsynced."""
+"""A file system in memory: for tests and simulation, where a crash loses what was not fsynced; and for dry runs, over
+another one that is only read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from typing_extensions import Buffer
 
 from tierlog._native.files import ReadyFile
-from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.clock import Clock, ManualClock
 from tierlog.runtime.machine.files import (
     TEMPORARY_SUFFIX,
     FileInfo,
     FileLock,
+    Files,
     ReadableFile,
     UpdatableFile,
     WritableFile,
 )
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.simulated.memory_disk import (
+    BaseContent,
     Content,
     DiskHook,
     DiskOperation,
     MemoryDisk,
     OpenContent,
     is_in,
-    normal,
     parent,
 )
 
@@ -40,11 +44,14 @@ class MemoryFiles:
     Args:
         clock: Source of the files' times of change.
         capacity_bytes: The most bytes of all files together; writing more fails as on a full disk.
+        base: Files that are seen here too, and only read: what is changed is changed here and nowhere else, and ends
+            with this object. What changes there meanwhile may be seen or not; what is changed here counts as bytes. A
+            record lock is taken of the real file too, if that exists: that changes nothing, and keeps writers out.
     """
 
-    def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40, base: Files | None = None) -> None:
         self.clock = clock or ManualClock()
-        self._disk = MemoryDisk(self.clock, capacity_bytes)
+        self._disk = MemoryDisk(self.clock, capacity_bytes, base)
 
     def crash(self, rng: Rng | None = None) -> MemoryFiles:
         """Lose power: these files, and all files opened from here, fail from now on.
@@ -68,12 +75,12 @@ class MemoryFiles:
 
     def find(self, path: str) -> FileInfo | None:
         """Size, kind and times of a file or directory; None if the path names nothing."""
-        name = normal(path)
+        name = self._disk.name_of(path)
         with self._disk.held():
-            content = self._disk.files.get(name)
+            content = self._disk.find(name)
             if content is not None:
-                return FileInfo(path, len(content.data), content.modified_ms, is_directory=False)
-            return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
+                return content.info(path)
+            return self._disk.directory_info(name, path) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
         """Size, kind and times of a file or directory. Raises ObjectNotFoundError."""
@@ -86,14 +93,13 @@ class MemoryFiles:
         """A directory's entries by name."""
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
-        folder = normal(path)
+        folder = self._disk.name_of(path)
         with self._disk.held():
             below = self._disk.children(folder)
         for name in below:
-            found = self.find(name)
+            found = self.find(f"/{name}")
             if found is not None:
-                child = f"{path.rstrip('/')}/{name.rpartition('/')[2]}"
-                yield FileInfo(child, found.size_bytes, found.modified_ms, found.is_directory)
+                yield replace(found, path=f"{path.rstrip('/')}/{name.rpartition('/')[2]}")
 
     def open_read(self, path: str) -> ReadableFile:
         """An open file, which keeps its content when its name is removed."""
@@ -101,11 +107,11 @@ class MemoryFiles:
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
         """The content of a file. Raises StoreError if it is larger than the limit."""
-        with self._disk.held():
-            data = bytearray(self.stat(path).size_bytes)
-            self._open(path, make=False).read_into(data, 0)
-        if len(data) > limit_bytes:
-            raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
+        with self._disk.held(), self.open_read(path) as file:
+            if file.size_bytes > limit_bytes:
+                raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
+            data = bytearray(file.size_bytes)
+            file.read_into(data, position=0)
         return bytes(data)
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
@@ -133,11 +139,11 @@ class MemoryFiles:
         """A new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX
         with self._disk.held():
-            if normal(temporary) in self._disk.locked:
+            if self._disk.name_of(temporary) in self._disk.locked:
                 raise StoreUnavailableError(f"{path}: is being written by somebody else")
             self.remove(temporary)
             file = self._open(temporary, make=True)
-            self._disk.locked.add(normal(temporary))
+            self._disk.locked.add(self._disk.name_of(temporary))
         return _MemoryNewFile(self, path, file)
 
     def write_whole(self, path: str, data: Buffer) -> None:
@@ -152,15 +158,15 @@ class MemoryFiles:
 
     def put(self, path: str, data: bytes) -> None:
         """A durable file under its name at once, with its directories."""
-        self.make_directories(parent(normal(path)))
+        self.make_directories(f"/{parent(self._disk.name_of(path))}")
         self.write_whole(path, data)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
         """Make a directory and its parents, always durable."""
-        name = above = normal(path)
+        name = above = self._disk.name_of(path)
         with self._disk.held():
             while above and not self._disk.is_directory(above):
-                if above in self._disk.files:
+                if self._disk.find(above) is not None:
                     raise StoreError(f"{path}: a file is in the way")
                 above = parent(above)
             if above != name:
@@ -169,15 +175,15 @@ class MemoryFiles:
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
         """Rename atomically within one file system, replacing the target."""
-        old, new = normal(source), normal(target)
+        old, new = self._disk.name_of(source), self._disk.name_of(target)
         with self._disk.held():
             self._require_parent(new, target)
-            content = self._disk.files.get(old)
+            content = self._disk.find(old)
             if content is None and not self._disk.is_directory(old):
                 raise ObjectNotFoundError(f"{source}: no such file")
             if self._disk.is_directory(new) and (content is not None or old != new):
                 raise StoreError(f"{target}: a directory is in the way")
-            if content is None and (new in self._disk.files or (old != new and is_in(new, old))):
+            if content is None and (self._disk.find(new) is not None or (old != new and is_in(new, old))):
                 raise StoreError(f"{target}: no place for a directory")
             self._disk.meet(DiskOperation.RENAME, source)
             if old == new:
@@ -187,13 +193,13 @@ class MemoryFiles:
             else:
                 self._disk.change({old: None, new: content})
             if durable:
-                self.fsync_directory(parent(new))
+                self.fsync_directory(f"/{parent(new)}")
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there."""
-        name = normal(path)
+        name = self._disk.name_of(path)
         with self._disk.held():
-            if name in self._disk.files:
+            if self._disk.find(name) is not None:
                 self._disk.meet(DiskOperation.UNLINK, path)
                 self._disk.change({name: None})
             elif self._disk.is_directory(name):
@@ -208,7 +214,7 @@ class MemoryFiles:
             if not self.stat(path).is_directory:
                 raise StoreError(f"{path}: not a directory")
             self._disk.meet(DiskOperation.FSYNC_DIRECTORY, path)
-            self._disk.make_durable(normal(path))
+            self._disk.make_durable(self._disk.name_of(path))
 
     def free_bytes(self, path: str) -> int:
         """How many bytes can still be written to the file system that holds a file or directory."""
@@ -218,7 +224,7 @@ class MemoryFiles:
 
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
-        name = normal(path)
+        name = self._disk.name_of(path)
         with self._disk.held():
             self._require_parent(name, path)
             if name in self._disk.locked:
@@ -228,34 +234,42 @@ class MemoryFiles:
             return _MemoryLock(self, held)
 
     def try_record_lock(self, path: str) -> FileLock | None:
-        """The lock of a file, which stays; None if it is held."""
-        name = normal(path)
+        """The lock of a file, which stays; None if it is held, by a process that has locked the base's file too. That
+        is not made, and one that may not be written is not locked.
+        """
+        name = self._disk.name_of(path)
         with self._disk.held():
-            held = self._open(path, make=True)
+            content, base, real = self._disk.find(name), self._disk.base, None
             if name in self._disk.locked:
                 return None
+            if base is not None and isinstance(content, BaseContent):
+                with contextlib.suppress(StorePermissionError):
+                    real = base.try_record_lock(content.base_path)
+                    if real is None:
+                        return None
+            held = self._open(path, make=True)
             self._disk.locked.add(name)
-            return _MemoryLock(self, held, stays=True)
+            return _MemoryLock(self, held, stays=True, real=real)
 
     def unlock(self, held: OpenContent, *, stays: bool = False) -> None:
         """Release a lock of ``try_lock`` or, if the file ``stays``, of ``try_record_lock``."""
         if held.is_open:
-            held.is_open = False
+            held.close()
             with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
                 if not stays:
                     self.remove(held.path)
-                self._disk.locked.discard(normal(held.path))
+                self._disk.locked.discard(self._disk.name_of(held.path))
 
     def _require_parent(self, name: str, path: str) -> None:
         if not self._disk.is_directory(parent(name)):
             raise ObjectNotFoundError(f"{path}: its directory does not exist")
 
     def _open(self, path: str, *, make: bool) -> OpenContent:
-        name = normal(path)
+        name = self._disk.name_of(path)
         with self._disk.held():
             if self._disk.is_directory(name):
                 raise StoreError(f"{path}: a directory")
-            content = self._disk.files.get(name)
+            content = self._disk.find(name)
             if content is None:
                 if not make:
                     raise ObjectNotFoundError(f"{path}: no such file")
@@ -279,7 +293,7 @@ class _MemoryFile(ReadableFile):
         return self._file.read_into(buffer, position)
 
     def close(self) -> None:
-        self._file.is_open = False
+        self._file.close()
 
 
 class _MemoryNewFile(WritableFile):
@@ -307,8 +321,8 @@ class _MemoryNewFile(WritableFile):
                 self._close()
 
     def _close(self) -> None:
-        self._file.is_open = False
-        self._file.disk.locked.discard(normal(self._file.path))
+        self._file.close()
+        self._file.disk.locked.discard(self._file.disk.name_of(self._file.path))
 
 
 class _MemoryUpdatableFile(UpdatableFile):
@@ -354,16 +368,21 @@ class _MemoryUpdatableFile(UpdatableFile):
         self._file.fsync()
 
     def close(self) -> None:
-        self._file.is_open = False
+        self._file.close()
 
 
 class _MemoryLock(FileLock):
     """A FileLock in memory."""
 
-    def __init__(self, files: MemoryFiles, held: OpenContent, *, stays: bool = False) -> None:
+    def __init__(
+        self, files: MemoryFiles, held: OpenContent, *, stays: bool = False, real: FileLock | None = None
+    ) -> None:
         self._files = files
         self._held = held
         self._stays = stays
+        self._real = real
 
     def release(self) -> None:
+        if self._real is not None:
+            self._real.release()
         self._files.unlock(self._held, stays=self._stays)

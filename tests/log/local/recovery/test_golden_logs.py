@@ -14,7 +14,7 @@ from tests.support.recovered_logs import contents, load, trimmed
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine.posix_files import PosixFiles
-from tierlog.runtime.overlay.overlay_files import OverlayFiles
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 def folders() -> Iterator[Path]:
@@ -58,7 +58,7 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
     bases = sorted(int(name[:20]) for name in before if name.endswith(".log"))
     ends = set()
     for clean in (True, False):
-        files = OverlayFiles(PosixFiles())
+        files = MemoryFiles(base=PosixFiles())
         loaded = load(files, folder=str(folder), clean=clean, tiered=True, config=config_of(folder))
         after = contents(files, str(folder))
         assert not [action for action in loaded.report.actions if action.kind in ("cut", "split", "swapped")]
@@ -88,10 +88,10 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "/".join(folder.parts[-4:]))
 def test_lost_and_damaged_indexes_come_back(folder: Path) -> None:
     """Otherwise a kill, or a disk's fault in an index, costs lookups, aborted transactions or the log."""
-    expected = OverlayFiles(PosixFiles())
+    expected = MemoryFiles(base=PosixFiles())
     end = load(expected, folder=str(folder), config=config_of(folder)).log_end_offset
     rng = random.Random(str(folder.relative_to(folder.parents[3])))
-    files = OverlayFiles(PosixFiles())
+    files = MemoryFiles(base=PosixFiles())
     is_whole = (folder / f"{0:020d}.log").exists()  # else the snapshots alone know the producers of what was deleted
     for entry in list(files.iter_directory(str(folder))):
         if not entry.name.endswith(("index", ".snapshot") if is_whole else "index"):
@@ -118,7 +118,7 @@ def test_lost_and_damaged_indexes_come_back(folder: Path) -> None:
 def test_a_clean_stop_of_a_version_without_snapshots() -> None:
     """Otherwise an upgrade reads all of every log, which takes hours (Kafka takes empty snapshots instead)."""
     folder = next(folder for folder in FOLDERS if len(list(folder.glob("*.log"))) > 2)
-    files = OverlayFiles(PosixFiles())
+    files = MemoryFiles(base=PosixFiles())
     for entry in list(files.iter_directory(str(folder))):
         if entry.name.endswith(".snapshot"):
             files.remove(entry.path)
