@@ -112,22 +112,22 @@ class TestOneThread:
             opened = fetcher._manifests.find(segment.metadata)
             assert opened is not None
             chunks, views = fetcher._chunks, opened.log.views(len(segment.log) - 1, len(segment.log))
-            (flight,), _ = chunks.request(opened.log, views, turn="a", again=False, soon=True)
-            assert not isinstance(flight, memoryview)
-            work = flight._work
-            flight._work = None  # as if the first one had not offered it yet
+            (load,), _ = chunks.request(opened.log, views, turn="a", again=False, soon=True)
+            assert not isinstance(load, memoryview)
+            work = load._work
+            load._work = None  # as if the first one had not offered it yet
 
             def wait() -> None:
-                assert chunks.request(opened.log, views, turn="b", again=False, soon=True)[0] == [flight]
+                assert chunks.request(opened.log, views, turn="b", again=False, soon=True)[0] == [load]
                 began = machine.clock.monotonic_seconds()
-                fetcher._threads.run(iter_wait(chunks.requests.wait_of(flight, "chunk", 60)))
+                fetcher._threads.run(iter_wait(chunks.requests.wait_of(load, "chunk", 60)))
                 took.append(machine.clock.monotonic_seconds() - began)
 
             def leave() -> None:
                 machine.clock.sleep(1)
                 assert work is not None
-                flight.offer(work)
-                chunks.leave([flight])
+                load.offer(work)
+                chunks.leave([load])
 
             return [wait, leave]
 

@@ -50,11 +50,11 @@ class TestOpening:
             assert manifest is not None
             chunks, views = fetcher._chunks, manifest.log.views(0, end)
             assert fetcher._budget.try_take(views[0].stored_size)
-            (flight,), held = chunks.request(manifest.log, views, turn="a", again=False, soon=True)
-            assert not isinstance(flight, memoryview)
-            wait_until(lambda: flight.run() or flight.is_done)
-            assert len(flight.result()) == opened
-            chunks.leave([flight])
+            (load,), held = chunks.request(manifest.log, views, turn="a", again=False, soon=True)
+            assert not isinstance(load, memoryview)
+            wait_until(lambda: load.run() or load.is_done)
+            assert len(load.result()) == opened
+            chunks.leave([load])
             assert held == views[0].stored_size
 
 

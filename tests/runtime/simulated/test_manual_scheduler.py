@@ -227,7 +227,7 @@ class TestOurCode:
         """If this fails, results of store calls come in the order in which they were done."""
 
         def run(machine: Machine) -> list[object]:
-            calls = OrderedCalls(3, machine)
+            calls = OrderedCalls(3, machine, "the tier")
 
             def call(number: int) -> int:
                 machine.clock.sleep(machine.rng.uniform(0, 1))

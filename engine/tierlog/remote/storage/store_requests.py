@@ -28,7 +28,7 @@ from tierlog.runtime.stores.protocol.optional_reads import (
 )
 from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES, RateLimiter
 from tierlog.runtime.waiting.fair_queue import FairQueue
-from tierlog.runtime.waiting.single_flight import Flight, closed_error, refusal
+from tierlog.runtime.waiting.shared_loads import SharedLoad, closed_error, refusal
 from tierlog.runtime.waiting.waits import GOES_ON, Wait
 
 #: Requests for chunks under way at once, where the store needs no thread for each.
@@ -251,13 +251,13 @@ class StoreRequests:
 
     # --- queued ---
 
-    def wait_of(self, flight: Flight[Any, Any], what: str, timeout_seconds: float) -> Wait:
+    def wait_of(self, load: SharedLoad[Any, Any], what: str, timeout_seconds: float) -> Wait:
         """A wait for a load: its time runs from when its request was sent, or the last sign that the queue moves."""
-        return Wait(flight, what, GOES_ON, timeout_seconds, lambda: flight.began_at_seconds or self.progress_at_seconds)
+        return Wait(load, what, GOES_ON, timeout_seconds, lambda: load.began_at_seconds or self.progress_at_seconds)
 
-    def note_sent(self, flight: Flight[Any, Any]) -> bool:
+    def note_sent(self, load: SharedLoad[Any, Any]) -> bool:
         """The load's request is sent now: its time runs. True, for ``ReadRequest.before``."""
-        flight.began_at_seconds = self._clock.monotonic_seconds()
+        load.began_at_seconds = self._clock.monotonic_seconds()
         return True
 
     def start(self, request: ReadRequest) -> None:

@@ -68,7 +68,7 @@ class Tier:
         self._key_ring = key_ring or KeyRing({})
         self._machine = machine or Machine()
         self._listed = listed
-        self._calls = OrderedCalls(CONCURRENCY, self._machine)
+        self._calls = OrderedCalls(CONCURRENCY, self._machine, "the tier")
 
     @property
     def layout(self) -> str:

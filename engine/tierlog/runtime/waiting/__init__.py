@@ -17,7 +17,7 @@ Three disciplines:
 For threads and loops:
 
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
-- ``single_flight.Flights``: several want the same thing at the same time, and one load serves all.
+- ``shared_loads.SharedLoads``: several want the same thing at the same time, and one load serves all.
 - ``memory_budget.MemoryBudget``: memory is lent to many that hold it for a while.
 - ``fair_queue.FairQueue``: what waits is served key by key, so that no key keeps out the others.
 

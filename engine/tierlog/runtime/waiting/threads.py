@@ -105,11 +105,13 @@ class OrderedCalls:
     Args:
         workers: Largest number of calls under way.
         machine: Its threads.
+        owner: Whose calls they are, for messages: "the tier".
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, workers: int, machine: Machine) -> None:
+    def __init__(self, workers: int, machine: Machine, owner: str) -> None:
+        self._owner = owner
         self._workers = workers
         self._scheduler = machine.scheduler
         self._lock = self._scheduler.lock()
@@ -120,10 +122,10 @@ class OrderedCalls:
 
     def submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
         """Start a call. Raises ValueError after close, ForkedProcessError in a fork."""
-        self._origin.require("the tier")
+        self._origin.require(self._owner)
         with self._lock:
             if self._closed:
-                raise ValueError("the tier is closed")
+                raise ValueError(f"{self._owner} is closed")
             if self._pool is None:
                 self._pool = self._scheduler.pool(self._workers, name="tierlog-store")
             return self._pool.submit(as_wanted_here(partial(call_within, self._scope, partial(function, item))))
@@ -151,7 +153,7 @@ class OrderedCalls:
                 future.cancel()
 
     def _result(self, future: Future[Result]) -> Result:
-        self._origin.require("the tier")  # a parent's thread would fill it
+        self._origin.require(self._owner)  # a parent's thread would fill it
         return future.result()
 
     def map(

@@ -254,7 +254,7 @@ class BucketMetadata:
         self._folders = BucketFolders(tier, wanted or (lambda _: True))
         self._parse = PARSERS[tier.layout]
         self._needed = _NEEDED[tier.layout]
-        self._calls = OrderedCalls(CONCURRENCY, tier.machine)
+        self._calls = OrderedCalls(CONCURRENCY, tier.machine, "the tier")
         self._remote = not self._store.is_local
         self.found_old_ids: set[Uuid] = set()
 

@@ -15,7 +15,7 @@ from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
-from tierlog.runtime.waiting.single_flight import Flight, Flights
+from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.waits import Waits
 from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
@@ -63,7 +63,7 @@ class IndexCache:
         self._cache: WeightedCache[_Key, bytes] = WeightedCache(
             size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
         )
-        self._flights: Flights[_Key, bytes] = Flights(machine)
+        self._under_way: SharedLoads[_Key, bytes] = SharedLoads(machine)
 
     @property
     def figures(self) -> CacheFigures:
@@ -95,20 +95,20 @@ class IndexCache:
             EncryptionKeyError. StoreUnavailableError: not there in time. StoreError and its kinds.
         """
         self._metrics.add("cache_misses_total", label="indexes")
-        flight, is_new = self._flights.join((segment.log.key, index_type))
+        load, is_new = self._under_way.join((segment.log.key, index_type))
         if is_new:
-            self._begin(flight, segment, index_type)
+            self._begin(load, segment, index_type)
         try:
             what = f"the {index_type.value} index of {segment.name}"
-            yield self._requests.wait_of(flight, what, self._timeout_seconds)
-            return flight.result()
+            yield self._requests.wait_of(load, what, self._timeout_seconds)
+            return load.result()
         finally:
-            self._flights.leave(flight)
+            self._under_way.leave(load)
 
-    def _begin(self, flight: Flight[_Key, bytes], segment: StoredSegment, index_type: IndexType) -> None:
+    def _begin(self, load: SharedLoad[_Key, bytes], segment: StoredSegment, index_type: IndexType) -> None:
         known = self._cache.find((segment.log.key, index_type), again=True)
         if known is not None:
-            self._flights.land(flight, known)  # it came with another one meanwhile
+            self._under_way.land(load, known)  # it came with another one meanwhile
             return
         part = segment.part(index_type)
         assert part is not None, "find has looked"
@@ -117,29 +117,29 @@ class IndexCache:
         name = part_name(segment, part)
 
         def land(stored: memoryview) -> None:
-            self._flights.land(flight, self._opened_all(segment, index_type, part, stored, start))
+            self._under_way.land(load, self._opened_all(segment, index_type, part, stored, start))
 
         def read() -> None:
             try:
                 land(self._requests.read_here(part.key, start, end, name, is_exact=is_exact))
             except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-                self._flights.fail(flight, error)
+                self._under_way.fail(load, error)
 
         def open_stored(stored: memoryview) -> None:
             try:
                 land(stored)
             except BaseException as error:  # noqa: BLE001 - as above
-                self._flights.fail(flight, error)
+                self._under_way.fail(load, error)
 
         def came(answer: memoryview | BaseException) -> None:
             """Take an answer in the store's thread, which must not decrypt it."""
             if isinstance(answer, BaseException):
-                self._flights.fail(flight, answer)
+                self._under_way.fail(load, answer)
             else:
-                self._flights.continue_in(self._pool, flight, lambda: open_stored(answer))
+                self._under_way.continue_in(self._pool, load, lambda: open_stored(answer))
 
         if self._requests.store.is_local:
-            flight.offer(read)
+            load.offer(read)
             return
         self._requests.start(
             ReadRequest(
@@ -151,7 +151,7 @@ class IndexCache:
                 turn=segment.log.key,
                 on_answer=came,
                 is_exact=is_exact,
-                before=lambda _: self._requests.note_sent(flight),
+                before=lambda _: self._requests.note_sent(load),
             )
         )
 

@@ -19,7 +19,7 @@ from tierlog.remote.tier.layouts.segment_lookup import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
-from tierlog.runtime.waiting.single_flight import Flight, Flights
+from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.waits import Waits
 from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
@@ -50,7 +50,7 @@ class OpenedSegment:
         return self._log
 
 
-_Flight = Flight[_Key, OpenedSegment]
+_Load = SharedLoad[_Key, OpenedSegment]
 
 
 class ManifestCache:
@@ -94,7 +94,7 @@ class ManifestCache:
         self._cache: WeightedCache[_Key, OpenedSegment] = WeightedCache(
             size_bytes_max, machine=machine, retention_ms=retention_ms, entries_max=entries_max, on_evict=on_evict
         )
-        self._flights: Flights[_Key, OpenedSegment] = Flights(machine)
+        self._under_way: SharedLoads[_Key, OpenedSegment] = SharedLoads(machine)
 
     @property
     def figures(self) -> CacheFigures:
@@ -118,39 +118,39 @@ class ManifestCache:
             As SegmentLookup.steps; StoreUnavailableError if it is not there in time.
         """
         self._count_miss()
-        flight = self.begin(metadata)
+        load = self.begin(metadata)
         try:
             what = f"the manifest of {metadata.remote_log_segment_id}"
-            yield self._requests.wait_of(flight, what, self._timeout_seconds)
-            return flight.result()
+            yield self._requests.wait_of(load, what, self._timeout_seconds)
+            return load.result()
         finally:
-            self._flights.leave(flight)
+            self._under_way.leave(load)
 
-    def begin(self, metadata: RemoteLogSegmentMetadata) -> Flight[_Key, OpenedSegment]:
+    def begin(self, metadata: RemoteLogSegmentMetadata) -> SharedLoad[_Key, OpenedSegment]:
         """The load under way, begun now if there is none; who waits for it also ``run``s and leaves it."""
         key = _key_of(metadata)
-        flight, is_new = self._flights.join(key)
+        load, is_new = self._under_way.join(key)
         if is_new:
             if (found := self._cache.peek(key)) is not None:  # it landed just now
-                self._flights.land(flight, found)
+                self._under_way.land(load, found)
             elif self._requests.store.is_local:
-                flight.offer(lambda: self._load_here(flight, metadata))
+                load.offer(lambda: self._load_here(load, metadata))
             else:
-                self._go_on(flight, metadata, self._lookup.steps(metadata), None)
-        return flight
+                self._go_on(load, metadata, self._lookup.steps(metadata), None)
+        return load
 
-    def _load_here(self, flight: _Flight, metadata: RemoteLogSegmentMetadata) -> None:
+    def _load_here(self, load: _Load, metadata: RemoteLogSegmentMetadata) -> None:
         try:
-            self._land(flight, run_lookup(self._lookup.steps(metadata), self._read_here))
+            self._land(load, run_lookup(self._lookup.steps(metadata), self._read_here))
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            self._flights.fail(flight, error)
+            self._under_way.fail(load, error)
 
     def _read_here(self, wanted: DescriptionRead) -> memoryview:
         return self._requests.read_here(wanted.key, 0, wanted.end_position_exclusive, wanted.name, is_exact=False)
 
     def _go_on(
         self,
-        flight: _Flight,
+        load: _Load,
         metadata: RemoteLogSegmentMetadata,
         steps: LookupSteps,
         answer: memoryview | BaseException | None,
@@ -164,9 +164,9 @@ class ManifestCache:
             else:
                 wanted = steps.send(answer)
         except StopIteration as end:
-            self._land(flight, end.value)
+            self._land(load, end.value)
         except BaseException as error:  # noqa: BLE001 - as above
-            self._flights.fail(flight, error)
+            self._under_way.fail(load, error)
         else:
             self._requests.start(
                 ReadRequest(
@@ -176,34 +176,34 @@ class ManifestCache:
                     name=wanted.name,
                     lane=Lane.DESCRIPTIONS,
                     turn=metadata.topic_id_partition,
-                    on_answer=lambda found: self._came(flight, metadata, steps, found),
+                    on_answer=lambda found: self._came(load, metadata, steps, found),
                     is_exact=False,
-                    before=lambda _: self._requests.note_sent(flight),
+                    before=lambda _: self._requests.note_sent(load),
                 )
             )
 
     def _came(
         self,
-        flight: _Flight,
+        load: _Load,
         metadata: RemoteLogSegmentMetadata,
         steps: LookupSteps,
         answer: memoryview | BaseException,
     ) -> None:
         """Take an answer in the store's thread, which must not parse it."""
         if isinstance(answer, BaseException):
-            self._go_on(flight, metadata, steps, answer)
+            self._go_on(load, metadata, steps, answer)
         else:
-            self._flights.continue_in(self._pool, flight, lambda: self._go_on(flight, metadata, steps, answer))
+            self._under_way.continue_in(self._pool, load, lambda: self._go_on(load, metadata, steps, answer))
 
-    def _land(self, flight: _Flight, found: FoundSegment) -> None:
+    def _land(self, load: _Load, found: FoundSegment) -> None:
         """Keep what was looked up, and tell those who wait."""
         opened = OpenedSegment(found.segment, self._key_ring)
-        self._cache.put(flight.key, opened, _size_of(found.segment, found.description_bytes))
-        self._flights.land(flight, opened)
+        self._cache.put(load.key, opened, _size_of(found.segment, found.description_bytes))
+        self._under_way.land(load, opened)
 
-    def leave(self, flight: _Flight) -> None:
+    def leave(self, load: _Load) -> None:
         """Say that one who began or joined a load waits no more."""
-        self._flights.leave(flight)
+        self._under_way.leave(load)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop a segment that is gone, whatever its custom metadata said."""

@@ -12,18 +12,18 @@ from functools import partial
 from typing import Final
 
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight, ChunkLanding, ChunkLoads, MissingChunk
+from tierlog.remote.storage.fetch.chunk_loads import ChunkLanding, ChunkLoad, ChunkLoads, MissingChunk
 from tierlog.remote.storage.fetch.prefetch import AheadLoads
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
-from tierlog.runtime.waiting.single_flight import Flights
+from tierlog.runtime.waiting.shared_loads import SharedLoads
 
 #: Closing waits so long for chunks that are being opened.
 _CLOSE_SECONDS: Final = 1.0
 
-ChunkSource = memoryview | ChunkFlight
+ChunkSource = memoryview | ChunkLoad
 
 
 class ChunkFetcher:
@@ -57,11 +57,11 @@ class ChunkFetcher:
         self._metrics = requests.metrics
         self._cache = cache
         self.is_local = requests.store.is_local
-        self._flights: Flights[ChunkKey, memoryview] = Flights(machine)
-        self._landing = ChunkLanding(self._flights, cache, requests, machine)
+        self._under_way: SharedLoads[ChunkKey, memoryview] = SharedLoads(machine)
+        self._landing = ChunkLanding(self._under_way, cache, requests, machine)
         self.open_pool = self._landing.pool
         self._loads = ChunkLoads(
-            self._flights,
+            self._under_way,
             self._landing,
             requests,
             cache=cache,
@@ -69,7 +69,7 @@ class ChunkFetcher:
             machine=machine,
             request_bytes_max=request_bytes_max,
         )
-        self.ahead = AheadLoads(self._flights, self._loads, requests, cache=cache, budget=budget, machine=machine)
+        self.ahead = AheadLoads(self._under_way, self._loads, requests, cache=cache, budget=budget, machine=machine)
 
     @property
     def cache(self) -> ChunkCache | None:
@@ -88,7 +88,7 @@ class ChunkFetcher:
     def request(
         self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, again: bool, soon: bool
     ) -> tuple[list[ChunkSource], int]:
-        """Get neighbouring chunks: of each its bytes, or a flight to wait for or leave. Waits for nothing.
+        """Get neighbouring chunks: of each its bytes, or a load to wait for or leave. Waits for nothing.
 
         Where no cache wants all of the last chunk it is decompressed no further than the range needs: a reader of a
         mebibyte does not pay for four.
@@ -118,39 +118,39 @@ class ChunkFetcher:
                     found.append(data)
                     hits, hit_bytes = hits + 1, hit_bytes + len(data)
                     continue
-            flight, is_new = self._flights.join(key)
-            found.append(flight)
+            load, is_new = self._under_way.join(key)
+            found.append(load)
             if is_new:
-                missing.append(MissingChunk(view, flight))
+                missing.append(MissingChunk(view, load))
             else:
-                ahead.hurry(flight)
+                ahead.hurry(load)
         if cache is not None:
             if not cache.is_slow:
                 self._count_lookups(cache.label, hits, hit_bytes, len(views) - hits)
             ahead.note_taken(log, views)
         return found, self._loads.begin(log, missing, turn, soon=soon) if missing else 0
 
-    def request_plain(self, log: SegmentLog, start: int, end_exclusive: int, turn: Hashable) -> ChunkFlight:
+    def request_plain(self, log: SegmentLog, start: int, end_exclusive: int, turn: Hashable) -> ChunkLoad:
         """Request exactly these bytes of a log that is stored as it is, past the cache, for one reader."""
         key = log.segment.log.key
         first, end = log.segment.log.position + start, log.segment.log.position + end_exclusive
-        flight = self._flights.alone(ChunkKey(key, -1))
+        load = self._under_way.alone(ChunkKey(key, -1))
         if self.is_local:
 
             def read() -> None:
                 try:
-                    flight.end(self._requests.read_here(key, first, end, log.name).toreadonly(), None)
+                    load.end(self._requests.read_here(key, first, end, log.name).toreadonly(), None)
                 except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-                    flight.end(None, error)
+                    load.end(None, error)
 
-            flight.offer(read)
-            return flight
+            load.offer(read)
+            return load
 
         def told(answer: memoryview | BaseException) -> None:
             if isinstance(answer, BaseException):
-                flight.end(None, answer)
+                load.end(None, answer)
             else:
-                flight.end(answer.toreadonly(), None)
+                load.end(answer.toreadonly(), None)
 
         request = ReadRequest(
             key,
@@ -160,11 +160,11 @@ class ChunkFetcher:
             lane=Lane.READERS,
             turn=turn,
             on_answer=told,
-            before=lambda _: self._requests.note_sent(flight),
+            before=lambda _: self._requests.note_sent(load),
         )
-        flight.on_unwanted = partial(self._requests.cancel, request)
+        load.on_unwanted = partial(self._requests.cancel, request)
         self._requests.start(request)
-        return flight
+        return load
 
     @property
     def reads_directly(self) -> bool:
@@ -175,16 +175,16 @@ class ChunkFetcher:
         """Read a range of a log that is stored as it is into the reader's memory, past the cache, in this thread."""
         self._requests.read_into(log.segment.log.key, log.segment.log.position + start, out, log.name)
 
-    def leave(self, flights: Iterable[ChunkFlight]) -> None:
-        """Leave flights that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
-        for flight in flights:
-            self._flights.leave(flight)
-            if flight.has_work:  # another reader waits for what this one was to do
-                self._landing.run_soon(flight, always=False)
+    def leave(self, under_way: Iterable[ChunkLoad]) -> None:
+        """Leave loads that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
+        for load in under_way:
+            self._under_way.leave(load)
+            if load.has_work:  # another reader waits for what this one was to do
+                self._landing.run_soon(load, always=False)
 
     def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
         """The chunk cut to what the range needs, unless somebody decompresses all of it already."""
-        is_whole = view.end == view.original_size or log.key(view) in self._flights
+        is_whole = view.end == view.original_size or log.key(view) in self._under_way
         return view if is_whole else view._replace(until=view.end)
 
     def _count_lookups(self, label: str, hits: int, hit_bytes: int, misses: int) -> None:

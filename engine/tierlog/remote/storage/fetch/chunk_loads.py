@@ -21,17 +21,17 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
-from tierlog.runtime.waiting.single_flight import Flight, Flights
+from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 
-ChunkFlight = Flight[ChunkKey, memoryview]
+ChunkLoad = SharedLoad[ChunkKey, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingChunk:
-    """A chunk to get, and the flight that is told."""
+    """A chunk to get, and the load of it."""
 
     view: ChunkView
-    flight: ChunkFlight
+    load: ChunkLoad
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +58,8 @@ class ChunkRun:
     opening: int = 0
 
     @property
-    def flights(self) -> list[ChunkFlight]:
-        return [chunk.flight for chunk in self.left]
+    def under_way(self) -> list[ChunkLoad]:
+        return [chunk.load for chunk in self.left]
 
     @property
     def start(self) -> int:
@@ -95,7 +95,7 @@ class ChunkLoads:
     """Begins loads of chunks and hands what comes to the landing.
 
     Args:
-        flights: Of chunks: each load that begins here is one of them.
+        under_way: Of chunks: each load that begins here is one of them.
         landing: Opens and keeps what came.
         requests: Of the objects.
         cache: Of chunks; None keeps nothing.
@@ -108,7 +108,7 @@ class ChunkLoads:
 
     def __init__(
         self,
-        flights: Flights[ChunkKey, memoryview],
+        under_way: SharedLoads[ChunkKey, memoryview],
         landing: ChunkLanding,
         requests: StoreRequests,
         *,
@@ -117,7 +117,7 @@ class ChunkLoads:
         machine: Machine,
         request_bytes_max: int,
     ) -> None:
-        self._flights = flights
+        self._under_way = under_way
         self._landing = landing
         self._requests = requests
         self._metrics = requests.metrics
@@ -153,12 +153,12 @@ class ChunkLoads:
                 continue
             held += self.offer(log, chunk, turn)
             if not (soon and number == 0):  # who waits for it next does the work herself
-                self._landing.run_soon(chunk.flight, always=False)
+                self._landing.run_soon(chunk.load, always=False)
         for part in self.in_requests(far):
             run = ChunkRun(log, part, turn, self.stored_memory_of(log, [c.view for c in part]))
             held += run.held_bytes
-            for flight in run.flights:
-                flight.on_unwanted = partial(self._end_unwanted, run)
+            for load in run.under_way:
+                load.on_unwanted = partial(self._end_unwanted, run)
             self.start(run, Lane.READERS)
         return held
 
@@ -171,7 +171,7 @@ class ChunkLoads:
         Returns:
             How much of the budget its stored bytes hold until it ends.
         """
-        view, flight = chunk.view, chunk.flight
+        view, load = chunk.view, chunk.load
         held = self.stored_memory_of(log, [view])
         ended = partial(self._budget.give_back, held)
         is_cached = self._is_on_disk(log, view)
@@ -179,32 +179,32 @@ class ChunkLoads:
         def work() -> None:
             cache = self._cache
             try:
-                if is_cached and self._landing.take_cached(log, view, flight):
+                if is_cached and self._landing.take_cached(log, view, load):
                     ended()
                     return
             except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
                 ended()
-                self._flights.fail(flight, error)
+                self._under_way.fail(load, error)
                 return
             if self._is_local:
                 if cache is not None and not is_cached and cache.is_slow:
                     self._metrics.add("cache_misses_total", label=cache.label)
-                self._landing.read_and_land(log, view, flight, ended)
+                self._landing.read_and_land(log, view, load, ended)
             else:
                 self.start(ChunkRun(log, [chunk], turn, held), Lane.READERS, is_counted=True)
 
         def unwanted() -> None:
-            if self._flights.abandon([flight]) and flight.withdraw():
+            if self._under_way.abandon([load]) and load.withdraw():
                 ended()
 
-        flight.on_unwanted = unwanted
-        flight.offer(work)
+        load.on_unwanted = unwanted
+        load.offer(work)
         return held
 
     def _end_unwanted(self, run: ChunkRun) -> None:
         """The last reader left: a download that no cache would keep ends now."""
         request = run.request  # an answer that comes now takes it away
-        if self._cache is None and request is not None and self._flights.abandon(run.flights):
+        if self._cache is None and request is not None and self._under_way.abandon(run.under_way):
             self._requests.cancel(request)
 
     def start(self, run: ChunkRun, lane: Lane, *, is_counted: bool = False) -> None:
@@ -231,14 +231,14 @@ class ChunkLoads:
             data = cache.find(run.log.key(left[0].view), again=True)
             if data is None:
                 break
-            self._flights.land(left.pop(0).flight, data)
+            self._under_way.land(left.pop(0).load, data)
         if not left:
             run.request = None
             self._let_go(run)
             return False
         request.start = run.start
         for chunk in left:
-            self._requests.note_sent(chunk.flight)
+            self._requests.note_sent(chunk.load)
         return True
 
     def _came(self, run: ChunkRun, answer: memoryview | BaseException, *, is_counted: bool) -> None:
@@ -248,7 +248,7 @@ class ChunkLoads:
         if isinstance(answer, BaseException):
             self._let_go(run)
             for chunk in run.left:
-                self._flights.fail(chunk.flight, answer)
+                self._under_way.fail(chunk.load, answer)
             return
         if run.on_bytes is not None:
             run.on_bytes(run)
@@ -260,13 +260,13 @@ class ChunkLoads:
         for chunk in chunks:
             view = chunk.view
             stored = answer[view.position - first : view.position - first + view.stored_size]
-            chunk.flight.offer(
-                partial(self._landing.open_and_land, log, view, chunk.flight, stored, partial(self._opened, run))
+            chunk.load.offer(
+                partial(self._landing.open_and_land, log, view, chunk.load, stored, partial(self._opened, run))
             )
             if log.segment.transformed or cache is not None:
-                self._landing.run_soon(chunk.flight, always=True)
+                self._landing.run_soon(chunk.load, always=True)
             else:
-                chunk.flight.run()
+                chunk.load.run()
 
     def _opened(self, run: ChunkRun) -> None:
         with self._lock:
@@ -285,10 +285,10 @@ KEPT_LATER_BYTES_MAX: Final = 64 << 20
 
 
 class ChunkLanding:
-    """Opens chunks, lands their flights and keeps them, in the thread that calls or in one of its pool.
+    """Opens chunks, lands their loads and keeps them, in the thread that calls or in one of its pool.
 
     Args:
-        flights: Of chunks.
+        under_way: Of chunks.
         cache: Keeps them; None keeps nothing.
         requests: Reads a local store in the thread that needs it.
         machine: Its threads: one a core opens chunks.
@@ -298,12 +298,12 @@ class ChunkLanding:
 
     def __init__(
         self,
-        flights: Flights[ChunkKey, memoryview],
+        under_way: SharedLoads[ChunkKey, memoryview],
         cache: ChunkCache | None,
         requests: StoreRequests,
         machine: Machine,
     ) -> None:
-        self._flights = flights
+        self._under_way = under_way
         self._cache = cache
         self._requests = requests
         self._metrics = requests.metrics
@@ -313,42 +313,42 @@ class ChunkLanding:
         self._queued = 0
         self._kept_later_bytes = 0
 
-    def run_soon(self, flight: ChunkFlight, *, always: bool) -> None:
-        """Let a thread of the pool do a flight's work if nobody has by then; not ``always`` where these are busy.
+    def run_soon(self, load: ChunkLoad, *, always: bool) -> None:
+        """Let a thread of the pool do a load's work if nobody has by then; not ``always`` where these are busy.
 
-        Who waits for the flight does the work herself in that case: every reader runs what she waits for.
+        Who waits for the load does the work herself in that case: every reader runs what she waits for.
         """
         with self._lock:
             is_taken = always or self._queued < 2 * self._cores
             self._queued += is_taken
         if is_taken:
             try:
-                self.pool.submit(partial(self._run, flight))
+                self.pool.submit(partial(self._run, load))
             except NotSubmitted:
                 is_taken = False
                 with self._lock:
                     self._queued -= 1
         if not is_taken:
-            flight.call_for_help()
+            load.call_for_help()
 
-    def _run(self, flight: ChunkFlight) -> None:
+    def _run(self, load: ChunkLoad) -> None:
         with self._lock:
             self._queued -= 1
-        flight.run()
+        load.run()
 
-    def read_and_land(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, ended: Callable[[], None]) -> None:
+    def read_and_land(self, log: SegmentLog, view: ChunkView, load: ChunkLoad, ended: Callable[[], None]) -> None:
         """Read a chunk of a local store, open it and land it; ``ended`` is called when its stored bytes are let go."""
         try:
             end = view.position + view.stored_size
             stored = self._requests.read_here(log.segment.log.key, view.position, end, log.name)
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             ended()
-            self._flights.fail(flight, error)
+            self._under_way.fail(load, error)
             return
-        self.open_and_land(log, view, flight, stored, ended)
+        self.open_and_land(log, view, load, stored, ended)
 
     def open_and_land(
-        self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, stored: memoryview, ended: Callable[[], None]
+        self, log: SegmentLog, view: ChunkView, load: ChunkLoad, stored: memoryview, ended: Callable[[], None]
     ) -> None:
         """Open, keep and land a stored chunk. A slow cache gets it after the reader did."""
         cache = self._cache
@@ -363,12 +363,12 @@ class ChunkLanding:
                 cache.put(log.key(view), data)
         except BaseException as error:  # noqa: BLE001 - as above
             ended()
-            self._flights.fail(flight, error)
+            self._under_way.fail(load, error)
             return
         kept = stored if cache is not None and cache.keeps_stored else data
         del stored
         ended()
-        self._flights.land(flight, data)
+        self._under_way.land(load, data)
         if cache is not None and cache.is_slow and not view.until:
             self._keep_later(cache, log.key(view), kept)
 
@@ -392,7 +392,7 @@ class ChunkLanding:
             with self._lock:
                 self._kept_later_bytes -= len(kept)
 
-    def take_cached(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight) -> bool:
+    def take_cached(self, log: SegmentLog, view: ChunkView, load: ChunkLoad) -> bool:
         """Land a chunk that a slow cache has; False if it is damaged, gone, or does not open.
 
         A cache is never the reason of an error.
@@ -413,7 +413,7 @@ class ChunkLanding:
             return False
         self._metrics.add("cache_hits_total", label=cache.label)
         self._metrics.add("cache_hit_bytes_total", len(data), label=cache.label)
-        self._flights.land(flight, data)
+        self._under_way.land(load, data)
         return True
 
 

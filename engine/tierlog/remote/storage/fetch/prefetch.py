@@ -19,13 +19,13 @@ from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight, ChunkLoads, ChunkRun, MissingChunk
+from tierlog.remote.storage.fetch.chunk_loads import ChunkLoad, ChunkLoads, ChunkRun, MissingChunk
 from tierlog.remote.storage.store_requests import Lane, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
-from tierlog.runtime.waiting.single_flight import Flights, refusal
+from tierlog.runtime.waiting.shared_loads import SharedLoads, refusal
 
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
@@ -35,7 +35,7 @@ class AheadLoads:
     """Begins loads for readers to come, and counts what nobody came for.
 
     Args:
-        flights: Of chunks.
+        under_way: Of chunks.
         loads: Does the loading.
         requests: Of the objects: a reader who comes moves one in front.
         cache: Keeps what comes; without one nothing is fetched ahead.
@@ -50,7 +50,7 @@ class AheadLoads:
 
     def __init__(
         self,
-        flights: Flights[ChunkKey, memoryview],
+        under_way: SharedLoads[ChunkKey, memoryview],
         loads: ChunkLoads,
         requests: StoreRequests,
         *,
@@ -59,7 +59,7 @@ class AheadLoads:
         machine: Machine,
     ) -> None:
         scheduler = machine.scheduler
-        self._flights = flights
+        self._under_way = under_way
         self._loads = loads
         self._requests = requests
         self._metrics = requests.metrics
@@ -68,7 +68,7 @@ class AheadLoads:
         self._is_local = requests.store.is_local
         self.pool = scheduler.pool(max(1, scheduler.cores // 2), name="tierlog-ahead")
         self._lock = scheduler.lock()
-        self._in_line: dict[ChunkFlight, ChunkRun] = {}  # not sent
+        self._in_line: dict[ChunkLoad, ChunkRun] = {}  # not sent
         self._awaited: collections.OrderedDict[ChunkKey, int] = collections.OrderedDict()
 
     @property
@@ -94,16 +94,16 @@ class AheadLoads:
         missing = []
         for view in views:
             key = log.key(view)
-            if self._cache.holds(key) or key in self._flights:
+            if self._cache.holds(key) or key in self._under_way:
                 continue
             memory = self._memory_of(log, view)
             if not self._budget.try_take(memory, leaving_bytes=self._budget.total_bytes // 2):
                 break
-            flight = self._flights.begin(key)
-            if flight is None:
+            load = self._under_way.begin(key)
+            if load is None:
                 self._budget.give_back(memory)
                 continue
-            missing.append(MissingChunk(view, flight))
+            missing.append(MissingChunk(view, load))
         for part in self._loads.in_requests(missing):
             if self._is_local:
                 self._load_here(log, part, turn, is_wanted)
@@ -117,7 +117,7 @@ class AheadLoads:
                 on_bytes=lambda run: self._note_loaded(run.log, run.left),
             )
             with self._lock:
-                self._in_line.update((flight, run) for flight in run.flights)
+                self._in_line.update((load, run) for load in run.under_way)
             self._loads.start(run, Lane.AHEAD)
 
     def _memory_of(self, log: SegmentLog, view: ChunkView) -> int:
@@ -132,32 +132,32 @@ class AheadLoads:
         for chunk in chunks:
             self._loads.offer(log, chunk, turn)
 
-            def work(flight: ChunkFlight = chunk.flight) -> None:
-                if is_wanted() or flight.readers:
-                    flight.run()
-                elif flight.on_unwanted is not None:
-                    flight.on_unwanted()
+            def work(load: ChunkLoad = chunk.load) -> None:
+                if is_wanted() or load.readers:
+                    load.run()
+                elif load.on_unwanted is not None:
+                    load.on_unwanted()
 
             try:
                 self.pool.submit(work)
             except NotSubmitted as error:
-                self._flights.fail(chunk.flight, refusal(error))
+                self._under_way.fail(chunk.load, refusal(error))
 
     def _leave_out_unwanted(self, is_wanted: Callable[[], bool], run: ChunkRun) -> None:
         """A run's turn has come: take the first chunks out that nobody waits for, where nobody reads any more."""
         with self._lock:
-            for flight in run.flights:
-                self._in_line.pop(flight, None)
+            for load in run.under_way:
+                self._in_line.pop(load, None)
         if not is_wanted():
             left = run.left
-            while left and self._flights.abandon([left[0].flight]):
+            while left and self._under_way.abandon([left[0].load]):
                 left.pop(0)
 
     # --- readers who come ---
 
-    def hurry(self, flight: ChunkFlight) -> None:
+    def hurry(self, load: ChunkLoad) -> None:
         """A reader waits for a chunk that may be in line here: its request goes in front."""
-        if self._in_line and (run := self._in_line.get(flight)) is not None and (request := run.request) is not None:
+        if self._in_line and (run := self._in_line.get(load)) is not None and (request := run.request) is not None:
             self._requests.promote(request)
 
     def note_taken(self, log: SegmentLog, views: Sequence[ChunkView]) -> None:

@@ -18,7 +18,7 @@ from tierlog.errors import CorruptObjectError
 from tierlog.log.checks.segment_walk import SegmentWalk
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
-from tierlog.remote.storage.fetch.chunk_loads import ChunkFlight
+from tierlog.remote.storage.fetch.chunk_loads import ChunkLoad
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.waits import Interrupt, Wait, WaitingThreads, Waits
@@ -77,7 +77,7 @@ class StreamLimits:
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of the range: bytes or the flight of them, and what it holds of the memory budget."""
+    """A part of the range: bytes or the load of them, and what it holds of the memory budget."""
 
     source: ChunkSource
     start: int
@@ -423,8 +423,8 @@ class RangeReader:
     def _drop(self, pieces: list[_Piece]) -> None:
         if not pieces:
             return
-        flights: list[ChunkFlight] = [p.source for p in pieces if not isinstance(p.source, memoryview)]
-        self._chunks.leave(flights)
+        under_way: list[ChunkLoad] = [p.source for p in pieces if not isinstance(p.source, memoryview)]
+        self._chunks.leave(under_way)
         self._budget.give_back(sum(piece.held_bytes for piece in pieces))
 
     def give_up(self) -> None:

@@ -418,17 +418,17 @@ class SegmentFetcher:
         following = self.next_segment(metadata)
         if following is None:
             return
-        flight = self._manifests.begin(following)
+        load = self._manifests.begin(following)
 
         def landed() -> None:
-            self._manifests.leave(flight)
+            self._manifests.leave(load)
             try:
-                opened(flight.result().log)
+                opened(load.result().log)
             except TierlogError:
                 return  # its reader's to see, when she comes
 
-        flight.add_done_callback(landed)
-        flight.run()
+        load.add_done_callback(landed)
+        load.run()
 
     def _count_evictions(self, label: str, count: int) -> None:
         self._metrics.add("cache_evictions_total", count, label=label)

@@ -10,7 +10,7 @@ import pytest
 from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import InlinePool
-from tierlog.runtime.waiting.single_flight import Flights
+from tierlog.runtime.waiting.shared_loads import SharedLoads
 
 
 class Refusing(InlinePool):
@@ -34,15 +34,15 @@ class Refusing(InlinePool):
 )
 def test_who_waits_is_told_why(refused: Exception, told: type[Exception]) -> None:
     """If this fails, she waits for ever, or hears that what is open was closed."""
-    flights: Flights[str, int] = Flights(Machine())
-    flight = flights.alone("k")
-    flights.continue_in(Refusing(refused), flight, lambda: None)
+    under_way: SharedLoads[str, int] = SharedLoads(Machine())
+    load = under_way.alone("k")
+    under_way.continue_in(Refusing(refused), load, lambda: None)
     with pytest.raises(told):
-        flight.result()
+        load.result()
 
 
 def test_a_fault_of_ours_is_not_called_a_close() -> None:
     """If this fails, a defect looks like a manager that was closed, and nobody looks for it."""
-    flights: Flights[str, int] = Flights(Machine())
+    under_way: SharedLoads[str, int] = SharedLoads(Machine())
     with pytest.raises(RuntimeError, match="dictionary changed size"):
-        flights.continue_in(Refusing(RuntimeError("dictionary changed size")), flights.alone("k"), lambda: None)
+        under_way.continue_in(Refusing(RuntimeError("dictionary changed size")), under_way.alone("k"), lambda: None)

@@ -22,12 +22,12 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Flight(Pending, Generic[Key, Value]):
-    """One load under way. Made by ``Flights``; any number of threads.
+class SharedLoad(Pending, Generic[Key, Value]):
+    """One load under way. Made by ``SharedLoads``; any number of threads.
 
     Args:
         key: Of the value.
-        lock: Of all flights.
+        lock: Of all under_way.
 
     Attributes:
         readers: Who wait for it.
@@ -112,104 +112,104 @@ class Flight(Pending, Generic[Key, Value]):
         return value
 
     def end(self, value: Value | None, error: BaseException | None) -> None:
-        """End the load; the first outcome counts. Called by ``Flights``, or for a load that nobody shares."""
+        """End the load; the first outcome counts. Called by ``SharedLoads``, or for a load that nobody shares."""
         with self._lock:
             if self._is_done:
                 return
             self._value, self._error, self._is_done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
-            self._work = self.on_unwanted = None  # they know the flight: with its value it would wait for the collector
+            self._work = self.on_unwanted = None  # they know the load: with its value it would wait for the collector
         for function in callbacks:
             function()
 
 
-class Flights(Generic[Key, Value]):
+class SharedLoads(Generic[Key, Value]):
     """The loads that are under way, by key. Thread safety: any number of threads."""
 
     def __init__(self, machine: Machine) -> None:
         self._lock = machine.scheduler.lock()
-        self._flights: dict[Key, Flight[Key, Value]] = {}
+        self._under_way: dict[Key, SharedLoad[Key, Value]] = {}
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._under_way)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._flights
+        return key in self._under_way
 
-    def alone(self, key: Key) -> Flight[Key, Value]:
-        """A load of one reader's own, which nobody can join; who lands it calls ``Flight.end``."""
-        return Flight(key, self._lock, readers=1)
+    def alone(self, key: Key) -> SharedLoad[Key, Value]:
+        """A load of one reader's own, which nobody can join; who lands it calls ``SharedLoad.end``."""
+        return SharedLoad(key, self._lock, readers=1)
 
-    def join(self, key: Key) -> tuple[Flight[Key, Value], bool]:
+    def join(self, key: Key) -> tuple[SharedLoad[Key, Value], bool]:
         """The load under way, or a new one that the caller has to begin; whether it is new.
 
         Who begins one looks into the cache once more: an earlier load may have landed there since she looked first.
         """
         with self._lock:
-            found = self._flights.get(key)
+            found = self._under_way.get(key)
             if found is not None:
                 found.readers += 1
                 return found, False
-            made = self._flights[key] = Flight(key, self._lock, readers=1)
+            made = self._under_way[key] = SharedLoad(key, self._lock, readers=1)
             return made, True
 
-    def begin(self, key: Key) -> Flight[Key, Value] | None:
+    def begin(self, key: Key) -> SharedLoad[Key, Value] | None:
         """A new load that nobody waits for; None if one is under way."""
         with self._lock:
-            if key in self._flights:
+            if key in self._under_way:
                 return None
-            made = self._flights[key] = Flight(key, self._lock)
+            made = self._under_way[key] = SharedLoad(key, self._lock)
             return made
 
-    def land(self, flight: Flight[Key, Value], value: Value) -> None:
+    def land(self, load: SharedLoad[Key, Value], value: Value) -> None:
         """End the load with its value, which all who wait get; a cache that keeps it has it already."""
-        self._forget(flight)
-        flight.end(value, None)
+        self._forget(load)
+        load.end(value, None)
 
-    def fail(self, flight: Flight[Key, Value], error: BaseException) -> None:
+    def fail(self, load: SharedLoad[Key, Value], error: BaseException) -> None:
         """End the load with an error, which all who wait get."""
-        self._forget(flight)
-        flight.end(None, error)
+        self._forget(load)
+        load.end(None, error)
 
-    def _forget(self, flight: Flight[Key, Value]) -> None:
+    def _forget(self, load: SharedLoad[Key, Value]) -> None:
         with self._lock:
-            if self._flights.get(flight.key) is flight:  # one that was abandoned may have a successor
-                del self._flights[flight.key]
+            if self._under_way.get(load.key) is load:  # one that was abandoned may have a successor
+                del self._under_way[load.key]
 
-    def continue_in(self, pool: Pool, flight: Flight[Key, Value], work: Callable[[], None]) -> None:
+    def continue_in(self, pool: Pool, load: SharedLoad[Key, Value], work: Callable[[], None]) -> None:
         """Run the next step of a load in a pool; one that is closed before it ran fails the load."""
         try:
             future = pool.submit(work)
         except NotSubmitted as error:
-            self.fail(flight, refusal(error))
+            self.fail(load, refusal(error))
             return
-        future.add_done_callback(lambda done: self.fail(flight, closed_error()) if done.cancelled() else None)
+        future.add_done_callback(lambda done: self.fail(load, closed_error()) if done.cancelled() else None)
 
-    def leave(self, flight: Flight[Key, Value]) -> None:
+    def leave(self, load: SharedLoad[Key, Value]) -> None:
         """Say that one who joined waits no more."""
         with self._lock:
-            flight.readers -= 1
-            on_unwanted = flight.on_unwanted if flight.readers == 0 else None
+            load.readers -= 1
+            on_unwanted = load.on_unwanted if load.readers == 0 else None
         if on_unwanted is not None:
             on_unwanted()
 
-    def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
+    def abandon(self, under_way: Sequence[SharedLoad[Key, Value]]) -> bool:
         """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
 
         Who asks for one from now on begins a load of her own.
         """
         with self._lock:
-            under_way = [flight for flight in flights if self._flights.get(flight.key) is flight]
-            if any(flight.readers for flight in under_way):
+            under_way = [load for load in under_way if self._under_way.get(load.key) is load]
+            if any(load.readers for load in under_way):
                 return False
-            for flight in under_way:
-                del self._flights[flight.key]
+            for load in under_way:
+                del self._under_way[load.key]
             return True
 
 
 def closed_error() -> StoreUnavailableError:
-    """The error of readers who wait while the fetcher is closed."""
-    return StoreUnavailableError("the fetcher was closed while this was fetched")
+    """The error of those who wait for a load when what loads is closed."""
+    return StoreUnavailableError("closed while this was loaded")
 
 
 def refusal(error: Exception) -> Exception:
