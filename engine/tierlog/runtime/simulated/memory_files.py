@@ -25,8 +25,6 @@ from tierlog.runtime.machine.files import (
 )
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.simulated.memory_disk import (
-    BaseContent,
-    Content,
     DiskHook,
     DiskOperation,
     MemoryDisk,
@@ -34,6 +32,7 @@ from tierlog.runtime.simulated.memory_disk import (
     is_in,
     parent,
 )
+from tierlog.runtime.simulated.page_cache import BaseContent, Content
 
 
 class MemoryFiles:
@@ -61,7 +60,7 @@ class MemoryFiles:
 
         Args:
             rng: Decides which changes without fsync survive: of a file each write, whole or by sectors, and its length
-                (``memory_disk``); of the names each change. None: none survive.
+                (``page_cache``); of the names each change. None: none survive.
         """
         left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
         left._disk = self._disk.crash(rng)

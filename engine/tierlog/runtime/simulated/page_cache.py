@@ -1,0 +1,200 @@
+"""The content of a file in memory: what its readers see, what the disk has, and what a power cut leaves of both.
+
+Writes reach the disk in sectors, at any moment before the fsync and in any order; a sector is written whole, as it is
+then, so it never has a later write without the earlier ones to the same sector. The length is the file system's own
+record: it reaches the disk in its own order, and what lies below it and was not written reads as zeros. Sectors that a
+truncation frees belong to nobody: what is written there afterwards is not seen until the truncation is on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from tierlog.runtime.machine.files import FileInfo, ReadableFile
+from tierlog.runtime.machine.randomness import Rng
+
+#: What of a file survives a crash or not, in one.
+SECTOR_BYTES = 512
+
+
+class _Change(NamedTuple):
+    """A write at a position, or, without bytes, a change of the length to ``position``."""
+
+    position: int
+    data: bytes | None
+
+
+class Content:
+    """The bytes of one file. Not thread-safe.
+
+    Attributes:
+        modified_ms: Last change of the bytes.
+        names: How many names the file has.
+        data: What readers see.
+        durable: What is on the disk for certain.
+    """
+
+    __slots__ = ("_changes", "_clean", "data", "durable", "modified_ms", "names")
+
+    def __init__(self, modified_ms: int, data: bytes = b"") -> None:
+        self.modified_ms = modified_ms
+        self.names = 0
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        #: What readers saw at the last fsync; other than what is on the disk only after one that failed.
+        self._clean = self.durable
+        #: Since the last fsync.
+        self._changes: list[_Change] = []
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def info(self, path: str) -> FileInfo:
+        """Size and times, under a path."""
+        return FileInfo(path, self.size_bytes, self.modified_ms, is_directory=False)
+
+    def growth_bytes(self, position: int, size_bytes: int) -> int:
+        """How much more memory a write would take."""
+        return max(0, position + size_bytes - self.size_bytes)
+
+    def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:  # noqa: ARG002 - of BaseContent
+        """Fill a view from a position on; returns the bytes read, fewer only at the end."""
+        part = self.data[position : position + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:  # noqa: ARG002 - as above
+        """Write, and go on behind the end; a gap in front becomes zeros."""
+        data = bytes(view)
+        self._changes.append(_Change(position, data))
+        _put(self.data, data, position)
+
+    def resize(self, size_bytes: int) -> None:
+        """Cut, or lengthen with zeros."""
+        self._changes.append(_Change(size_bytes, None))
+        _resize(self.data, size_bytes)
+
+    def fsync(self) -> None:
+        """Have all changes since the last fsync on the disk; not those that an fsync before it lost."""
+        if self.durable is self._clean:
+            self.durable = self._clean = bytes(self.data)
+        else:
+            disk = self._written(None, lengths=len(self._changes), whole=len(self._changes))
+            _resize(disk, len(self.data))
+            self.durable, self._clean = bytes(disk), bytes(self.data)
+        self._changes.clear()
+
+    def fail_fsync(self, rng: Rng) -> None:
+        """Fail as Linux does: some of the changes are on the disk, and none is tried again by a later fsync. Readers
+        see them as long as they are in memory; they may be gone at once.
+        """
+        disk = self.after_power_cut(rng)
+        self.durable = bytes(disk)
+        if rng.integer_below(2):
+            _resize(disk, len(self.data))
+            self.data = disk
+        self._clean = bytes(self.data)
+        self._changes.clear()
+
+    def after_power_cut(self, rng: Rng) -> bytearray:
+        """The disk's bytes after a power cut: of the changes since the last fsync the oldest ones, and of the others
+        each write on its own whole, by some of its sectors, or not at all; and the length of some moment.
+        """
+        count = len(self._changes)
+        lengths = count if rng.integer_below(2) else rng.integer_below(count + 1)
+        whole = count if not rng.integer_below(4) else rng.integer_below(count + 1)
+        return self._written(rng, lengths=lengths, whole=whole)
+
+    def _written(self, rng: Rng | None, *, lengths: int, whole: int) -> bytearray:
+        """The disk's bytes with the first ``lengths`` changes of the length and the first ``whole`` writes; which of
+        the other writes are there is drawn.
+        """
+        cached, disk = bytearray(self._clean), bytearray(self.durable)
+        size, still_named_bytes = len(disk), 1 << 62
+        for number, (position, data) in enumerate(self._changes):
+            if data is None:
+                if number < lengths:
+                    _resize(disk, position)
+                elif position < len(cached):
+                    still_named_bytes = min(still_named_bytes, position)
+                _resize(cached, position)
+            else:
+                _put(cached, data, position)
+                fate = 2 if rng is None or number < whole else rng.integer_below(3)
+                first = position - position % SECTOR_BYTES
+                for sector in range(first, min(position + len(data), still_named_bytes), SECTOR_BYTES):
+                    if fate == 2 or (fate == 1 and rng is not None and rng.integer_below(2)):
+                        _put(disk, cached[sector : sector + SECTOR_BYTES], sector)
+            if number < lengths:
+                size = len(cached)
+        _resize(disk, size)
+        return disk
+
+
+class BaseContent(Content):
+    """The bytes of a file of the file system below, which is only read: a first part that is there, and what was
+    written behind it. A change in the first part copies it into memory. It has no disk, and no power to lose.
+    """
+
+    __slots__ = ("_info", "base_bytes")
+
+    def __init__(self, info: FileInfo) -> None:
+        super().__init__(info.modified_ms)
+        self._info = info
+        self.base_bytes = info.size_bytes
+
+    @property
+    def base_path(self) -> str:
+        return self._info.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.base_bytes + len(self.data)
+
+    def info(self, path: str) -> FileInfo:
+        """Size, times and rights, under a path; the identity of a file that was not changed."""
+        identity = self._info.identity if self.modified_ms == self._info.modified_ms else (0, 0)
+        return replace(
+            self._info, path=path, size_bytes=self.size_bytes, modified_ms=self.modified_ms, identity=identity
+        )
+
+    def growth_bytes(self, position: int, size_bytes: int) -> int:
+        """How much more memory a write would take."""
+        return super().growth_bytes(position, size_bytes) + (self.base_bytes if position < self.base_bytes else 0)
+
+    def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:
+        """As Content says; ``base`` is the open file below."""
+        done = 0
+        if base is not None and position < self.base_bytes:
+            done = base.read_into(view[: self.base_bytes - position], position=position)
+        return done + super().read(view[done:], max(0, position + done - self.base_bytes), None)
+
+    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:
+        """As Content says; ``base`` is the open file below."""
+        if position < self.base_bytes:
+            copied = bytearray(self.base_bytes)
+            self.read(memoryview(copied), 0, base)
+            self.data[:0] = copied
+            self.base_bytes = 0
+        _put(self.data, bytes(view), position - self.base_bytes)
+
+    def resize(self, size_bytes: int) -> None:
+        """Cut, or lengthen with zeros."""
+        self.base_bytes = min(self.base_bytes, size_bytes)
+        _resize(self.data, size_bytes - self.base_bytes)
+
+    def fsync(self) -> None:
+        """Do nothing: there is no disk."""
+
+
+def _put(into: bytearray, data: bytes | bytearray, position: int) -> None:
+    if position > len(into):
+        into.extend(bytes(position - len(into)))
+    into[position : position + len(data)] = data
+
+
+def _resize(data: bytearray, size_bytes: int) -> None:
+    del data[size_bytes:]
+    data.extend(bytes(size_bytes - len(data)))
