@@ -80,9 +80,20 @@ def count(frame: DataFrame) -> int:
     return frame.count()
 
 
+#: Those of ``make test``; the others are of ``make test-more``, or slow.
+AT_ONCE = ((58, "first"), (127, "last"))
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("bit", [58, 127, *(pytest.param(bit, marks=pytest.mark.slow) for bit in (0, 62, 90))])
+@pytest.mark.parametrize(
+    ("bit", "where"),
+    [
+        pytest.param(bit, where, marks=() if (bit, where) in AT_ONCE else marks)
+        for bits, marks in (((58, 127), pytest.mark.more), ((0, 62, 90), pytest.mark.slow))
+        for bit in bits
+        for where in WHERE
+    ],
+)
 def test_some_bits_through_spark(by_engine: dict[str, Read], tmp_path: pathlib.Path, where: str, bit: int) -> None:
     """The whole way through both engines: rows, and the count that headers answer."""
     flipped = Flipped(tmp_path)

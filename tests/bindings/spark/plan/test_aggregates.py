@@ -59,44 +59,44 @@ def by_records(run: pathlib.Path, isolation: str, chosen: RecordFilter, group_by
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
-def test_small_scans_are_answered_from_headers(data: pathlib.Path, run: str, isolation: str) -> None:
+def test_small_scans_are_answered_from_headers(
+    child: PlannerChild, data: pathlib.Path, run: str, isolation: str
+) -> None:
     """A count that differs from the rows by a control record is a wrong report."""
     options = options_of(data / run) | {"kafka.isolation.level": isolation}
     filters = [["partition", "=", 0], ["offset", ">=", 5], ["offset", "<", 120]]
     chosen = RecordFilter(frozenset({0}), 5, 120)
-    with PlannerChild() as child:
-        listing = child.list(options)
-        for group_by in GROUPINGS:
-            for words, wanted in (([], RecordFilter()), (filters, chosen)):
-                expected = by_records(data / run, isolation, wanted, group_by)
-                for functions, kept in ((FUNCTIONS, slice(None)), (EXTREMES, slice(1, 3))):
-                    asked = {"group_by": group_by, "functions": functions}
-                    plan = child.plan(options, listing, filters=words, aggregates=asked)
-                    assert plan.head["aggregates_taken"]
-                    assert plan.tasks == []
-                    width = len(group_by)
-                    assert plan.answer is not None
-                    assert sorted(plan.answer) == [[*row[:width], *row[width:][kept]] for row in expected]
+    listing = child.list(options)
+    for group_by in GROUPINGS:
+        for words, wanted in (([], RecordFilter()), (filters, chosen)):
+            expected = by_records(data / run, isolation, wanted, group_by)
+            for functions, kept in ((FUNCTIONS, slice(None)), (EXTREMES, slice(1, 3))):
+                asked = {"group_by": group_by, "functions": functions}
+                plan = child.plan(options, listing, filters=words, aggregates=asked)
+                assert plan.head["aggregates_taken"]
+                assert plan.tasks == []
+                width = len(group_by)
+                assert plan.answer is not None
+                assert sorted(plan.answer) == [[*row[:width], *row[width:][kept]] for row in expected]
 
 
-def test_large_scans_are_left_to_the_executors(large: dict[str, str]) -> None:
+def test_large_scans_are_left_to_the_executors(child: PlannerChild, large: dict[str, str]) -> None:
     """The planner is one process: it must not read what a cluster is there for."""
-    with PlannerChild() as child:
-        listing = child.list(large)
-        plan = child.plan(large, listing, aggregates={"group_by": [], "functions": [["count"]]})
-        assert plan.head["header_only"]
-        assert plan.answer is None
-        assert sum(len(task) for task in plan.tasks) == 3
-        ends = child.plan(large, listing, aggregates={"group_by": [], "functions": EXTREMES})
-        assert ends.answer == [[0, 1199]]
-        absent = [["topic", "=", "x"]]
-        none = child.plan(large, listing, filters=absent, aggregates={"group_by": [], "functions": FUNCTIONS})
-        assert none.answer == [[0, None, None, None, None]]
-        grouped = {"group_by": ["topic"], "functions": [["count"]]}
-        assert child.plan(large, listing, filters=absent, aggregates=grouped).answer == []
+    listing = child.list(large)
+    plan = child.plan(large, listing, aggregates={"group_by": [], "functions": [["count"]]})
+    assert plan.head["header_only"]
+    assert plan.answer is None
+    assert sum(len(task) for task in plan.tasks) == 3
+    ends = child.plan(large, listing, aggregates={"group_by": [], "functions": EXTREMES})
+    assert ends.answer == [[0, 1199]]
+    absent = [["topic", "=", "x"]]
+    none = child.plan(large, listing, filters=absent, aggregates={"group_by": [], "functions": FUNCTIONS})
+    assert none.answer == [[0, None, None, None, None]]
+    grouped = {"group_by": ["topic"], "functions": [["count"]]}
+    assert child.plan(large, listing, filters=absent, aggregates=grouped).answer == []
 
 
-def test_the_last_record_is_found_behind_a_tail_of_other_things(tmp_path: pathlib.Path) -> None:
+def test_the_last_record_is_found_behind_a_tail_of_other_things(child: PlannerChild, tmp_path: pathlib.Path) -> None:
     """The end of a log is often a marker or an aborted transaction: max(offset) of a manifest is no record's."""
     bucket = Bucket(tmp_path)
     bucket.segment("u0", [Batch(10 * n, (bytes(3000),) * 10) for n in range(8)], lineage={0: 0})
@@ -107,62 +107,58 @@ def test_the_last_record_is_found_behind_a_tail_of_other_things(tmp_path: pathli
     bucket.segment("u1", [*transaction, marker], lineage={0: 0}, aborted=[Aborted(7, 80, 120, 80)])
     options = {"path": str(tmp_path), "subscribe": "orders"}
     asked = {"group_by": ["topic"], "functions": EXTREMES}
-    with PlannerChild() as child:
-        listing = child.list(options)
-        assert child.plan(options, listing, aggregates=asked).answer == [["orders", 0, 119]]
-        committed = options | {"kafka.isolation.level": "read_committed"}
-        assert child.plan(committed, listing, aggregates=asked).answer == [["orders", 0, 79]]
+    listing = child.list(options)
+    assert child.plan(options, listing, aggregates=asked).answer == [["orders", 0, 119]]
+    committed = options | {"kafka.isolation.level": "read_committed"}
+    assert child.plan(committed, listing, aggregates=asked).answer == [["orders", 0, 79]]
 
 
-def test_filters_that_only_narrow_leave_the_aggregate_to_spark(data: pathlib.Path) -> None:
+def test_filters_that_only_narrow_leave_the_aggregate_to_spark(child: PlannerChild, data: pathlib.Path) -> None:
     """Offset IN (1, 5) is planned as 1 to 5: counting that would count three offsets too many."""
     options = options_of(data / "main-plain")
-    with PlannerChild() as child:
-        plan = child.plan(
-            options, filters=[["offset", "in", [1, 5]]], aggregates={"group_by": [], "functions": [["count"]]}
-        )
+    plan = child.plan(
+        options, filters=[["offset", "in", [1, 5]]], aggregates={"group_by": [], "functions": [["count"]]}
+    )
     assert not plan.head["aggregates_taken"]
     assert not plan.head["header_only"]
     assert plan.answer is None
     assert plan.tasks == []
 
 
-def test_damage_is_left_to_who_reads_the_records(tmp_path: pathlib.Path) -> None:
+def test_damage_is_left_to_who_reads_the_records(child: PlannerChild, tmp_path: pathlib.Path) -> None:
     """The executors know failOnDataLoss and the words for it."""
     bucket = Bucket(tmp_path)
     bucket.segment("u0", [Batch(10 * n, (bytes(50),) * 10) for n in range(8)], lineage={0: 0})
     log = bucket.path("u0", "log")
     log.write_bytes(log.read_bytes()[:-1] + b"!")
     options = {"path": str(tmp_path), "subscribe": "orders"}
-    with PlannerChild() as child:
-        plan = child.plan(options, aggregates={"group_by": [], "functions": [["count"]]})
-        assert plan.head["header_only"]
-        assert len(plan.tasks) == 1
-        limited = child.plan(options, limit=79)
-        assert not limited.head["limit_taken"]
+    plan = child.plan(options, aggregates={"group_by": [], "functions": [["count"]]})
+    assert plan.head["header_only"]
+    assert len(plan.tasks) == 1
+    limited = child.plan(options, limit=79)
+    assert not limited.head["limit_taken"]
 
 
-def test_a_limit_reads_no_more_than_it_needs(large: dict[str, str]) -> None:
+def test_a_limit_reads_no_more_than_it_needs(child: PlannerChild, large: dict[str, str]) -> None:
     """df.show() of a year of data must not plan a year."""
-    with PlannerChild() as child:
-        listing = child.list(large)
-        plan = child.plan(large, listing, limit=21)
-        assert plan.head["limit_taken"]
-        ((only,),) = plan.tasks
-        assert only["end"] < 1 << 20
-        behind = child.plan(large, listing, filters=[["offset", ">=", 790]], limit=15)
-        (two,) = behind.tasks
-        assert len({each["segment"]["label"] for each in two}) == 2
-        assert behind.head["limit_taken"]
-        assert not child.plan(large, listing, limit=5000).head["limit_taken"]
-        lenient = large | {"failOnDataLoss": "false"}
-        assert not child.plan(lenient, listing, limit=21).head["limit_taken"]
-        with pytest.raises(PlannerError, match="exclude each other"):
-            child.plan(large, listing, limit=1, aggregates={"group_by": [], "functions": [["count"]]})
+    listing = child.list(large)
+    plan = child.plan(large, listing, limit=21)
+    assert plan.head["limit_taken"]
+    ((only,),) = plan.tasks
+    assert only["end"] < 1 << 20
+    behind = child.plan(large, listing, filters=[["offset", ">=", 790]], limit=15)
+    (two,) = behind.tasks
+    assert len({each["segment"]["label"] for each in two}) == 2
+    assert behind.head["limit_taken"]
+    assert not child.plan(large, listing, limit=5000).head["limit_taken"]
+    lenient = large | {"failOnDataLoss": "false"}
+    assert not child.plan(lenient, listing, limit=21).head["limit_taken"]
+    with pytest.raises(PlannerError, match="exclude each other"):
+        child.plan(large, listing, limit=1, aggregates={"group_by": [], "functions": [["count"]]})
 
 
 @pytest.mark.parametrize("number", [0, 19])
-def test_the_ends_of_a_partition_are_in_order(tmp_path: pathlib.Path, number: int) -> None:
+def test_the_ends_of_a_partition_are_in_order(child: PlannerChild, tmp_path: pathlib.Path, number: int) -> None:
     """No checksum covers a batch's offset: a flipped bit of the first or last one would be the answer."""
     bucket = Bucket(tmp_path, index_interval_bytes=1)
     bucket.segment("u0", [Batch(10 * n, (bytes(8_000),) * 10) for n in range(1, 21)], lineage={0: 10})
@@ -171,16 +167,15 @@ def test_the_ends_of_a_partition_are_in_order(tmp_path: pathlib.Path, number: in
     start = len(sound) // 20 * number
     options = {"path": str(tmp_path), "subscribe": "orders"}
     asked = {"group_by": [], "functions": EXTREMES}
-    with PlannerChild() as child:
-        listing = child.list(options)
-        assert child.plan(options, listing, aggregates=asked).answer == [[10, 209]]
-        for bit in range(8):
-            data = bytearray(sound)
-            data[start + 7] ^= 1 << bit
-            log.write_bytes(data)
-            plan = child.plan(options, listing, aggregates=asked)
-            rows = _offsets_of(tmp_path)
-            assert plan.answer == ([[min(rows), max(rows)]] if rows else None), bit
+    listing = child.list(options)
+    assert child.plan(options, listing, aggregates=asked).answer == [[10, 209]]
+    for bit in range(8):
+        data = bytearray(sound)
+        data[start + 7] ^= 1 << bit
+        log.write_bytes(data)
+        plan = child.plan(options, listing, aggregates=asked)
+        rows = _offsets_of(tmp_path)
+        assert plan.answer == ([[min(rows), max(rows)]] if rows else None), bit
 
 
 def _offsets_of(root: pathlib.Path) -> list[int]:

@@ -81,29 +81,28 @@ def as_told(told: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_ranges_are_those_of_the_python_path(data: pathlib.Path, run: str) -> None:
+def test_the_ranges_are_those_of_the_python_path(child: PlannerChild, data: pathlib.Path, run: str) -> None:
     """One brain: a range that differs by a byte is rows that one of the two paths does not have."""
-    with PlannerChild() as child:
-        for cut in CUTS:
-            given = options_of(data / run) | cut
-            options, _ = parse_options(given)
-            (pinned,) = list_tiers(options).checked()
-            (request,) = scan_requests(options, [pinned.size_bytes])
-            with open_tier(pinned.path, layout=pinned.layout, config=config_of(data / run)) as tier:
-                wanted = plan_scan(tier, request, histories=pinned.histories)
-            plan = child.plan(given)
-            assert [[as_told(each) for each in task] for task in plan.tasks] == [
-                [as_sent(each) for each in task] for task in wanted.tasks()
-            ]
-            assert plan.warnings == list(wanted.warnings)
-            assert plan.head["rows"] >= 1
-            assert plan.stores == [
-                ("local", str(data / run / "objects"), {}, plan.stores[0][3]),
-            ]
+    for cut in CUTS:
+        given = options_of(data / run) | cut
+        options, _ = parse_options(given)
+        (pinned,) = list_tiers(options).checked()
+        (request,) = scan_requests(options, [pinned.size_bytes])
+        with open_tier(pinned.path, layout=pinned.layout, config=config_of(data / run)) as tier:
+            wanted = plan_scan(tier, request, histories=pinned.histories)
+        plan = child.plan(given)
+        assert [[as_told(each) for each in task] for task in plan.tasks] == [
+            [as_sent(each) for each in task] for task in wanted.tasks()
+        ]
+        assert plan.warnings == list(wanted.warnings)
+        assert plan.head["rows"] >= 1
+        assert plan.stores == [
+            ("local", str(data / run / "objects"), {}, plan.stores[0][3]),
+        ]
 
 
 @pytest.mark.parametrize("place", ["the bucket", "a topic", "a partition", "a log directory", "a file"])
-def test_each_segment_is_where_its_store_and_key_say(data: pathlib.Path, place: str) -> None:
+def test_each_segment_is_where_its_store_and_key_say(child: PlannerChild, data: pathlib.Path, place: str) -> None:
     """The jar joins the two and opens what is there: a folder too much or too few is a log that is not found."""
     run = data / "main-plain"
     logs = sorted((run / "objects").rglob("*.log"))
@@ -114,8 +113,7 @@ def test_each_segment_is_where_its_store_and_key_say(data: pathlib.Path, place: 
         "a log directory": next((run / "local-before").rglob("*.log")).parents[1],
         "a file": logs[0],
     }[place]
-    with PlannerChild() as child:
-        plan = child.plan({"path": str(path), "subscribePattern": ".*"})
+    plan = child.plan({"path": str(path), "subscribePattern": ".*"})
     assert plan.segments != []
     for segment in plan.segments:
         kind, url, _, _ = plan.stores[segment["store"]]
@@ -124,7 +122,9 @@ def test_each_segment_is_where_its_store_and_key_say(data: pathlib.Path, place: 
         assert (pathlib.Path(url) / segment["key"]).stat().st_size >= segment["logPosition"] + segment["sizeBytes"]
 
 
-def test_metadata_says_which_segments_are_planned(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_metadata_says_which_segments_are_planned(
+    child: PlannerChild, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     """Else the jar reads segments that the cluster is deleting, or does not see that one is lost."""
     run = data / "main-plain"
     shutil.copytree(run / "objects", tmp_path / "bucket")
@@ -144,29 +144,27 @@ def test_metadata_says_which_segments_are_planned(data: pathlib.Path, tmp_path: 
             for state in states
         ]
     write_topic(tmp_path / "deleting", 0, records)
-    with PlannerChild() as child:
-        plain, known = child.plan(given), child.plan(by_metadata)
-        less = child.plan(given | {"metadata": str(tmp_path / "deleting")})
-        assert [segment["key"] for segment in known.segments] == [segment["key"] for segment in plain.segments]
-        assert [segment["key"] for segment in less.segments] == [segment["key"] for segment in plain.segments][1:]
-        assert known.head["rows"] == plain.head["rows"] > less.head["rows"]
-        lost = tmp_path / "bucket" / plain.segments[-1]["key"].replace(".log", ".rsm-manifest")
-        lost.unlink()
-        with pytest.raises(PlannerError, match="the metadata says that it is there"):
-            child.plan(by_metadata)
-        lenient = child.plan(by_metadata | {"failOnDataLoss": "false"})
+    plain, known = child.plan(given), child.plan(by_metadata)
+    less = child.plan(given | {"metadata": str(tmp_path / "deleting")})
+    assert [segment["key"] for segment in known.segments] == [segment["key"] for segment in plain.segments]
+    assert [segment["key"] for segment in less.segments] == [segment["key"] for segment in plain.segments][1:]
+    assert known.head["rows"] == plain.head["rows"] > less.head["rows"]
+    lost = tmp_path / "bucket" / plain.segments[-1]["key"].replace(".log", ".rsm-manifest")
+    lost.unlink()
+    with pytest.raises(PlannerError, match="the metadata says that it is there"):
+        child.plan(by_metadata)
+    lenient = child.plan(by_metadata | {"failOnDataLoss": "false"})
     assert len(lenient.segments) == len(plain.segments) - 1
     assert any("the metadata says that it is there" in warning for warning in lenient.warnings)
 
 
-def test_two_paths_share_the_tasks(data: pathlib.Path) -> None:
+def test_two_paths_share_the_tasks(child: PlannerChild, data: pathlib.Path) -> None:
     """Every task of load([a, b]) must open the store that its segments are in, and maxPartitions counts them all."""
     paths = [str(data / run / "objects") for run in ("main-plain", "custom-meta")]
     options = {"paths": json.dumps(paths), "subscribePattern": ".*", "maxBytesPerPartition": "10k"}
-    with PlannerChild() as child:
-        listing = child.list(options)
-        many = child.plan(options, listing)
-        few = child.plan(options | {"maxPartitions": "7"}, listing)
+    listing = child.list(options)
+    many = child.plan(options, listing)
+    few = child.plan(options | {"maxPartitions": "7"}, listing)
     assert len(few.tasks) <= 7 < len(many.tasks)
     for plan in (many, few):
         assert [url for _, url, _, _ in plan.stores] == paths

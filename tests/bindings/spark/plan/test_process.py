@@ -108,19 +108,18 @@ ERRORS: dict[str, Callable[[Bucket], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_those_of_the_python_path(orders: Bucket, case: str) -> None:
+def test_errors_are_those_of_the_python_path(child: PlannerChild, orders: Bucket, case: str) -> None:
     """A user who switches paths must find the words that the documents and the forums have."""
     options = ERRORS[case](orders)
     kind = case.partition(":")[0]
-    with PlannerChild() as child:
-        with pytest.raises(PlannerError) as told:
-            child.plan(options)
-        assert told.value.kind == kind
-        assert told.value.retriable == (kind == "StoreUnavailableError")
-        with pytest.raises(TierlogError) as raised:
-            in_process(options)
-        assert ELAPSED.sub("", str(told.value)) == ELAPSED.sub("", str(raised.value))
-        assert child.plan({"path": str(orders.root), "subscribePattern": "none"} | LEFT_OUT).tasks == []
+    with pytest.raises(PlannerError) as told:
+        child.plan(options)
+    assert told.value.kind == kind
+    assert told.value.retriable == (kind == "StoreUnavailableError")
+    with pytest.raises(TierlogError) as raised:
+        in_process(options)
+    assert ELAPSED.sub("", str(told.value)) == ELAPSED.sub("", str(raised.value))
+    assert child.plan({"path": str(orders.root), "subscribePattern": "none"} | LEFT_OUT).tasks == []
 
 
 def in_process(options: dict[str, str]) -> None:
@@ -158,27 +157,25 @@ class TestNonsense:
             b'{"op": "plan", "options": {}, "columns": [], "aggregates": {"group_by": [], "functions": [["sum"]]}}',
         ],
     )
-    def test_a_request_that_is_none(self, orders: Bucket, body: bytes) -> None:
+    def test_a_request_that_is_none(self, child: PlannerChild, orders: Bucket, body: bytes) -> None:
         """The driver's session must not lose its planner to one bad request."""
-        with PlannerChild() as child:
-            child.write("Q", body)
-            child.write("B", b"a part that nobody waits for")
-            child.requests.flush()
-            frame = child.read()
-            assert frame is not None
-            assert frame[0] == "E"
-            assert json.loads(frame[1])["kind"] == "PlanProtocolError"
-            assert child.plan(of(orders)).tasks != []
+        child.write("Q", body)
+        child.write("B", b"a part that nobody waits for")
+        child.requests.flush()
+        frame = child.read()
+        assert frame is not None
+        assert frame[0] == "E"
+        assert json.loads(frame[1])["kind"] == "PlanProtocolError"
+        assert child.plan(of(orders)).tasks != []
 
     @pytest.mark.parametrize("options", [{}, {"path": "x"}])
-    def test_filters_of_another_type(self, orders: Bucket, options: dict[str, str]) -> None:
+    def test_filters_of_another_type(self, child: PlannerChild, orders: Bucket, options: dict[str, str]) -> None:
         """A topic compared with a number is a fault of the jar, and no reason to read everything."""
-        with PlannerChild() as child:
-            listing = child.list(of(orders))
-            for wrong in (["topic", "=", 1], ["offset", "=", "x"], ["partition", "in", []]):
-                with pytest.raises(PlannerError) as told:
-                    child.plan(of(orders), listing, filters=[wrong])
-                assert told.value.kind == "PlanProtocolError"
+        listing = child.list(of(orders))
+        for wrong in (["topic", "=", 1], ["offset", "=", "x"], ["partition", "in", []]):
+            with pytest.raises(PlannerError) as told:
+                child.plan(of(orders), listing, filters=[wrong])
+            assert told.value.kind == "PlanProtocolError"
 
     def test_a_listing_that_is_none(self, orders: Bucket) -> None:
         """What comes back is not trusted: a pickle can name any function there is."""
