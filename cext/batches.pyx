@@ -324,7 +324,6 @@ cdef class RangeCheck:
         bint is_border=False,
         kind=CorruptObjectError,
     ):
-        self.table.struct_size = sizeof(self.table)
         tl_range_check_begin(&self.check, position, first_offset, last_offset, size_bytes)
         self.check.is_border = is_border or position == 0
         self.kind = kind
