@@ -92,7 +92,7 @@ def test_an_assignment_is_written_before_it_is_seen() -> None:
     assert checkpoint.written[1:] == [LeaderEpochs([(1, 5), (2, 7)])]
     with pytest.raises(ValueError, match="leader epoch -1 is not"):
         cache.assign(-1, 7)
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="epoch start offset -1 is not"):
         cache.assign_all([(3, 8), (4, -1)])
     assert cache.latest_epoch == 2
     cache.assign_all([(3, 8), (4, 9)])  # one write for all
