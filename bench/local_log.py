@@ -43,7 +43,7 @@ from bench.harness import (
 )
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
-from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES, OffsetIndex, encode_offset_index
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, OffsetIndex, encode_offset_index
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
@@ -105,10 +105,10 @@ def write_batches(path: pathlib.Path, batches: int, *, idempotent: bool) -> None
 def write_index(path: pathlib.Path) -> tuple[int, int]:
     """An offset index of 10 MiB; (the first offset of its last 8 KiB, its last offset)."""
     rng = np.random.default_rng(data.SEED + 8)
-    entries = INDEX_BYTES // ENTRY_SIZE_BYTES
+    entries = INDEX_BYTES // OFFSET_ENTRY_BYTES
     offsets = INDEX_BASE + np.cumsum(rng.integers(1, 64, entries))
     path.write_bytes(encode_offset_index(INDEX_BASE, offsets, np.cumsum(rng.integers(1, 3000, entries))))
-    return int(offsets[-TAIL_BYTES // ENTRY_SIZE_BYTES]), int(offsets[-1])
+    return int(offsets[-TAIL_BYTES // OFFSET_ENTRY_BYTES]), int(offsets[-1])
 
 
 # ---- ours from Python

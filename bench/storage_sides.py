@@ -36,7 +36,7 @@ from bench.harness import MIB, PEERS, ROOT, Side, measured, memory, serve, start
 from tests.support.closed_segments import MADE_TOPIC, ClosedSegment
 from tests.support.peers import install, plugin
 from tests.support.servers import BUCKET
-from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import IndexBuilder
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.remote.api import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager

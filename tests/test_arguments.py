@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 import tierlog
-from tierlog.log.formats.offset_index import OffsetIndex
-from tierlog.log.formats.time_index import TimeIndex
-from tierlog.log.formats.transaction_index import TransactionIndex
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, TransactionIndex
 from tierlog.records import RecordDecoder, decode, scan
 from tierlog.remote.api import (
     EpochEntry,

@@ -63,7 +63,7 @@ def test_every_module_is_imported_without_any_extra() -> None:
         "for name in set(names) - {'tierlog.broker', 'tierlog.__main__'}:\n"
         "    found = importlib.import_module(name)\n"
         "    for module in pkgutil.walk_packages(getattr(found, '__path__', ()), name + '.'):\n"
-        "        if {'_reference', '__main__'}.isdisjoint(module.name.split('.')):\n"
+        "        if '__main__' not in module.name.split('.'):\n"
         "            importlib.import_module(module.name)\n"
     )
     done = run_without(code)

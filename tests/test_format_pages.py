@@ -18,10 +18,8 @@ import pytest
 from tests.remote.metadata.snapshots.samples import PARTITION, SEGMENT
 from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
 from tierlog._native.checksums import crc32c
-from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.time_index import TimeIndex
-from tierlog.log.formats.transaction_index import TransactionIndex
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, TransactionIndex
 from tierlog.records import scan
 from tierlog.records.control import ControlRecordType
 from tierlog.records.decoding import decode

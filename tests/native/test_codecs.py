@@ -17,9 +17,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.oracle import codecs as reference
 from tierlog._native import codecs
 from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
-from tierlog.records._reference import codecs as reference
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 #: Before 1.5.6 libzstd reads some damaged streams otherwise than later releases, which refuse most of them. A batch's

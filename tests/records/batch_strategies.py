@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from tests.support import oracle as reference
 from tests.support.message_set_builder import MessageSetBuilder
 from tierlog._native.checksums import crc32c
-from tierlog.records import _reference as reference
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.records.control import ControlRecordType, encode_control_key
 

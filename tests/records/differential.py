@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tests.support import oracle as reference
 from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import ABORTED_DTYPE, sort_aborted
 from tierlog.errors import CorruptDataError
-from tierlog.records import _reference as reference
 
 COLUMNS = (
     "key",

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.support import oracle as reference
 from tests.support.golden import TIMESTAMP_TYPES, Row, expected_row
-from tierlog.records import _reference as reference
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pathlib
 import pytest
 
 from tests.records.differential import decode_native, fault_of, rows_of
-from tierlog.records import _reference as reference
+from tests.support import oracle as reference
 
 BAD = pathlib.Path(__file__).resolve().parents[1] / "data" / "bad"
 #: Above all good batches of this data, so that a bomb costs a test little.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.records.vectors import vector
-from tierlog.records import _reference as reference
+from tests.support import oracle as reference
 from tierlog.records.builder import (
     RecordBatchBuilder,
     build_end_transaction_marker,

@@ -15,9 +15,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import oracle as reference
 from tierlog._native import codecs
 from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
-from tierlog.records import _reference as reference
 from tierlog.records.compression import compress
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

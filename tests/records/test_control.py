@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.vectors import vector
+from tests.support import oracle as reference
 from tierlog.errors import CorruptRecordError
-from tierlog.records import _reference as reference
 from tierlog.records.control import (
     ControlKey,
     ControlRecordType,

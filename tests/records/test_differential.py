@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.records.batch_strategies import Log, cut, damaged_logs, decode_options, logs
 from tests.records.differential import COLUMNS, Fault, decode_native, fault_of, rows_of
+from tests.support import oracle as reference
 from tierlog._native.batches import scan_batches
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptDataError
-from tierlog.records import _reference as reference
 
 places = st.lists(st.integers(0, 1 << 20), max_size=4)
 targets = st.sampled_from([1, 200, 8 << 20])

@@ -10,8 +10,8 @@ import pytest
 
 from tests.records.differential import decode_native, fault_of, rows_of
 from tests.records.golden_logs import PartitionLog, partition_logs
+from tests.support import oracle as reference
 from tests.support.golden import TIMESTAMP_TYPES
-from tierlog.records import _reference as reference
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 LEGACY = sorted((DATA / "record-v0-v1").glob("*.log"))

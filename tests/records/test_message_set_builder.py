@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.records.vectors import vector
+from tests.support import oracle as reference
 from tests.support.message_set_builder import MessageSetBuilder, encode_message
-from tierlog.records import _reference as reference
 
 T = 1_700_000_000_000
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.records.differential import decode_native, fault_of, rows_of
+from tests.support import oracle as reference
 from tests.support.message_set_builder import MessageSetBuilder, encode_message
 from tierlog._native.checksums import crc32c
-from tierlog.records import _reference as reference
 from tierlog.records.builder import RecordBatchBuilder, encode_batch, encode_record, encode_varint
 from tierlog.records.compression import compress
 

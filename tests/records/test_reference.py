@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.records.vectors import VECTORS, vector
-from tierlog.records import _reference as reference
-from tierlog.records._reference.batches import crc32c
+from tests.support import oracle as reference
+from tests.support.oracle.batches import crc32c
 
 T = 1_700_000_000_000
 R1 = (100, T, b"k1", b"v1", (("h1", b"x"), ("hn", None)))

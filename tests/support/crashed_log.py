@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.support.expected_log import ExpectedBatch, ExpectedLog, replayed, taken_apart
-from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.time_index import TimeIndex
-from tierlog.log.formats.transaction_index import TransactionIndex
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, TransactionIndex
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine.files import Files

@@ -2,7 +2,7 @@
 
 What belongs here: reading and building of Kafka's batches of all three magics, given as bytes. What does not: files
 and stores (nothing here opens any), the indexes beside a log (``tierlog.log``), which batches a user wants
-(``tierlog.remote``). No record becomes a Python object but in the oracle (``_reference``), which is for tests.
+(``tierlog.remote``). No record becomes a Python object here, but in the builder.
 """
 
 from typing import TYPE_CHECKING

@@ -32,8 +32,7 @@ from tierlog.broker.replica.segment_reads import (
     server_config,
 )
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, StoreUnavailableError
-from tierlog.log.formats.offset_index import encode_offset_index
-from tierlog.log.formats.time_index import encode_time_index
+from tierlog.log.formats.segment_indexes import encode_offset_index, encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier import open_tier

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
-from tierlog.log.checks.index_builder import INDEX_INTERVAL_BYTES, IndexBuilder
-from tierlog.log.formats.offset_index import OffsetIndex
-from tierlog.log.formats.time_index import TimeIndex
+from tierlog.log.checks.index_checks import INDEX_INTERVAL_BYTES, IndexBuilder
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
 
 
 def closed_segments(run: Path) -> list[Path]:

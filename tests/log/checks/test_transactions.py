@@ -11,7 +11,7 @@ from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
 from tierlog.log.checks.transactions import TransactionReplay, read_markers
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.transaction_index import encode_transaction_index
+from tierlog.log.formats.segment_indexes import encode_transaction_index
 
 
 def replay(data: bytes, known: dict[int, int] | None = None) -> TransactionReplay:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.offset_index import OffsetIndex, OffsetPosition, encode_offset_index
+from tierlog.log.formats.segment_indexes import OffsetIndex, OffsetPosition, encode_offset_index
 
 VECTOR = bytes.fromhex("00000005000010000000008200002468")
 INDEX = OffsetIndex(VECTOR, 100)

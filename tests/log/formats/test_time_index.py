@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.time_index import TimeIndex, TimestampOffset, encode_time_index
+from tierlog.log.formats.segment_indexes import TimeIndex, TimestampOffset, encode_time_index
 
 VECTOR = bytes.fromhex("0000018bcfe56800000000050000018bcfe569f400000082")
 INDEX = TimeIndex(VECTOR, 100)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.transaction_index import TRANSACTION_DTYPE, TransactionIndex, encode_transaction_index
+from tierlog.log.formats.segment_indexes import TRANSACTION_DTYPE, TransactionIndex, encode_transaction_index
 
 VECTOR = bytes.fromhex(
     "00000000000000002328000000000000006e0000000000000096000000000000008c"

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tierlog.errors import ConfigError, CorruptIndexError, SizeLimitError, StoreError
-from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, encode_entries, encode_identifier
-from tierlog.log.formats.time_index import TimeIndex
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
 from tierlog.remote.log_index.index_file import FILE_BYTES_MAX
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, Rotation
 from tierlog.runtime.machine import Machine

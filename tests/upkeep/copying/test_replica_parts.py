@@ -10,7 +10,7 @@ import pytest
 from tests.support.buckets import topic_uuid
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
-from tierlog.log.formats.transaction_index import TRANSACTION_DTYPE, encode_transaction_index
+from tierlog.log.formats.segment_indexes import TRANSACTION_DTYPE, encode_transaction_index
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,

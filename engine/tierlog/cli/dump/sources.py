@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tierlog.remote.tier import StoredSegment, Tier
 
 
-from tierlog.log.formats import offset_index, time_index
-
 WINDOW_BYTES = 4 << 20
 #: Everything but a log is read whole: an index of a 1 GiB segment has 2 MiB.
 PART_SIZE_BYTES_MAX = 256 << 20
@@ -314,14 +312,14 @@ class IndexFindings:
 
 def offset_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(offsets, positions) of the entries that kafka-dump-log shows."""
-    raw = np.frombuffer(data, _OFFSET_ENTRY, count=len(data) // offset_index.ENTRY_SIZE_BYTES)
+    raw = np.frombuffer(data, _OFFSET_ENTRY, count=len(data) // _OFFSET_ENTRY.itemsize)
     shown = raw[: _shown(raw["offset"])]
     return shown["offset"].astype(np.int64) + base_offset, shown["position"].astype(np.int64)
 
 
 def time_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(timestamps, offsets) of the entries that kafka-dump-log shows."""
-    raw = np.frombuffer(data, _TIME_ENTRY, count=len(data) // time_index.ENTRY_SIZE_BYTES)
+    raw = np.frombuffer(data, _TIME_ENTRY, count=len(data) // _TIME_ENTRY.itemsize)
     shown = raw[: _shown(raw["offset"])]
     return shown["timestamp"].astype(np.int64), shown["offset"].astype(np.int64) + base_offset
 

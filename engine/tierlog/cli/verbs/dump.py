@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tierlog.cli.dump.payloads import Payloads
     from tierlog.cli.dump.sources import IndexFindings, Part
     from tierlog.errors import CorruptDataError
-    from tierlog.log.formats.offset_index import OffsetIndex
-    from tierlog.log.formats.time_index import TimeIndex
+    from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
     from tierlog.remote.metadata.record_text import KipProperties
 
 #: Index entries without a batch that are told one by one.
@@ -197,8 +196,7 @@ class _Run:
 
     def _index(self, part: Part, form: KafkaForm | JsonForm) -> None:
         from tierlog.cli.dump import sources
-        from tierlog.log.formats.offset_index import OffsetIndex
-        from tierlog.log.formats.time_index import TimeIndex
+        from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
 
         data, base_offset = part.whole(), part.base_offset or 0
         log = None if part.log is None else part.log.outline()
@@ -220,7 +218,7 @@ class _Run:
 
     def _transactions(self, part: Part, form: KafkaForm | JsonForm) -> None:
         from tierlog.errors import CorruptIndexError
-        from tierlog.log.formats.transaction_index import TransactionIndex
+        from tierlog.log.formats.segment_indexes import TransactionIndex
 
         data = part.whole()
         try:

@@ -19,8 +19,6 @@ from typing import Final
 from typing_extensions import Buffer
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError, SizeLimitError
-from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ROW_BYTES
-from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.remote_log_index_entry import (
     ENTRY_BYTES_MAX,
     NO_TIMESTAMP_MS,
@@ -28,8 +26,7 @@ from tierlog.log.formats.remote_log_index_entry import (
     parse_entry,
     require_order,
 )
-from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
-from tierlog.log.formats.time_index import TimeIndex
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from tierlog.runtime.machine.files import Files
 
 LOG_SUFFIX: Final = ".remoteLogIndex"
@@ -239,7 +236,7 @@ def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modifie
     index, time_index = OffsetIndex(rows, base_offset), TimeIndex(time_rows, 0)
     index.check(segment_size_bytes=size_bytes)
     time_index.check()
-    whole = (len(index) * OFFSET_ROW_BYTES, len(time_index) * TIME_ROW_BYTES) == (len(rows), len(time_rows))
+    whole = (len(index) * OFFSET_ENTRY_BYTES, len(time_index) * TIME_ENTRY_BYTES) == (len(rows), len(time_rows))
     if not whole or not rows:
         return None
     offsets, positions = index.columns()

@@ -25,11 +25,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError
-from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ROW_BYTES
-from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.remote_log_index_entry import ENTRY_BYTES_MAX, RemoteLogIndexEntry
-from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
-from tierlog.log.formats.time_index import TimeIndex
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.log_index.index_file import (
     FILE_BYTES_MAX,
@@ -330,8 +327,8 @@ class RemoteLogIndex:
             last=file.read_entry(self._files, int(positions[kept - 1])),
             newest_ms=int(times[kept_times - 1]) if kept_times else -1,
             log_bytes=log_bytes,
-            offset_bytes=kept * OFFSET_ROW_BYTES,
-            time_bytes=kept_times * TIME_ROW_BYTES,
+            offset_bytes=kept * OFFSET_ENTRY_BYTES,
+            time_bytes=kept_times * TIME_ENTRY_BYTES,
         )
 
     def remove_before(self, log_start_offset: int) -> None:

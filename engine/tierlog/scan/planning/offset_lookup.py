@@ -33,7 +33,8 @@ from tierlog._native.indexes import (
     time_index_entries,
 )
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError
-from tierlog.log.checks.index_checks import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, is_untrimmed
+from tierlog.log.checks.index_checks import is_untrimmed
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.lineage import Span

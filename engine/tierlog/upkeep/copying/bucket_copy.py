@@ -44,7 +44,7 @@ from tierlog.errors import (
 )
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.transaction_index import TransactionIndex
+from tierlog.log.formats.segment_indexes import TransactionIndex
 from tierlog.opening import Config, Path, config_keys, given_machine, open_path, topic_names
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts

@@ -20,12 +20,11 @@ from typing_extensions import Buffer
 
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, DataLossError, ObjectNotFoundError
 from tierlog.log.checks.findings import Finding, Severity
-from tierlog.log.checks.index_builder import IndexBuilder
-from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.index_checks import IndexBuilder, OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.checks.segment_walk import CheckedRun, SegmentCheck
 from tierlog.log.checks.transactions import ABORT, TransactionReplay, read_markers
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.transaction_index import encode_transaction_index
+from tierlog.log.formats.segment_indexes import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.segment import StoredSegment

@@ -28,7 +28,7 @@ from tierlog.errors import (
     DataLossError,
     ObjectNotFoundError,
 )
-from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import IndexBuilder
 from tierlog.log.formats.identity_files import PartitionMetadata, encode_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
@@ -39,7 +39,7 @@ from tierlog.log.formats.segment_files import (
     find_segment_file,
     segment_file_name,
 )
-from tierlog.log.formats.transaction_index import encode_transaction_index
+from tierlog.log.formats.segment_indexes import encode_transaction_index
 from tierlog.records.batch_runs import BatchColumns, BatchRun, BatchRuns
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
 from tierlog.remote.metadata.lineage import Span

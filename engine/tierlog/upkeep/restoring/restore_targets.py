@@ -18,7 +18,7 @@ from typing import Final
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError
-from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import IndexBuilder
 from tierlog.log.formats.identity_files import PartitionMetadata, encode_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.formats.segment_files import (

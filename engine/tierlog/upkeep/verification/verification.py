@@ -20,17 +20,11 @@ from tierlog._native.checksums import crc32c
 from tierlog.arguments import require_ints, require_path, require_text
 from tierlog.errors import CorruptIndexError, TierlogError, UnknownTopicError
 from tierlog.log.checks.findings import Finding, Report, Severity, fault, fault_of, finding_of, note
-from tierlog.log.checks.index_checks import (
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    LiveIndexCheck,
-    OffsetIndexCheck,
-    TimeIndexCheck,
-    is_untrimmed,
-)
+from tierlog.log.checks.index_checks import LiveIndexCheck, OffsetIndexCheck, TimeIndexCheck, is_untrimmed
 from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.opening import Config, Metadata, Path, given_machine, names_file, open_path
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.segment import StoredSegment

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.offset_index import OffsetIndex, encode_offset_index
-from tierlog.log.formats.time_index import TimeIndex, encode_time_index
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
 from tierlog.runtime.machine import Machine

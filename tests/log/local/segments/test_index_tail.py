@@ -13,7 +13,7 @@ from tests.log.checks.test_index_builder import closed_segments, interval_of
 from tierlog._native.appends import IndexTail
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
-from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import IndexBuilder
 
 BASE = 5000
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tierlog._native.indexes import check_transaction_index, collect_aborted
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
-from tierlog.log.formats.transaction_index import ENTRY_SIZE_BYTES
+from tierlog.log.formats.segment_indexes import TRANSACTION_ENTRY_BYTES
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.log_folder import LazyFile, LogFolder
 from tierlog.log.local.producers.producer_state import AbortedTransaction
@@ -45,16 +45,16 @@ class TransactionIndexFile:
         """How many whole entries there are; what follows them does not count."""
         if self._count < 0:
             file = self.file.find()
-            self._count = 0 if file is None else file.size_bytes // ENTRY_SIZE_BYTES
+            self._count = 0 if file is None else file.size_bytes // TRANSACTION_ENTRY_BYTES
         return self._count
 
     def _pieces(self) -> Iterator[tuple[int, bytearray]]:
         """(index of the first entry, entries), a bounded number at a time."""
         count = self._known_count()
         for first in range(0, count, _ENTRIES_READ_AT_ONCE):
-            data = bytearray(min(_ENTRIES_READ_AT_ONCE, count - first) * ENTRY_SIZE_BYTES)
+            data = bytearray(min(_ENTRIES_READ_AT_ONCE, count - first) * TRANSACTION_ENTRY_BYTES)
             file = self.file.find()
-            if file is None or file.read_into(data, position=first * ENTRY_SIZE_BYTES) < len(data):
+            if file is None or file.read_into(data, position=first * TRANSACTION_ENTRY_BYTES) < len(data):
                 raise LogTruncatedError(f"{self.file.path}: truncated, while it was read")
             yield first, data
 
@@ -78,8 +78,8 @@ class TransactionIndexFile:
         )
         self._has_new_name |= self.file.find() is None
         file = self.file.made()
-        if file.size_bytes != count * ENTRY_SIZE_BYTES:
-            file.truncate(count * ENTRY_SIZE_BYTES)  # a torn entry: what follows it would never be read
+        if file.size_bytes != count * TRANSACTION_ENTRY_BYTES:
+            file.truncate(count * TRANSACTION_ENTRY_BYTES)  # a torn entry: what follows it would never be read
         file.append(data)
         self._changes += 1
         self._last_offset = last
@@ -88,9 +88,9 @@ class TransactionIndexFile:
     def _last(self) -> int:
         """Offset of the last marker, -1 if there is none."""
         if self._last_offset is None:
-            count, data = self._known_count(), bytearray(ENTRY_SIZE_BYTES)
+            count, data = self._known_count(), bytearray(TRANSACTION_ENTRY_BYTES)
             if count:
-                self.file.opened().read_into(data, position=(count - 1) * ENTRY_SIZE_BYTES)
+                self.file.opened().read_into(data, position=(count - 1) * TRANSACTION_ENTRY_BYTES)
             self._last_offset = _ENTRY.unpack(data)[3] if count else -1
         return self._last_offset
 
@@ -116,11 +116,11 @@ class TransactionIndexFile:
             try:
                 check_transaction_index(data, self._base_offset)
             except CorruptIndexError as error:
-                error.position += first * ENTRY_SIZE_BYTES
+                error.position += first * TRANSACTION_ENTRY_BYTES
                 raise error.located(self.file.path) from None
             if _ENTRY.unpack_from(data)[3] <= last:
-                raise CorruptIndexError("offsets fall", position=first * ENTRY_SIZE_BYTES, where=self.file.path)
-            last = _ENTRY.unpack_from(data, len(data) - ENTRY_SIZE_BYTES)[3]
+                raise CorruptIndexError("offsets fall", position=first * TRANSACTION_ENTRY_BYTES, where=self.file.path)
+            last = _ENTRY.unpack_from(data, len(data) - TRANSACTION_ENTRY_BYTES)[3]
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries from the first on whose marker lies at or behind an offset."""
@@ -144,8 +144,8 @@ class TransactionIndexFile:
     def _cut(self, count: int) -> None:
         self._count, self._last_offset = count, None
         file = self.file.find()
-        if file is not None and file.size_bytes > count * ENTRY_SIZE_BYTES:
-            file.truncate(count * ENTRY_SIZE_BYTES)
+        if file is not None and file.size_bytes > count * TRANSACTION_ENTRY_BYTES:
+            file.truncate(count * TRANSACTION_ENTRY_BYTES)
             self._changes += 1
 
     def fsync(self) -> None:

@@ -17,8 +17,7 @@ import numpy as np
 from tierlog._native import indexes
 from tierlog._native.batches import find_batch_header, find_batch_size, scan_batches
 from tierlog.errors import CorruptRecordError
-from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tests.support.oracle.batches import BatchHeader, PartialBatch, iter_batches, verify
 from tierlog.errors import CorruptRecordError
-from tierlog.records._reference.batches import BatchHeader, PartialBatch, iter_batches, verify
 
 #: The largest offset that a record can have: the one behind it must be a number too.
 OFFSET_MAX: Final = 2**63 - 2

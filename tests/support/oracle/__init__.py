@@ -2,8 +2,7 @@
 docs/formats/log-files.md, Record batch.
 
 What belongs here: what is *right*, so that the native core can be held against it, for good bytes and for bad, down
-to which error is raised and where. What does not belong here: speed, and anything that production calls (an import
-contract forbids it).
+to which error is raised and where. What does not belong here: speed, and anything that production calls.
 
 Faults carry the names of ``tierlog/status.h``. ``position`` is the byte position of the batch in the file, however
 deep the fault lies; ``base_offset`` is that of the batch header (-1 where even that is not there); ``record`` is the
@@ -90,9 +89,9 @@ Header keys are decoded as Java's ``new String(bytes, UTF_8)`` does: each maxima
 UTF-16 surrogate written as three bytes is one malformed part there (three in Python); JDK 17 decides.
 """
 
-from tierlog.records._reference.batches import BatchHeader, BatchScan, iter_batches, parse_header, scan, verify
-from tierlog.records._reference.codecs import decompress
-from tierlog.records._reference.records import Aborted, DecodeOptions, Record, decode, decode_java_utf8, iter_records
+from tests.support.oracle.batches import BatchHeader, BatchScan, iter_batches, parse_header, scan, verify
+from tests.support.oracle.codecs import decompress
+from tests.support.oracle.records import Aborted, DecodeOptions, Record, decode, decode_java_utf8, iter_records
 
 __all__ = [
     "Aborted",

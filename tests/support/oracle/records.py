@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.errors import CorruptDataError, SizeLimitError
-from tierlog.records._reference.batches import (
+from tests.support.oracle.batches import (
     HEADER_SIZE_V2,
     LENGTH_MIN,
     LOG_OVERHEAD,
@@ -22,8 +21,9 @@ from tierlog.records._reference.batches import (
     parse_header,
     verify,
 )
-from tierlog.records._reference.codecs import decompress
-from tierlog.records._reference.legacy import OFFSET_MAX, iter_messages
+from tests.support.oracle.codecs import decompress
+from tests.support.oracle.legacy import OFFSET_MAX, iter_messages
+from tierlog.errors import CorruptDataError, SizeLimitError
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1

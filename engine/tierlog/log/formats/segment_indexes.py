@@ -1,0 +1,262 @@
+"""The sparse indexes of a segment: offset, time and transaction index. All numbers are big-endian.
+
+- Offset index, entries of 8 bytes: ``int32 relative offset, int32 position``. An entry says that the batch at
+  *position* ends with *offset* (Kafka 4.3), or that the batch at *position* is the first of an append that ends with
+  *offset* (older brokers); both are sound. Offsets strictly rise. The file of an active segment is allocated ahead and
+  zero behind its last entry.
+- Time index, entries of 12 bytes: ``int64 timestamp in ms, int32 relative offset``. An entry (t, o) says that no record
+  up to offset o is later than t. Timestamps strictly rise, offsets do not fall. Preallocated as the offset index is.
+- Transaction index, entries of 34 bytes: ``int16 version 0, int64 producer id, int64 first offset, int64 last offset
+  (of the marker), int64 last stable offset``, the last being the LSO when the marker was written: the aborted
+  transactions whose abort marker lies in the segment. Last offsets strictly rise. The file exists only where something
+  was aborted.
+
+Source: Kafka AbstractIndex, OffsetIndex, TimeIndex, TransactionIndex, AbortedTxn; the searching is native
+(``tierlog/index.h``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+from tierlog.arguments import require_int64
+
+OFFSET_ENTRY_BYTES = 8
+_OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPosition:
+    """An offset of the log and a byte position in its file."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetIndex:
+    """A view of an offset index; nothing is copied.
+
+    Args:
+        data: The file's bytes, with or without the zeros of preallocation.
+        base_offset: The segment's base offset.
+
+    Thread safety: any number of threads.
+    """
+
+    data: Buffer
+    base_offset: int
+
+    def __len__(self) -> int:
+        """How many entries are in use."""
+        return indexes.offset_index_entries(self.data)
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(offsets, positions) of the entries in use: Kafka offsets and byte positions; both rise in a sound file."""
+        return indexes.read_offset_index(self.data, self.base_offset)
+
+    def _int64s(self, **numbers: int) -> Iterator[int]:
+        """The base offset and the given numbers. Raises ValueError, which names the number: it does not fit into 64
+        bits.
+        """
+        return (require_int64(name, number) for name, number in {"base_offset": self.base_offset, **numbers}.items())
+
+    def lookup(self, target_offset: int) -> OffsetPosition:
+        """The entry with the largest offset at or below the target; without one, the start of the segment."""
+        return OffsetPosition(*indexes.lookup_offset(self.data, *self._int64s(target_offset=target_offset)))
+
+    def lookup_many(self, target_offsets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """``lookup`` of many targets at once, side by side: (offsets, positions in bytes), in the targets' order.
+
+        Raises:
+            ValueError: the targets are no row of 64-bit integers.
+        """
+        return indexes.lookup_offsets(self.data, require_int64("base_offset", self.base_offset), target_offsets)
+
+    def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
+        """Offset of the first entry at or behind ``position + size_bytes``; a fetch of that size returns no later
+        offset.
+        """
+        return indexes.find_upper_bound_offset(self.data, *self._int64s(position=position, size_bytes=size_bytes))
+
+    def find_end_position(self, end_offset_inclusive: int) -> int | None:
+        """A position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
+        return indexes.find_end_position(self.data, *self._int64s(end_offset_inclusive=end_offset_inclusive))
+
+    def check(self, *, segment_size_bytes: int | None = None) -> None:
+        """Raises CorruptIndexError at the first entry that breaks size, order or range."""
+        indexes.check_offset_index(self.data, self.base_offset, segment_size_bytes)
+
+
+def encode_offset_index(base_offset: int, offsets: ArrayLike, positions: ArrayLike) -> bytes:
+    """The bytes of an index, without preallocation.
+
+    Raises:
+        ValueError: offsets do not strictly rise, or an offset or position does not fit its 31 bits.
+    """
+    absolute = np.asarray(offsets, np.int64)
+    relative = absolute - base_offset
+    places = np.asarray(positions, np.int64)
+    if absolute.shape != places.shape or absolute.ndim != 1:
+        raise ValueError("offsets and positions differ in shape")
+    if absolute.size and (relative[0] < 0 or relative[-1] > _INT32_MAX or (np.diff(absolute) <= 0).any()):
+        raise ValueError(f"offsets must strictly rise from {base_offset}, at most 2^31-1 above it")
+    if ((places < 0) | (places > _INT32_MAX)).any():
+        raise ValueError("a position is not 0 … 2^31-1")
+    entries = np.empty(absolute.size, _OFFSET_ENTRY)
+    entries["relative_offset"] = relative
+    entries["position"] = places
+    return entries.tobytes()
+
+
+TIME_ENTRY_BYTES = 12
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A timestamp in ms and an offset."""
+
+    timestamp_ms: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndex:
+    """A view of a time index; nothing is copied.
+
+    Args:
+        data: The file's bytes, with or without the zeros of preallocation.
+        base_offset: The segment's base offset.
+
+    Thread safety: any number of threads.
+    """
+
+    data: Buffer
+    base_offset: int
+
+    def __len__(self) -> int:
+        """How many entries are in use."""
+        return indexes.time_index_entries(self.data)
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(timestamps in ms, absolute offsets) of the entries in use."""
+        return indexes.read_time_index(self.data, self.base_offset)
+
+    def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
+        """The entry with the largest timestamp at or below the target; without one, (-1, base offset)."""
+        base_offset = require_int64("base_offset", self.base_offset)
+        target_ms = require_int64("target_timestamp_ms", target_timestamp_ms)
+        return TimestampOffset(*indexes.lookup_timestamp(self.data, base_offset, target_ms))
+
+    def lookup_many(self, target_timestamps_ms: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``lookup`` of many targets at once, side by side: (timestamps in ms, offsets), in the targets' order.
+
+        Raises:
+            ValueError: the targets are no row of 64-bit integers.
+        """
+        base_offset = require_int64("base_offset", self.base_offset)
+        return indexes.lookup_timestamps(self.data, base_offset, target_timestamps_ms)
+
+    def check(self) -> None:
+        """Raises CorruptIndexError at the first entry that breaks size, order or range."""
+        indexes.check_time_index(self.data, self.base_offset)
+
+
+def encode_time_index(base_offset: int, timestamps_ms: ArrayLike, offsets: ArrayLike) -> bytes:
+    """The bytes of an index, without preallocation.
+
+    Raises:
+        ValueError: timestamps do not strictly rise, offsets fall, or an offset does not fit its 31 bits.
+    """
+    times = np.asarray(timestamps_ms, np.int64)
+    relative = np.asarray(offsets, np.int64) - base_offset
+    if times.shape != relative.shape or times.ndim != 1:
+        raise ValueError("timestamps and offsets differ in shape")
+    if times.size and (relative[0] < 0 or relative[-1] > _INT32_MAX or (np.diff(relative) < 0).any()):
+        raise ValueError(f"offsets may not fall, nor leave {base_offset} … {base_offset + _INT32_MAX}")
+    if (np.diff(times) <= 0).any():
+        raise ValueError("timestamps must strictly rise")
+    entries = np.empty(times.size, _TIME_ENTRY)
+    entries["timestamp"] = times
+    entries["relative_offset"] = relative
+    return entries.tobytes()
+
+
+TRANSACTION_ENTRY_BYTES = 34
+#: producer_id, first_offset, last_offset, last_stable_offset: int64 each.
+TRANSACTION_DTYPE = indexes.TRANSACTION_DTYPE
+_TRANSACTION_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionIndex:
+    """A view of a transaction index; nothing is copied.
+
+    Args:
+        data: The file's bytes.
+        base_offset: The segment's base offset; only ``check`` needs it.
+
+    Thread safety: any number of threads.
+    """
+
+    data: Buffer
+    base_offset: int = 0
+
+    def __len__(self) -> int:
+        """How many whole entries there are."""
+        return memoryview(self.data).nbytes // TRANSACTION_ENTRY_BYTES
+
+    def entries(self) -> NDArray[np.void]:
+        """All whole entries, dtype TRANSACTION_DTYPE, by last offset ascending.
+
+        A partial entry at the end is left out, as Kafka's readers do. Raises CorruptIndexError on an unknown version
+        or a wrong order.
+        """
+        return indexes.read_transaction_index(self.data)
+
+    def collect_aborted(self, *, fetch_offset: int, upper_bound_offset_exclusive: int) -> tuple[NDArray[np.void], bool]:
+        """Aborted transactions that touch a range: Kafka's collectAbortedTxns over one segment.
+
+        Returns:
+            (entries of ABORTED_DTYPE, complete): complete when no later segment can hold more.
+        """
+        first = require_int64("fetch_offset", fetch_offset)
+        end = require_int64("upper_bound_offset_exclusive", upper_bound_offset_exclusive)
+        return indexes.collect_aborted(self.data, first, end)
+
+    def check(self) -> None:
+        """Raises CorruptIndexError on a partial entry, an unknown version, a wrong order or range."""
+        indexes.check_transaction_index(self.data, self.base_offset)
+
+
+def encode_transaction_index(transactions: NDArray[np.void]) -> bytes:
+    """The bytes of an index from rows of TRANSACTION_DTYPE.
+
+    Raises:
+        ValueError: last offsets do not strictly rise, or a transaction ends before it begins.
+    """
+    last = transactions["last_offset"]
+    if (np.diff(last) <= 0).any():
+        raise ValueError("last offsets must strictly rise")
+    if (transactions["first_offset"] > last).any():
+        raise ValueError("a transaction ends before it begins")
+    entries = np.zeros(transactions.size, _TRANSACTION_ENTRY)
+    for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset"):
+        entries[name] = transactions[name]
+    return entries.tobytes()
