@@ -289,7 +289,7 @@ def test_a_signal_that_hits_a_finalizer_ends_the_command_too(number: signal.Sign
     """Python drops what is raised in one: a job that its scheduler ended went on."""
     probe = before + (
         "import os, time\n"
-        "from tierlog.cli.exits import end_orderly_when_told, leave_quietly\n"
+        "from tierlog.cli.exits import end_orderly_on_signals, leave_quietly\n"
         "class Hit:\n"
         "    def __del__(self):\n"
         f"        os.kill(os.getpid(), {int(number)})\n"
@@ -299,7 +299,7 @@ def test_a_signal_that_hits_a_finalizer_ends_the_command_too(number: signal.Sign
         "    Hit()\n"
         "    time.sleep(60)\n"
         "    print('went on')\n"
-        "end_orderly_when_told()\n"
+        "end_orderly_on_signals()\n"
         "leave_quietly(work)"
     )
     done = subprocess.run([sys.executable, "-c", probe], env=environment(), capture_output=True, check=False)
@@ -400,8 +400,8 @@ def test_a_hangup_under_nohup_is_ignored() -> None:
     """Otherwise a long copy that was started with nohup ends when its terminal does."""
     probe = (
         "import os, signal\n"
-        "from tierlog.cli.exits import end_orderly_when_told, leave_quietly\n"
-        "end_orderly_when_told()\n"
+        "from tierlog.cli.exits import end_orderly_on_signals, leave_quietly\n"
+        "end_orderly_on_signals()\n"
         "leave_quietly(lambda: os.kill(os.getpid(), signal.SIGHUP))"
     )
     run = [sys.executable, "-c", probe]
@@ -435,7 +435,7 @@ def test_what_fails_behind_a_signal_is_the_signals(number: signal.Signals, code:
         "        import time; time.sleep(60)\n"
         "    finally:\n"
         "        raise StoreError('the reader was closed')\n"
-        "exits.end_orderly_when_told()\n"
+        "exits.end_orderly_on_signals()\n"
         "exits.leave_quietly(verb)\n"
     )
     done = subprocess.run([sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=False)

@@ -41,8 +41,8 @@ def _run() -> None:
     # pydantic would look for plugins in the metadata of every installed package (20 ms and more).
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from tierlog.cli.app import application
-    from tierlog.cli.exits import end_orderly_when_told
+    from tierlog.cli.exits import end_orderly_on_signals
 
-    end_orderly_when_told()
+    end_orderly_on_signals()
 
     application(sys.argv[1:])(prog_name="tierlog")

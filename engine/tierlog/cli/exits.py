@@ -1,4 +1,4 @@
-"""How the command ends: exit codes, one line a fault, no traceback."""
+"""The ends of the command: exit codes, one line a fault, no traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGAIN_SECONDS = 0.01
 
 
 class ExitCode(enum.IntEnum):
-    """What a script that calls the command can rely on."""
+    """The exit codes, which scripts can rely on."""
 
     DONE = 0
     FAULTS_FOUND = 1  # verify, orphans, rewrap: the check itself ran to its end
@@ -48,8 +48,8 @@ class TerminatedError(BaseException):
         self.number = number
 
 
-def end_orderly_when_told() -> None:
-    """Makes SIGTERM and SIGHUP exceptions of the main thread, as SIGINT is.
+def end_orderly_on_signals() -> None:
+    """Make SIGTERM and SIGHUP exceptions of the main thread, as SIGINT is.
 
     What follows soon after the first is dropped, since `timeout` sends two and people press ^C twice, and what is half
     done is being undone; later ones end that too. An exception that hits a finalizer or a callback of a weak reference,
@@ -119,7 +119,7 @@ def guarded(verb: Callable[P, ExitCode | None]) -> Callable[P, None]:
 
 
 def leave_quietly(action: Callable[[], ExitCode | None]) -> NoReturn:
-    """Runs the action and ends the process with what came of it."""
+    """Run the action, and end the process with its exit code."""
     try:
         code = action() or ExitCode.DONE
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the command writes to stderr: log lines, words for people (as text or as one JSON object a line), progress."""
+"""The command's output on stderr: log lines, words for people (as text or as one JSON object a line), progress."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def open_path(
 def read_metadata(
     sources: Sequence[str], command_config: Path | None = None, *, remember_departed: bool = False
 ) -> MetadataView:
-    """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
+    """The metadata of ``--metadata``, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
     from tierlog import opening
 
     return opening.read_metadata(sources, command_keys(command_config), remember_departed=remember_departed)

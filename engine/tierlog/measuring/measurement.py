@@ -166,7 +166,7 @@ def machine_facts(machine: Machine) -> dict[str, str | int]:
 
 
 def _processor(files: Files) -> str:
-    """Name of the processor, if Linux tells it; else the architecture."""
+    """The name of the processor, if Linux has it; else the architecture."""
     start = bytearray(4096)
     try:
         with files.open_read(_CPUINFO) as file:

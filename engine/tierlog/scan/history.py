@@ -46,8 +46,8 @@ class PartitionHistory:
     Attributes:
         topic_id_partition: Of which partition.
         lineage: Spans of segments; see Lineage.
-        log_start_offset: What lies below is deleted; 0 where nobody said so.
-        warnings: What could not be told for certain, naming objects.
+        log_start_offset: What lies below is deleted; 0 where none was given.
+        warnings: Facts that are not certain, with the objects that leave them open.
     """
 
     topic_id_partition: TopicIdPartition

@@ -87,7 +87,7 @@ class ScanRange:
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """How large a task may become.
+    """The limits of a task.
 
     Attributes:
         max_bytes, max_records: Of a task that is more than one range; None for no limit.

@@ -1,4 +1,4 @@
-"""What a user asks of a scan: topics, where to begin and end, what to leave out. Values only, checked when made.
+"""The request of a scan: topics, where to begin and end, what to leave out. Values only, checked when made.
 
 The words are those of Spark's Kafka source, since most requests come from there; ``tierlog.read`` and the command use
 the same request with ``clamp_offsets``.

@@ -1,4 +1,4 @@
-"""What a tier holds of each topic: partitions, offsets, sizes and times, without reading a record."""
+"""The topics of a tier: partitions, offsets, sizes and times, without reading a record."""
 
 from __future__ import annotations
 

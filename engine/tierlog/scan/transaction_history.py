@@ -1,4 +1,4 @@
-"""What read_committed needs of a partition's history: how far it is stable, and which transactions were aborted.
+"""The transactions of a partition's history, for read_committed: its last stable offset, and those that were aborted.
 
 The tier's own files say it: the producer snapshot of the newest segment (open transactions) and the transaction indexes
 (aborted ones). Where a file is missing (one ``.log`` alone, the active segment of a log directory) or damaged, the

@@ -42,7 +42,7 @@ class ComparedSegment:
     Attributes:
         key: What its objects' keys begin with, for messages; where it should be if there are none.
         metadata: As the source has it; None if it does not know the segment.
-        state: The last state that the source told of the id; None if it told none.
+        state: The last state that the source has for the id; None if it has none.
         objects, size_bytes: Of the bucket.
         whole: Whether all objects are there that the segment needs.
     """

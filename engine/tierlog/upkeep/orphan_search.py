@@ -7,7 +7,8 @@ long as the metadata knows a failed copy, the broker will remove what it left.
 Never touched: objects whose keys are no segment's; objects younger than the given age; topics that the metadata does
 not know, which may be another cluster's; segments that may be newer than the metadata. In the last two cases the search
 refuses to go on, unless ``skip_unknown`` leaves them alone. Without metadata every segment that is not whole is an
-orphan, except one that has a description and lacks objects: only the metadata can tell half a deletion from a loss.
+orphan, except one that has a description and lacks objects: only the metadata shows whether it is half a deletion or a
+loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the paths of ``tierlog dump`` name: one file, the files of a log directory, or the parts of tiered segments.
+"""The paths of ``tierlog dump``: one file, the files of a log directory, or the parts of tiered segments.
 
 A part is bytes with a name and a kind. This module hides where the bytes come from (a disk, an object that has to be
 decrypted) from the code that prints them.

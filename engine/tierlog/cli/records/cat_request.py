@@ -1,4 +1,4 @@
-"""What ``cat`` is asked for: its options as a scan request, ``--grep``, and in words why there is no record."""
+"""The request of ``cat``: its options as a scan, ``--grep``, and in words why there is no record."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class _CountingFile:
 
 @dataclass(frozen=True, slots=True)
 class RecordOutput:
-    """How records are written. Made by ``of``.
+    """The form in which records are written. Made by ``of``.
 
     Attributes:
         columns: The columns that have to be read.

@@ -1,4 +1,4 @@
-"""``tierlog check-config``: whether a configuration works: its keys, who we are to the store, and a round trip."""
+"""``tierlog check-config``: the keys of a configuration, the identity that the store sees, and a round trip."""
 
 from __future__ import annotations
 

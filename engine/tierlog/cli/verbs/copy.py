@@ -82,7 +82,7 @@ def copy(
     Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
 
     The same command continues a copy that was interrupted: segments that are whole in DEST are checked and left alone.
-    So are those of another replica of the partition: its producer snapshots and sparse indexes are kept where this
+    So are those of another replica of the partition: its producer snapshots and sparse indexes stay where this
     replica's differ, and one line says so.
 
     JSON: one object for each segment, with all that a broker would keep of it (`tierlog restore --from-copy` reads it),

@@ -350,7 +350,7 @@ def _check_names(tier: Tier, candidates: Iterable[Candidate]) -> None:
 
 
 def _prefixes(tier: Tier, history: PartitionHistory) -> list[str]:
-    """What stands before the topic's folder in the keys of a partition's segments."""
+    """The prefixes of the topic's folder in the keys of a partition's segments."""
     segments = [*(span.segment for span in history.lineage.spans), *history.unreferenced]
     return sorted({_key_prefix(tier, segment.name) for segment in segments})
 
@@ -366,7 +366,7 @@ def _warn_of_prefixes(tier: Tier, history: PartitionHistory) -> None:
 
 
 def _key_prefix(tier: Tier, key: str) -> str:
-    """What stands before the topic's folder in an object's key."""
+    """The prefix of the topic's folder in an object's key."""
     from tierlog.remote.tier.objects.object_keys import PARSERS
 
     configured = tier.scope.key_prefix

@@ -47,7 +47,7 @@ def recover(
 
     Every log is read from its recovery point on: it is cut at the first batch that is torn or damaged, and what lies
     behind is deleted; its indexes, leader epochs and producer snapshots are rebuilt; interrupted deletions, cleanings
-    and swaps are finished or undone. A hole between two segments stays, and is told ("hole"): the disk does not say
+    and swaps are finished or undone. A hole between two segments stays, and is reported ("hole"): the disk does not say
     whether the topic is compacted. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
     second run) finds nothing to mend. Where .kafka_cleanshutdown is there already, only what is missing is rebuilt.
 

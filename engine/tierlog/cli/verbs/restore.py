@@ -112,10 +112,10 @@ def restore(
 
     Every whole segment is registered as COPY_SEGMENT_FINISHED, dead branches and duplicates among them, with the
     offsets, size, time, leader epochs and custom metadata (by custom.metadata.fields.include of --config) that the lost
-    topic had. The offsets that readers will see of each are told beside it. Segments that lack an object or cannot be
+    topic had. The offsets that readers will see of each stand beside it. Segments that lack an object or cannot be
     read are named and left out; then the command ends with 1.
 
-    What a bucket cannot tell: the broker and time of COPY_SEGMENT_FINISHED (those of the description, and of the last
+    A bucket does not show the broker and time of COPY_SEGMENT_FINISHED (those of the description, and of the last
     object, stand there), and deletions that had begun but removed nothing yet: such segments come back.
 
     JSON: one object for each segment, with the names of `ls` and "state": COPY_SEGMENT_FINISHED, or null and "reason".

@@ -142,12 +142,12 @@ def _listed(partitions: Sequence[tuple[str, int]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What to read.
+    """The ranges of a scan.
 
     Attributes:
         ranges: By topic, partition and offset; of about even size.
         bounds: What each partition's request came to.
-        warnings: What is missing or could not be told, naming objects; not empty data only because of retention.
+        warnings: Things that are missing or not certain, naming objects; not empty data only because of retention.
         layout: Of the tier: for the executors, so that they need not look again.
         grouped: The ranges put together into tasks, in order.
     """
@@ -279,7 +279,7 @@ class PreparedScan:
 def prepare_scan(
     tier: Tier, request: ScanRequest, *, histories: Sequence[PartitionHistory] | None = None
 ) -> PreparedScan:
-    """As ``plan_scan``, for who takes the ranges one by one: the same plan without all of it in memory.
+    """Plan a scan whose ranges are taken one by one: the plan of ``plan_scan`` without all of it in memory.
 
     Raises:
         As ``plan_scan``, but for what is fetched to cut segments: that is raised where the ranges are taken.

@@ -65,7 +65,7 @@ def find_first_offset(
 ) -> int | None:
     """The offset of the first record of some ranges of one partition, which are in order; None if they have none.
 
-    No checksum covers the offset of a batch. The next batch has to lie behind it, as it has to for who reads them all.
+    No checksum covers the offset of a batch. The next batch has to lie behind it, as it has to where all are read.
 
     Raises:
         OverBudgetError: it was not found within the budget.

@@ -1,7 +1,7 @@
 """From spans that count to ranges: pruned by time, cut at batch borders, made as they are asked for.
 
-An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of who takes the
-ranges: a plan of a million ranges is never in memory at once unless its caller keeps it.
+An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of the caller: a plan
+of a million ranges is never in memory at once unless its caller keeps it.
 
 A request for a number of tasks may need finer cuts: an offset index has an entry for every few KiB at best. Where its
 entries are too few, the headers of the batches themselves say where they begin, of logs that are small enough to be
@@ -125,7 +125,7 @@ class RangeCutter:
                 yield from self._iter_found(waiting.popleft())
 
     def iter_pieces(self, wanted: Iterable[WantedOffsets]) -> Iterator[CutPiece]:
-        """What the ranges are cut of, with all borders that the offset indexes know.
+        """The pieces that ranges are cut of, with all borders that the offset indexes know.
 
         Raises:
             As ``iter_ranges``.
@@ -268,7 +268,7 @@ def _iter_even_parts(first: int, end_exclusive: int, limit: int | None) -> Itera
 def cut_into(cutter: RangeCutter, wanted: Sequence[WantedOffsets], least: int) -> list[ScanRange]:
     """The ranges of some partitions, in their order, by offset: at least ``least``, or one for each batch.
 
-    A log whose batches cannot be told is left as its index divides it: that is told by who reads it, or in a warning.
+    A log whose batches cannot be found is left as its index divides it: its reader reports that, or a warning does.
 
     Raises:
         CorruptDataError, StoreError and their kinds: as ``RangeCutter.iter_ranges``.
@@ -315,7 +315,7 @@ def _extent(piece: CutPiece) -> tuple[int, int]:
 
 
 def _with_batches(tier: Tier, piece: CutPiece) -> CutPiece:
-    """What follows a fault stays one range: it is told by who reads it."""
+    """The piece with all its batches. What follows a fault stays one range, whose reader reports the fault."""
     start, end = _extent(piece)
     offsets: list[int] = []
     positions: list[int] = []

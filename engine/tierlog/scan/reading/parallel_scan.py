@@ -203,7 +203,7 @@ class _RangeFeed:
             return None
 
     def cancel(self) -> None:
-        """Whoever takes is woken; the worker ends at its next batch."""
+        """End the feed: its consumer is woken; the worker ends at its next batch."""
         with self._changed:
             self._cancelled = True
             self._buffer.clear()

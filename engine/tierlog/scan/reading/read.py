@@ -69,7 +69,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScanCounters:
-    """What reading took, added up over ranges. Not thread-safe: one for each thread.
+    """The cost of reading, added up over ranges. Not thread-safe: one for each thread.
 
     Attributes:
         requests: GETs of log bytes that were answered, those of windows read ahead and then not needed included; what
@@ -325,7 +325,7 @@ class _Assembler:
 
 
 def segment_label(segment: StoredSegment) -> str:
-    """What names a segment in a table: its id, or its file where a layout has no ids."""
+    """The name of a segment in a table: its id, or its file where a layout has no ids."""
     if segment.layout in SINGLE_LOG_LAYOUTS:
         return segment.name.rpartition("/")[2]
     return str(segment.metadata.remote_log_segment_id.id)

@@ -386,7 +386,7 @@ def _shown(transactions: set[tuple[int, int, int]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """What a copy did.
+    """The counts of a copy, and the segments that it left out.
 
     Attributes:
         copied: Segments that were copied.
@@ -397,7 +397,7 @@ class CopyResult:
         active: Segments that were left out since a broker may still write to them.
         empty: Segments without a byte; the segments before them reach over their offsets.
         kept: Parts of present segments in which the target and the source differ, as those of two replicas may: name
-            of the part to the number of segments. The target's were kept.
+            of the part to the number of segments. The target's stay as they are.
     """
 
     copied: int

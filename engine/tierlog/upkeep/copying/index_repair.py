@@ -1,9 +1,9 @@
 """The indexes of a segment, compared with its log and built anew from it.
 
 Kafka makes a transaction index with a segment's first aborted transaction, so that a segment without the file is as a
-rule one without aborts: only the abort markers of the log itself tell. A broker that recovers a log builds the index
-from the batches, beginning with the transactions that were open at the segment's start: the producer snapshot of that
-offset has them.
+rule one without aborts: only the abort markers of the log itself show them. A broker that recovers a log builds the
+index from the batches, beginning with the transactions that were open at the segment's start: the producer snapshot of
+that offset has them.
 
 Source: Kafka LogSegment#recover, ProducerStateManager#completeTxn.
 """
@@ -55,7 +55,7 @@ def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes
 
 @dataclass(slots=True)
 class _Walked:
-    """How far the log was followed; see Walk."""
+    """The progress of a walk over the log, as ``finish`` of a check takes it."""
 
     end_position: int = 0
     complete: bool = False

@@ -56,7 +56,7 @@ class TargetCluster:
 
     @property
     def identity(self) -> DirectoryIdentity:
-        """Whose the directory is to be."""
+        """The cluster, the node and the id that the directory gets."""
         directory_id = None if self.directory_id is None else self.directory_id.raw
         return DirectoryIdentity(self.cluster_id, self.node_id, directory_id)
 
@@ -77,7 +77,7 @@ class BrokerDirectory:
     Args:
         machine: Has the files, and the randomness of the directory's id.
         folder: The directory; made if it does not exist.
-        target: The broker that gets it; None for a directory of nobody yet, which has no meta.properties.
+        target: The broker that gets it; None for a directory without an owner, which has no meta.properties.
     """
 
     def __init__(self, machine: Machine, folder: str, target: TargetCluster | None) -> None:

@@ -169,7 +169,7 @@ class PartitionExport:
         return max((epoch for epoch, _ in self._history.lineage.epochs), default=0)
 
     def cautions(self) -> list[str]:
-        """What will happen to this log in a cluster that goes on writing to it; known after ``run``.
+        """Warnings for a cluster that goes on writing to this log; known after ``run``.
 
         Raises:
             StoreError and its kinds.
@@ -181,11 +181,11 @@ class PartitionExport:
                 f"{name}: needs a leader of epoch {last} or later: one of a lower epoch cuts this epoch off the "
                 "leader-epoch checkpoint, and consumers are sent in circles; see docs/operating.md"
             )
-        found += [f"{name}: {told}" for told in self._told_open()]
+        found += [f"{name}: {text}" for text in self._open_transactions()]
         return found
 
-    def _told_open(self) -> Iterator[str]:
-        """Cautions about transactions that are open where the log ends, which its producer snapshot tells."""
+    def _open_transactions(self) -> Iterator[str]:
+        """Cautions about transactions that are open where the log ends, by its producer snapshot."""
         if not self.segments:
             return
         last = self.segments[-1]
@@ -204,7 +204,7 @@ class PartitionExport:
             )
 
     def result(self) -> ExportedPartition:
-        """What was written; known after ``run``."""
+        """The partition as it was written; known after ``run``."""
         return ExportedPartition(
             topic=self._history.topic,
             partition=self._history.partition,

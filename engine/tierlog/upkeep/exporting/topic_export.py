@@ -24,11 +24,11 @@ SPARE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """What an export wrote.
+    """The partitions that an export wrote, and what to know of them.
 
     Attributes:
         partitions: By number.
-        notes: What will happen to these logs in a cluster that goes on writing to them.
+        notes: Warnings for a cluster that goes on writing to these logs: leader epochs, open transactions.
     """
 
     partitions: tuple[ExportedPartition, ...]

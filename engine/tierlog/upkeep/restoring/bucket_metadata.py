@@ -1,7 +1,7 @@
 """The metadata that a bucket's whole segments had, partition by partition, with what had to be left out.
 
 A segment is whole if its description and every object that the description needs are there, none shorter than it has to
-be. What cannot be told from a bucket: the broker that wrote FINISHED and when (the broker of the description stands
+be. A bucket does not show the broker that wrote FINISHED and when (the broker of the description stands
 there, -1 where the layout has none, and the time at which the store got the segment's last object), and the deletions
 that had begun without having removed anything: such a segment is whole, so that it counts as finished.
 
@@ -194,7 +194,7 @@ _Outcome = RestoredSegment | LeftOutSegment
 
 @dataclass(frozen=True, slots=True)
 class RestoredPartition:
-    """What a bucket has of one partition.
+    """One partition, as a bucket has it.
 
     Args:
         topic_id_partition: As it is registered.
@@ -231,7 +231,7 @@ class BucketMetadata:
 
     Args:
         tier: The bucket; the caller closes it.
-        config: Of the storage manager that wrote it: which custom metadata it kept.
+        config: Of the storage manager that wrote it: which custom metadata it gave to its broker.
         wanted: Whether a partition is; None for all.
         topics: Topic ids that are registered as others.
 

@@ -41,7 +41,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlace:
-    """What a new folder of the metadata topic, or a running Kafka, needs beside its place.
+    """The settings of the place of restored metadata: a new folder of the topic, or a running Kafka.
 
     Args:
         partition_count: For a folder: partitions of the metadata topic that it is for.
@@ -58,11 +58,11 @@ class RestorePlace:
 
 @dataclass(frozen=True, slots=True)
 class MovedTopic:
-    """A topic whose segments are registered under another id than their objects have.
+    """A topic that is registered under another id than the objects of its segments have.
 
     Attributes:
         segments: How many segments they are.
-        layout: Of the bucket: it decides who finds the objects.
+        layout: Of the bucket: it decides which storage manager finds the objects.
     """
 
     topic: str
@@ -74,7 +74,7 @@ class MovedTopic:
 
 @dataclass(slots=True)
 class RestoreResult:
-    """What a restore found and wrote.
+    """The counts of a restore, and what it left out.
 
     Attributes:
         segments: Segments that were found whole.
@@ -270,7 +270,7 @@ def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, 
 
 @dataclass(frozen=True, slots=True)
 class _Quiet:
-    """How long nothing may have been written to a bucket that is restored."""
+    """The time for which a bucket must have been left alone before it is restored."""
 
     machine: Machine
     minutes: float

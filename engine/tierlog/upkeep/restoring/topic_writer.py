@@ -101,12 +101,12 @@ class _Appended:
 
 
 class TopicWriter(RestoreTarget):
-    """Writes into one metadata topic. One thread.
+    """A writer into one metadata topic. One thread.
 
     Args:
         log: The topic; the caller closes it.
         machine: Its clock.
-        topics: Asks the leaders of the topic's cluster; the caller closes it. None where nobody leads a partition.
+        topics: Asks the leaders of the topic's cluster; the caller closes it. None where the topic has no leaders.
         timeout_seconds: The longest that one read, or the acknowledgement of one record, may take.
 
     Attributes:

@@ -29,7 +29,7 @@ class CleanedOffsets:
         end_offset: Last offset that the segment may hold, inclusive; None if it is not known.
 
     A batch keeps its offsets as long as one of its records is left, so an offset between two batches belonged to a
-    batch of which nothing is left. A marker that the cleaner emptied keeps its header and tells no more than a gap.
+    batch of which nothing is left. A marker that the cleaner emptied has its header still and says no more than a gap.
     """
 
     def __init__(self, asked: Iterable[int], end_offset: int | None) -> None:

@@ -61,7 +61,7 @@ def verify_segment(
     Args:
         tier: The segment's tier.
         segment: The segment to check.
-        stopped: Set when nobody wants the report any more.
+        stopped: Set when the caller does not want the report any more.
         large_batch: The lock that LogWalk takes.
 
     Errors of the store and of keys become findings of severity ERROR: the segment could not be checked.
@@ -393,7 +393,7 @@ def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] |
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What a verification found, in numbers, and its first findings.
+    """The counts of a verification, and its first findings.
 
     Attributes:
         faults: Things that are wrong.
