@@ -202,8 +202,8 @@ def _log_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set
     from tests.contract.metadata_manager_suite import PARTITION, segment
     from tierlog.log.local import LogDirectory
     from tierlog.records.builder import RecordBatchBuilder
-    from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+    from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
     builder = RecordBatchBuilder(0)
     builder.append(b"key", b"value", timestamp_ms=1)

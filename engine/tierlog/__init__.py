@@ -16,7 +16,7 @@ from tierlog._version import __version__
 from tierlog.errors import TierlogError
 
 if TYPE_CHECKING:
-    from tierlog import aio, broker, errors, log, records, remote, scan, upkeep
+    from tierlog import aio, broker, errors, log, records, remote, scan, testing, upkeep
     from tierlog.reading import read, topics
     from tierlog.record_reader import RecordReader
     from tierlog.remote.tier import open_tier
@@ -34,7 +34,7 @@ else:
             "read": "tierlog.reading",
             "topics": "tierlog.reading",
         },
-        modules=("aio", "broker", "errors", "log", "records", "remote", "scan", "upkeep"),
+        modules=("aio", "broker", "errors", "log", "records", "remote", "scan", "testing", "upkeep"),
     )
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "records",
     "remote",
     "scan",
+    "testing",
     "topics",
     "upkeep",
 ]

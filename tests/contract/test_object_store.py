@@ -15,12 +15,12 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore, MaskedStore
+from tierlog.testing.failing_store import FailingStore
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.contract.loop_metadata_manager import LoopMetadataManager
 from tests.contract.metadata_manager_suite import MetadataManagerContract
 from tierlog.remote.api import RemoteLogMetadataManager
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
 
 class TestTopicBased(MetadataManagerContract):

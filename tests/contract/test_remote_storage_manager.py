@@ -18,6 +18,7 @@ from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.store_urls import open_store
+from tierlog.testing import MemoryStorageManager
 
 
 class TestLocal(StorageManagerContract):
@@ -64,6 +65,16 @@ class TestThirdPartyManager(StorageManagerContract):
         (tmp_path / "store").mkdir()
         with FolderStorageManager() as manager:
             manager.configure({"folder": str(tmp_path / "store")})
+            yield manager
+
+
+class TestTesting(StorageManagerContract):
+    """The one that third parties test against: else their tests hold for no other manager."""
+
+    @pytest.fixture
+    def manager(self) -> Iterator[RemoteStorageManager]:
+        with MemoryStorageManager() as manager:
+            manager.configure({})
             yield manager
 
 

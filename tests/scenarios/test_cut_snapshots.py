@@ -23,9 +23,9 @@ from tierlog.remote.metadata.snapshots.committed_offsets import (
 )
 from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot, write_snapshot
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 SNAPSHOT = "/log/_rlmm_snapshot"
 OFFSETS = f"/log/{FILE_NAME}"

@@ -17,11 +17,11 @@ from tests.support.forked import told_by_fork
 from tests.support.manager_configs import local_keys
 from tierlog.aio import AsyncSegmentStream, AsyncStorageManager
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import THIS_PROCESS, Machine
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
 ADVICE = "open it after the fork, or start processes by spawn or forkserver"
 

@@ -17,17 +17,17 @@ from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.errors import ConfigError, NoThreadError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.metadata.metadata_log import MetadataLogs
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.simulated.failing_disk import FailingDisk
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.failing_disk import FailingDisk
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
 
 @pytest.fixture

@@ -38,12 +38,12 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
 from tierlog.remote.metadata.record_serde import decode_record
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog, MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.testing.memory_metadata_topic import MemoryMetadataLog, MemoryMetadataTopic
 
 BROKERS = 3
 METADATA_PARTITIONS = 2

@@ -15,9 +15,9 @@ from tests.support.power_cuts import CONFIG, disk_with
 from tests.support.power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tierlog.remote.api import IndexType, RemoteResourceNotFoundException, RemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 SHAPES = {"aiven": ZSTD | KEYS, "kafka": {"layout": "kafka"}}
 CUTS = 60

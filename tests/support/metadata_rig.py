@@ -9,10 +9,10 @@ from tests.contract.metadata_manager_suite import PARTITION
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.metadata_log import MetadataLogs, metadata_partition
 from tierlog.remote.metadata.record_serde import encode_record
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
 COUNT = 3
 LOG_DIR = "/data"

@@ -22,9 +22,9 @@ from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier import open_tier
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.store_urls import open_store
+from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.key_rotation import KeyRotation, Rewrap, RewrapState, rotation_key_ring
 
 

@@ -24,8 +24,8 @@ from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.copying.bucket_copy import BucketCopy
 from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch
 

@@ -20,9 +20,9 @@ from tierlog import read
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.records import scan
 from tierlog.runtime.machine.clock import SystemClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
+from tierlog.testing.failing_store import FailingStore
 
 FAULTS = {"error": 0.08, "reset": 0.05, "short": 0.05, "wrong": 0.05, "stall": 0.02}
 

@@ -26,9 +26,9 @@ from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import FailingDisk, PowerCut
 
 LOGS = "/logs"
 MARKER = f"{LOGS}/{CLEAN_SHUTDOWN}"

@@ -17,10 +17,10 @@ from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_disk import FailingDisk
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import FailingDisk
 
 FOLDER = "/logs/orders-0"
 SYNCS = frozenset((DiskOperation.FSYNC, DiskOperation.FSYNC_DIRECTORY))

@@ -19,8 +19,8 @@ from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 VALUE = bytes(10)
 SEEDS = range(60)

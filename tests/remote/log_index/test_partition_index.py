@@ -20,8 +20,8 @@ from tierlog.remote.log_index.index_file import FILE_BYTES_MAX
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, Rotation
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 FOLDER = "/logs/orders-3"
 SMALL = Rotation(log_bytes_max=32767)

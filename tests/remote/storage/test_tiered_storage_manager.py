@@ -39,12 +39,12 @@ from tierlog.remote.storage.storage_errors import CopyDeadlineError, error_kind,
 from tierlog.remote.storage.storage_metrics import ERROR_KINDS
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine, Process
-from tierlog.runtime.simulated.failing_disk import FailingDisk
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.failing_disk import FailingDisk
 
 
 @pytest.fixture

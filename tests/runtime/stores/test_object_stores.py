@@ -15,12 +15,12 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableErro
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore, StoreCounts
+from tierlog.testing.failing_store import FailingStore
 
 
 @pytest.fixture(params=["local", "memory-files", "memory", "counting", "failing-never"])

@@ -15,11 +15,11 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.simulated.failing_store import FAULTS, FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, UnfinishedUpload
 from tierlog.runtime.stores.store_urls import open_store
+from tierlog.testing.failing_store import FAULTS, FailingStore
 
 
 def keys(store: ObjectStore) -> list[str]:

@@ -14,8 +14,8 @@ from tierlog.errors import CorruptDataError, StoreError
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.copying.bucket_copy import BucketCopy, CopyState, SegmentOutcome
 from tierlog.upkeep.copying.segment_source import SegmentSource
 

@@ -12,11 +12,11 @@ from tests.support.replica_server import replica
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.kafka.client_keys import client_settings
 from tierlog.runtime.kafka.topic_admin import LeaderLog, TopicAdmin
 from tierlog.runtime.machine import Machine
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata, RestoredSegment
 from tierlog.upkeep.restoring.topic_writer import TopicWriter, find_leader_logs, find_reason_to_delete
 

@@ -19,9 +19,9 @@ from tierlog.remote.api import (
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.metadata.metadata_log import metadata_partition
 from tierlog.remote.metadata.record_serde import decode_record, encode_record
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata, RestoredSegment
 from tierlog.upkeep.restoring.restore_targets import records_of
 from tierlog.upkeep.restoring.topic_writer import TopicWriter

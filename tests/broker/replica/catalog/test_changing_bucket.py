@@ -21,9 +21,9 @@ from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES, Bucke
 from tierlog.errors import StoreError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine.clock import SystemClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import PartitionHistory, TierHistory
+from tierlog.testing.failing_store import FailingStore
 
 TOPICS = ("orders", "payments")
 

@@ -23,10 +23,10 @@ from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.remote.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.failing_disk import PowerCut
 
 STATE = "/state/listing"
 

@@ -11,8 +11,8 @@ from tests.support.batches import Batch, encode
 from tests.support.recovered_logs import FOLDER, contents, load, name_of, put_log
 from tierlog.errors import StoreError
 from tierlog.log.local.log_config import LogConfig
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 SEEDS = (2, 5)
 

@@ -30,7 +30,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.metadata.record_serde import encode_record
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog
+from tierlog.testing.memory_metadata_topic import MemoryMetadataLog
 
 
 class TestConsuming:

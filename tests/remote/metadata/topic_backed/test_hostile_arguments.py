@@ -9,9 +9,9 @@ from tests.contract.metadata_manager_suite import FINISHED, PARTITION, bring, fo
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of
 from tests.support.metadata_rig import LOG_DIR, rig
 from tierlog.remote.api import RemotePartitionDeleteMetadata, RemotePartitionDeleteState
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 
 
 def test_every_call_raises_what_it_says() -> None:

@@ -25,9 +25,9 @@ from tierlog.remote.metadata.topic_backed.local_metadata_log import LocalMetadat
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Future
-from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import FailingDisk, PowerCut
 from tierlog.upkeep.restoring.restore_targets import TopicFolder
 
 WAIT_SECONDS = 30.0

@@ -38,8 +38,8 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.topic_backed.saved_state import FILE_NAME
 from tierlog.runtime.machine import Process
-from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 PATH = f"{LOG_DIR}/{FILE_NAME}"
 

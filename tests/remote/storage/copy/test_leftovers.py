@@ -24,10 +24,10 @@ from tierlog.remote.storage.copy import leftovers as leftovers_module
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject, Upload
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.failing_store import FailingStore
 
 SEEDS = range(6)
 KEYS = {key: value for key, value in CONFIG.items() if "cache" not in key} | {"store.probe.enabled": "false"}

@@ -28,11 +28,11 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.posix_files import PosixFiles
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore, StoredObject, Upload, views_of
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.failing_store import FailingStore
 
 
 @pytest.fixture(autouse=True)

@@ -24,10 +24,10 @@ from tierlog.remote.tier.layouts.aiven import AivenLayout
 from tierlog.remote.tier.layouts.listing import Scope
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore
+from tierlog.testing.failing_store import FailingStore
 
 
 class FarStore(CountingStore):

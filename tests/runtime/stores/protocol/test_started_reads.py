@@ -20,7 +20,6 @@ from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.optional_reads import (
@@ -32,6 +31,7 @@ from tierlog.runtime.stores.protocol.optional_reads import (
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore, MaskedStore, PassingStore
+from tierlog.testing.failing_store import FailingStore
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ import pytest
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.metadata.metadata_log import LogBounds, MetadataBatches, MetadataValues, OffsetsLostError
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog, MemoryMetadataTopic
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.testing.memory_metadata_topic import MemoryMetadataLog, MemoryMetadataTopic
 
 
 def opened(topic: MemoryMetadataTopic) -> MemoryMetadataLog:

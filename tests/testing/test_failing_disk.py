@@ -9,9 +9,9 @@ import pytest
 
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.memory_disk import CHANGES, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import FailingDisk, PowerCut
 
 SECTOR = 512
 SEEDS = range(400)
