@@ -33,7 +33,7 @@ from tierlog.errors import CorruptRecordError
 from tierlog.log.checks.segment_walk import SegmentWalk
 from tierlog.records import scan
 from tierlog.records.batch_runs import BatchRuns
-from tierlog.remote.tier.chunks.encoding import ChunkAssembler
+from tierlog.remote.tier.chunks.chunk_transform import ChunkAssembler
 from tierlog.runtime.machine import Machine
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType")

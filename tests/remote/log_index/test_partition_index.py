@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tierlog.errors import ConfigError, CorruptIndexError, SizeLimitError, StoreError
 from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, encode_entries, encode_identifier
 from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
-from tierlog.remote.log_index.index_file import FILE_BYTES_MAX
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, Rotation
+from tierlog.remote.log_index.remote_log_index_file import FILE_BYTES_MAX
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles

@@ -12,7 +12,7 @@ from typing import Self
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.api import IndexType, Uuid
-from tierlog.remote.tier.chunks.decoding import fetch_part
+from tierlog.remote.tier.chunks.chunk_transform import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import iter_windows

@@ -16,7 +16,7 @@ import xxhash
 
 from tierlog._native.chunks import ChunkIndex
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.tier.chunks.decoding import UnitReader, fetch_exactly
+from tierlog.remote.tier.chunks.chunk_transform import UnitReader, fetch_exactly
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer

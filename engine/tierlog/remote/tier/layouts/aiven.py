@@ -14,7 +14,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.tier.chunks.decoding import fetch_part
+from tierlog.remote.tier.chunks.chunk_transform import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.tier.chunks.segment_log import iter_windows

@@ -15,7 +15,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.tier.chunks.decoding import fetch_exactly
+from tierlog.remote.tier.chunks.chunk_transform import fetch_exactly
 from tierlog.remote.tier.chunks.segment import StoredPart
 from tierlog.remote.tier.objects.object_keys import LOG, OFFSET_INDEX, TIME_INDEX
 from tierlog.remote.tier.objects.segment_bounds import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.golden import config_of
 from tierlog._native.codecs import library_version
-from tierlog.remote.tier.chunks.encoding import CHUNK_BYTES_MAX, ChunkAssembler
+from tierlog.remote.tier.chunks.chunk_transform import CHUNK_BYTES_MAX, ChunkAssembler
 from tierlog.remote.tier.tier_paths import open_tier
 
 KEY, AAD, IV = bytes(range(32)), bytes(range(0x20, 0x40)), bytes(range(0xA0, 0xAC))
