@@ -107,13 +107,12 @@ BANNED_MODULES = {
 }
 #: Where ruff's list is set aside above runtime, and why.
 EXCEPTIONS = {
-    "engine/tierlog/broker/server/accepting.py": "a listening socket, and what its lack of descriptors does",
-    "engine/tierlog/broker/server/connection.py": "a protocol of the loop: bytes come and go by its calls",
-    "engine/tierlog/broker/server/metrics/http_endpoint.py": "on the loop, lest one that stands look healthy",
-    "engine/tierlog/broker/server/response_writer.py": "the type of the loop's transports",
-    "engine/tierlog/broker/server/running.py": "starts the loop of a server that is a process of its own",
-    "engine/tierlog/broker/server/security/tls.py": "the TLS of connections that come in",
-    "engine/tierlog/broker/server/server.py": "connections are tasks and sockets of the loop that runs it",
+    "engine/tierlog/serving/accepting.py": "a listening socket, and what its lack of descriptors does",
+    "engine/tierlog/serving/connection.py": "a protocol of the loop: bytes come and go by its calls",
+    "engine/tierlog/serving/http_endpoint.py": "on the loop, lest one that stands look healthy",
+    "engine/tierlog/serving/reloaded_files.py": "the TLS of connections that come in",
+    "engine/tierlog/serving/response_writer.py": "the type of the loop's transports",
+    "engine/tierlog/serving/server.py": "connections are tasks and sockets of the loop; it starts that of a process",
     "bindings/spark/pyspark_tierlog/plan/process.py": "the child asks its own pipe whether the driver is gone",
 }
 

@@ -17,9 +17,9 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.handling import Answer, Handler, RequestContext
 from tierlog.broker.protocol.entities import entities_of
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_config import ServerConfig
+from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.runtime.machine import Machine
 
 Result = TypeVar("Result")

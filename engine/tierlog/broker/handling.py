@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
 
-from tierlog.broker.file_part import FilePart
 from tierlog.broker.protocol.responses import encode_body
+from tierlog.serving.response_writer import FilePart
 
 
 def may_read_all(_topic: str) -> bool:

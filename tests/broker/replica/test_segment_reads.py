@@ -21,7 +21,6 @@ from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
-from tierlog.broker.file_part import FilePart
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import (
@@ -39,6 +38,7 @@ from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.scan.history import TierHistory
+from tierlog.serving.response_writer import FilePart
 
 MIB = 1 << 20
 Wrap = Callable[[ObjectStore], ObjectStore]

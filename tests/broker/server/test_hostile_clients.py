@@ -40,7 +40,7 @@ CONFIG = ServerConfig(port=0)
 
 def is_at_rest(running: Serving) -> bool:
     """Whether the server holds nothing of any client."""
-    shared = running.server._running._shared  # type: ignore[union-attr]
+    shared = running.server.framed.shared  # type: ignore[union-attr]
     deadlines = (shared.idle, shared.unauthenticated, shared.receiving, shared.sending, shared.unread)
     held = (shared.memory.used_bytes, shared.memory.waiting, shared.turns.at_work, shared.turns.waiting)
     return not any((*held, *map(len, deadlines), running.metrics.connections()))
@@ -207,7 +207,7 @@ def test_decoded_requests_are_bounded_together() -> None:
         try:
             for client in clients:
                 client.send_frame(frame)
-            memory = running.server._running._shared.memory  # type: ignore[union-attr]
+            memory = running.server.framed.shared.memory  # type: ignore[union-attr]
             wait_until(lambda: len(at_work) + memory.waiting == len(clients))
             held_bytes, _ = tracemalloc.get_traced_memory()
             used_bytes = memory.used_bytes

@@ -279,7 +279,7 @@ def test_half_a_long_request_does_not_hold_up_small_ones() -> None:
     config = dataclasses.replace(CONFIG, queued_max_request_bytes=1 << 20)
     with serving(config=config) as running, running.client() as greedy, running.client() as client:
         greedy.send(struct.pack(">i", 50 << 20) + b"x" * 100_000)
-        shared = running.server._running._shared  # type: ignore[union-attr]
+        shared = running.server.framed.shared  # type: ignore[union-attr]
         wait_until(lambda: shared.memory.used_bytes > 1 << 20)
         client.socket.settimeout(60)
         assert client.ask_metadata()

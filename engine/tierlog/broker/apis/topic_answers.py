@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.handling import RequestContext
-from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, Topic
+from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, ToldErrors, Topic
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.entities import Entities, MadeElements, wire_id_of
-from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
 from tierlog.runtime.waiting.side_by_side import run_each
 

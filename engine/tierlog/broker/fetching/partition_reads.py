@@ -15,15 +15,14 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
-from tierlog.broker.file_part import FilePart
-from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
+from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, ToldErrors
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
-from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
 from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.runtime.waiting.side_by_side import give_way
+from tierlog.serving.response_writer import FilePart
 
 _TOLD: Final = ToldErrors(logging.getLogger(__name__))
 

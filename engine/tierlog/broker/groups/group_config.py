@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.broker.key_values import INT32_MAX, read_number
 from tierlog.errors import ConfigError
+from tierlog.serving.serving_config import INT32_MAX, read_number
 
 
 @dataclass(frozen=True, slots=True)

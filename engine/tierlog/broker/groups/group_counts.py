@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.seconds_histogram import SecondsHistogram
+from tierlog.serving.metrics import SecondsHistogram
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ from tierlog._native.batches import BatchWalk, RangeCheck, walk_batches, walk_re
 from tierlog._native.buffers import copy_into
 from tierlog._native.files import ReadyFile
 from tierlog._native.indexes import lookup_offset
-from tierlog.broker.file_part import FilePart
 from tierlog.broker.replica.segment_reads import LogVersion, SegmentReads, log_version
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
@@ -33,6 +32,7 @@ from tierlog.remote.tier.chunks.segment_log import SegmentLog
 from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.waiting.loops import Worker
+from tierlog.serving.response_writer import FilePart
 
 #: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
 _SLACK_BYTES: Final = 64 << 10

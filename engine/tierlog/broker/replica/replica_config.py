@@ -12,11 +12,11 @@ from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
 from tierlog.broker.groups.group_config import KEYS as GROUP_KEYS
 from tierlog.broker.groups.group_config import GroupConfig, read_group_config
-from tierlog.broker.key_values import read_number
 from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
 from tierlog.broker.server.server_config import KEYS as SERVER_KEYS
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig, read_server_config
 from tierlog.errors import ConfigError
+from tierlog.serving.serving_config import read_number
 
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _FETCH_MAX: Final = "fetch.max.bytes"

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tierlog._native.files import ReadyFile
-from tierlog.broker.file_part import FilePart
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
@@ -26,6 +25,7 @@ from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.loops import SingleCalls, Worker
 from tierlog.runtime.waiting.waits import WaitingThreads
 from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
+from tierlog.serving.response_writer import FilePart
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
 #: and ``.size``; a size of 0 caches nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every read

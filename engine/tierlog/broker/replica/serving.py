@@ -28,10 +28,8 @@ from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, Catalog
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
-from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
-from tierlog.broker.server.running import run_server
 from tierlog.broker.server.server import Server
+from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
@@ -39,6 +37,8 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock, Timers
 from tierlog.runtime.waiting.loops import LoopCalls, Worker
 from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
+from tierlog.serving.http_endpoint import HttpEndpoint
+from tierlog.serving.server import run_server
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -280,7 +280,5 @@ def serve_replica(
     Raises: as ``Replica.start``.
     """
 
-    async def made() -> Replica:
-        return Replica(config, machine)
-
-    run_server(made, on_ready)
+    replica = Replica(config, machine)
+    run_server(replica.start, replica.stop, replica.reload_files, on_ready)

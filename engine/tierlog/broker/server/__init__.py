@@ -1,7 +1,6 @@
-"""Connections of clients, on an event loop: accepting, limits, TLS, SASL, one request after another, the end.
+"""Kafka's half of a server: from a frame to a handler of its API, and back; ApiVersions and SASL.
 
-What belongs here: all that knows sockets. Why: handlers answer values and never see a connection. What does not: what
-an API answers, but for those about the connection itself (ApiVersions, SaslHandshake, SaslAuthenticate).
-
-Nothing here reads a disk or asks a store; nothing here decodes records.
+What belongs here: what depends on Kafka's protocol and not on an API. Why: handlers answer values and never see a
+connection; connections (``tierlog.serving``) know no protocol. What does not: what an API answers, but for those about
+the connection itself (ApiVersions, SaslHandshake, SaslAuthenticate).
 """

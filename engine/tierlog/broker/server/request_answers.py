@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
+from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.protocol.decoding import MalformedRequestError
 from tierlog.broker.protocol.requests import RequestHeader, api_name, read_header
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
 from tierlog.broker.server.api_versions import (
@@ -15,20 +19,42 @@ from tierlog.broker.server.api_versions import (
     SaslAuthenticateHandler,
     SaslHandshakeHandler,
 )
-from tierlog.broker.server.client import Client
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
-from tierlog.broker.server.refusals import Refusals, RefusedError
 from tierlog.broker.server.request_coding import RequestCoding
-from tierlog.broker.server.request_memory import RequestMemory
-from tierlog.broker.server.response_writer import Reply
-from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.broker.server.security.topic_access import TopicAccess
+from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import Worker
+from tierlog.serving.connection import Client
+from tierlog.serving.refusals import Refusals, RefusedError
+from tierlog.serving.reloaded_files import ReloadedFiles
+from tierlog.serving.request_memory import RequestMemory
+from tierlog.serving.response_writer import Reply
 
 _log = logging.getLogger(__name__)
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+@dataclass(slots=True)
+class KafkaClient(Client):
+    """A client of Kafka's protocol.
+
+    Attributes:
+        advertised_host, advertised_port: Under which it is told to reach this server.
+        authenticator: What it has to get through first; None once it is through, or if nothing is asked of it.
+        principal: Who it is.
+    """
+
+    advertised_host: str
+    advertised_port: int
+    authenticator: SaslAuthenticator | None = None
+    principal: str = ANONYMOUS
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.authenticator is None
 
 
 class RequestAnswers:
@@ -76,13 +102,20 @@ class RequestAnswers:
                 if age < len(handler.versions):
                     yield handler.api_key, handler.versions[-1 - age]
 
-    async def answer(self, client: Client, frame: memoryview) -> Reply | None:
+    async def answer(self, client: KafkaClient, frame: memoryview) -> Reply | None:
         """The reply to a request; None if the client expects none.
 
         Raises:
-            RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else what a handler raises
-            that it should not.
+            RefusedError: the connection is to be closed. Else what a handler raises that it should not.
         """
+        try:
+            return await self._answer(client, frame)
+        except MalformedRequestError as error:
+            raise RefusedError("malformed", str(error)) from error
+        except ApiError as error:
+            raise RefusedError("api_error", f"{error.code.name}: {error.text}") from error
+
+    async def _answer(self, client: KafkaClient, frame: memoryview) -> Reply | None:
         assert self.worker is not None
         coding = RequestCoding(self._memory, self.worker, client.host)
         try:
@@ -140,7 +173,7 @@ class RequestAnswers:
 
     async def _authenticate(
         self,
-        client: Client,
+        client: KafkaClient,
         authenticator: SaslAuthenticator,
         frame: memoryview,
         coding: RequestCoding,

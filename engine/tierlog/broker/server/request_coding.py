@@ -13,9 +13,9 @@ from kio.static.protocol import ResponsePayload
 from tierlog.broker.protocol.entities import LONG_ELEMENTS, count_elements
 from tierlog.broker.protocol.requests import RequestBody, RequestHeader
 from tierlog.broker.protocol.responses import encode_body
-from tierlog.broker.server.request_memory import RequestMemory
 from tierlog.runtime.waiting.loops import Worker
 from tierlog.runtime.waiting.side_by_side import give_way
+from tierlog.serving.request_memory import RequestMemory
 
 
 class RequestCoding:

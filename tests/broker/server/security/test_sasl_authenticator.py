@@ -28,8 +28,8 @@ from tests.support.broker_servers import (
 from tests.support.error_answers import ask_out_of_order, recorded
 from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer
-from tierlog.broker.server import server
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
+from tierlog.serving import server
 
 HANDSHAKE = 17
 AUTHENTICATE = 36

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.files import Files
+from tierlog.serving.reloaded_files import ReloadedFiles
 
 _FILE_BYTES_MAX: Final = 16 << 20
 _ANY: Final = "*"

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files, read_secret_file
+from tierlog.serving.reloaded_files import ReloadedFiles
 
 _FILE_BYTES_MAX: Final = 16 << 20
 #: Kafka's ScramMechanism demands no fewer.

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_servers import serving
 from tests.support.waiting import wait_until
-from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.runtime.machine import Machine
+from tierlog.serving.http_endpoint import HttpEndpoint
 
 
 @dataclass

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from tierlog.runtime.waiting.fair_queue import FairQueue
 from tierlog.runtime.waiting.loops import Reply
 
-
-class MemoryWaiter(Protocol):
-    """One that waits for memory."""
-
-    def memory_given(self) -> None:
-        """The bytes that were waited for are this one's."""
+#: Called when the bytes that were waited for are the caller's.
+Given = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,7 +41,7 @@ class RequestMemory:
         self._limit = limit_bytes
         self._small_bytes = small_bytes
         self._used = 0
-        self._waiting: collections.OrderedDict[MemoryWaiter, int] = collections.OrderedDict()
+        self._waiting: collections.OrderedDict[Given, int] = collections.OrderedDict()
         #: Requests that hold more than a small one for what they are decoded to.
         self._large_decoded = 0
         self._decoding: FairQueue[_Decoding] = FairQueue()
@@ -68,14 +64,14 @@ class RequestMemory:
         self._used += size_bytes
         return True
 
-    def wait(self, waiter: MemoryWaiter, size_bytes: int) -> None:
+    def wait(self, given: Given, size_bytes: int) -> None:
         """Give one its bytes when others have given theirs back, in the order of the calls."""
-        self._waiting[waiter] = size_bytes
+        self._waiting[given] = size_bytes
         self._has_waiting = True
 
-    def withdraw(self, waiter: MemoryWaiter) -> None:
+    def withdraw(self, given: Given) -> None:
         """Forget one that waits, if it does."""
-        self._waiting.pop(waiter, None)
+        self._waiting.pop(given, None)
 
     def give(self, size_bytes: int) -> None:
         """Give bytes back."""
@@ -129,7 +125,7 @@ class RequestMemory:
             self._hold_decoded(decoding.size_bytes)
             decoding.given.give(None)
         while self._waiting and self._used < self._limit:
-            waiter, wanted_bytes = self._waiting.popitem(last=False)
+            given, wanted_bytes = self._waiting.popitem(last=False)
             self._used += wanted_bytes
-            waiter.memory_given()
+            given()
         self._has_waiting = bool(self._waiting or self._decoding)

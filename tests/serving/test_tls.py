@@ -15,9 +15,9 @@ from tests.support.broker_servers import Call, Client, MetadataHandler, Serving,
 from tests.support.certificates import CertificateFiles, write_certificates
 from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer, EncodedBody, RequestContext
-from tierlog.broker.server import server
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.errors import ConfigError
+from tierlog.serving import server
 
 
 def tls_config(files: CertificateFiles, **changes: object) -> ServerConfig:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tierlog.broker.server.metrics.loop_lag import LoopLag
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
+from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.serving.metrics import LoopLag
 
 
 class Timer:

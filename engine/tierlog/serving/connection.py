@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
+import collections
 import socket  # noqa: TID251 - this room is the sockets'
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
-from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.protocol.decoding import MalformedRequestError
-from tierlog.broker.server.client import Client
-from tierlog.broker.server.deadlines import Deadlines
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
-from tierlog.broker.server.refusals import Refusals, RefusedError
-from tierlog.broker.server.request_memory import RequestMemory
-from tierlog.broker.server.response_writer import Reply, ResponseWriter, WriterCalls
-from tierlog.broker.server.server_config import ServerConfig
-from tierlog.broker.server.turns import Turns
 from tierlog.errors import TierlogError
 from tierlog.runtime.machine.clock import Clock
+from tierlog.serving.metrics import ServingMetrics
+from tierlog.serving.refusals import Refusals, RefusedError
+from tierlog.serving.request_memory import RequestMemory
+from tierlog.serving.response_writer import Reply, ResponseWriter, WriterCalls
+from tierlog.serving.serving_config import ServingConfig
+from tierlog.serving.turns import Turns
 
 _LENGTH: Final = struct.Struct(">i")
 #: What is read of a socket at once, until the length of a frame is known. All connections share the memory; one that
@@ -37,16 +34,64 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _ESTABLISHED: Final = 1
 
 
-class Answers(Protocol):
-    """What makes replies of requests."""
+Item = TypeVar("Item", bound=Hashable)
 
-    async def answer(self, client: Client, frame: memoryview) -> Reply | None:
-        """The reply to a request; None if the client expects none.
 
-        Raises:
-            RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else: a fault of ours, and it
-            is closed too.
-        """
+@dataclass(slots=True)
+class Client:
+    """A client, as far as it is known.
+
+    Attributes:
+        host: Its address.
+        connection_id: Unique while the server runs.
+    """
+
+    host: str
+    connection_id: int
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether nothing is asked of it before it may ask for something."""
+        return True
+
+
+class Deadlines(Generic[Item]):
+    """Items that have the same time each, from when they were last started. For one thread.
+
+    One order for all of them, as Kafka's IdleExpiryManager has: starting one costs the same with ten thousand others,
+    and whoever looks sees only those that are over.
+
+    Args:
+        seconds: The time that each item has.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._started: collections.OrderedDict[Item, float] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._started)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._started
+
+    def start(self, item: Item, now_seconds: float) -> None:
+        """Give an item its whole time, from now on."""
+        self._started[item] = now_seconds
+        self._started.move_to_end(item)
+
+    def stop(self, item: Item) -> None:
+        """Forget an item, if it is there."""
+        self._started.pop(item, None)
+
+    def take_expired(self, now_seconds: float) -> Iterator[Item]:
+        """The items whose time is over, oldest first; each is forgotten as it is given."""
+        while self._started:
+            item, started = next(iter(self._started.items()))
+            if now_seconds - started < self.seconds:
+                return
+            del self._started[item]
+            yield item
 
 
 @dataclass(slots=True)
@@ -54,13 +99,13 @@ class Shared:
     """What all connections of a server have in common."""
 
     loop: asyncio.AbstractEventLoop
-    config: ServerConfig
+    config: ServingConfig
     clock: Clock
-    answers: Answers
+    answer: Callable[[Any, memoryview], Coroutine[Any, Any, Reply | None]]
     turns: Turns
     memory: RequestMemory
     refusals: Refusals
-    metrics: ServerMetrics
+    metrics: ServingMetrics
     #: Without a byte either way, as Kafka counts it: also while a request is worked on.
     idle: Deadlines[Connection]
     #: Without proof of who it is; in the midst of a request; in the midst of a response.
@@ -113,11 +158,6 @@ class Connection(asyncio.BufferedProtocol):
         self._bytes_left_seen = 0
 
     @property
-    def client_host(self) -> str:
-        """The address of the client."""
-        return self.client.host
-
-    @property
     def is_lost(self) -> bool:
         """Whether the socket is closed."""
         return self._state is _State.LOST
@@ -129,10 +169,10 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         self._transport = cast("asyncio.Transport", transport)
         calls = WriterCalls(shared.loop.call_soon, shared.loop.create_task, self._sent, self._cannot_send)
-        self._writer = ResponseWriter(self._transport, has_tls=shared.config.security_protocol.has_tls, calls=calls)
+        self._writer = ResponseWriter(self._transport, has_tls=shared.config.has_tls, calls=calls)
         now = shared.clock.monotonic_seconds()
         shared.idle.start(self, now)
-        if self.client.authenticator is not None:
+        if not self.client.is_trusted:
             shared.unauthenticated.start(self, now)
         shared.made(self)
 
@@ -176,8 +216,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.LOST:
             return
         shared = self._shared
-        shared.turns.withdraw(self)
-        shared.memory.withdraw(self)
+        shared.turns.withdraw(self.client.host, self.begin)
+        shared.memory.withdraw(self.memory_given)
         # That of work is given back when the task ends.
         if self._frame is not None or self._filling is not None:
             shared.memory.give(self._frame_bytes)
@@ -243,10 +283,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         (size_bytes,) = _LENGTH.unpack_from(data)
         limit = shared.config.socket_request_max_bytes
-        if self.client.authenticator is not None:
+        if not self.client.is_trusted:
             limit = min(limit, shared.config.sasl_server_max_receive_size)
         if not 0 <= size_bytes <= limit:
-            speaks_tls = bytes(data[:2]) == _TLS_HANDSHAKE and not shared.config.security_protocol.has_tls
+            speaks_tls = bytes(data[:2]) == _TLS_HANDSHAKE and not shared.config.has_tls
             hint = "; the client speaks TLS, and this listener does not" if speaks_tls else ""
             self.refuse("frame_size", f"a request of {size_bytes} bytes: between 0 and {limit} are allowed{hint}")
             return
@@ -258,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _State.WAITING_FOR_MEMORY
         shared.receiving.stop(self)
         self._pause_reading()
-        shared.memory.wait(self, size_bytes)
+        shared.memory.wait(self.memory_given, size_bytes)
 
     def memory_given(self) -> None:
         """The memory for the frame is there: begin it when the loop comes round, as others may be given theirs now."""
@@ -317,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = memoryview(frame)
         if self._ahead:
             self._pause_reading()
-        shared.turns.enter(self)
+        shared.turns.enter(self.client.host, self.begin)
 
     # ---- work
 
@@ -336,14 +376,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._state is not _State.LOST:
                 self._is_cancellable = True
-                reply = await self._shared.answers.answer(self.client, frame)
+                reply = await self._shared.answer(self.client, frame)
                 is_answered = True
         except RefusedError as error:
             self.refuse(error.kind, str(error))
-        except MalformedRequestError as error:
-            self.refuse("malformed", str(error))
-        except ApiError as error:
-            self.refuse("api_error", f"{error.code.name}: {error.text}")
         except Exception as error:  # noqa: BLE001 - no answer can be made of it, and other clients go on
             self.refuse("fault", f"{type(error).__name__}: {error}", error=error)
         finally:
@@ -402,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_finishing:
             self.close()
             return
-        if self.client.authenticator is None:
+        if self.client.is_trusted:
             shared.unauthenticated.stop(self)
         data, self._ahead = self._ahead, b""
         if data:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.broker.server.request_memory import RequestMemory
+from tierlog.serving.request_memory import RequestMemory
 
 
 @given(st.lists(st.one_of(st.integers(0, 120), st.none()), max_size=60))
@@ -38,10 +38,10 @@ def test_the_bound_is_passed_by_one_request_at_most_and_nobody_is_forgotten(even
         else:
             order.append(number)
             waiter = Waiter(number, size)
-            memory.wait(waiter, size)
+            memory.wait(waiter.memory_given, size)
             if number % 5 == 0:
-                memory.withdraw(waiter)
-                memory.withdraw(waiter)
+                memory.withdraw(waiter.memory_given)
+                memory.withdraw(waiter.memory_given)
                 order.pop()
         assert memory.used_bytes == sum(held)
         assert not held or sum(held) - max(held) < 100 or sum(held) - held[-1] < 100
@@ -100,11 +100,11 @@ def test_all_requests_are_decoded_in_the_end_and_within_the_bound(requests: list
                     given_frame.set()
 
             waiter = Waiter()
-            memory.wait(waiter, frame)
+            memory.wait(waiter.memory_given, frame)
             try:
                 await given_frame.wait()
             except asyncio.CancelledError:
-                memory.withdraw(waiter)
+                memory.withdraw(waiter.memory_given)
                 if given_frame.is_set():
                     memory.give(frame)
                 raise

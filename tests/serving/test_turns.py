@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.broker.server.turns import Turns
+from tierlog.serving.turns import Turns
 
 
 @dataclass(eq=False)
@@ -21,6 +21,10 @@ class Waiting:
         if self.is_wanted:
             self.begun.append(self.client_host)
         return self.is_wanted
+
+
+def enter(turns: Turns, waiting: Waiting) -> None:
+    turns.enter(waiting.client_host, waiting.begin)
 
 
 class Loop:
@@ -52,8 +56,8 @@ def test_a_host_with_a_thousand_requests_delays_another_by_one() -> None:
     loop, begun = Loop(), list[str]()
     turns = loop.turns(10_000)
     for _ in range(1000):
-        turns.enter(Waiting("crowd", begun))
-    turns.enter(Waiting("other", begun))
+        enter(turns, Waiting("crowd", begun))
+    enter(turns, Waiting("other", begun))
     assert turns.waiting > 900
     loop.run()
     assert begun.index("other") < 40
@@ -65,7 +69,7 @@ def test_sockets_are_looked_at_between_many_requests() -> None:
     loop, begun = Loop(), list[str]()
     turns = loop.turns(10_000)
     for _ in range(1000):
-        turns.enter(Waiting("crowd", begun))
+        enter(turns, Waiting("crowd", begun))
     loop.run_round()
     assert 0 < len(begun) < 100
 
@@ -75,7 +79,7 @@ def test_above_the_limit_requests_wait_until_another_is_over() -> None:
     loop, begun = Loop(), list[str]()
     turns = loop.turns(2)
     for host in "aaaab":
-        turns.enter(Waiting(host, begun))
+        enter(turns, Waiting(host, begun))
     loop.run()
     assert begun == ["a", "a"]
     assert (turns.at_work, turns.waiting) == (2, 3)
@@ -93,17 +97,17 @@ def test_a_request_that_nobody_wants_any_more_takes_no_place() -> None:
     """Clients that went while they waited must not use up the places of those that stay."""
     loop, begun = Loop(), list[str]()
     turns = loop.turns(1)
-    turns.enter(Waiting("first", begun))
+    enter(turns, Waiting("first", begun))
     loop.run()
     gone = [Waiting("gone", begun) for _ in range(100)]
     for each in gone:
-        turns.enter(each)
-    turns.enter(Waiting("here", begun))
+        enter(turns, each)
+    enter(turns, Waiting("here", begun))
     for each in gone:
-        turns.withdraw(each)
-        turns.withdraw(each)
+        turns.withdraw(each.client_host, each.begin)
+        turns.withdraw(each.client_host, each.begin)
     assert turns.waiting == 1
-    turns.enter(Waiting("unwanted", begun, is_wanted=False))
+    enter(turns, Waiting("unwanted", begun, is_wanted=False))
     turns.leave()
     loop.run()
     assert begun == ["first", "here"]
@@ -121,7 +125,7 @@ def test_every_request_begins_once_and_the_limit_holds(events: list[str], limit:
     for event in events:
         if event:
             entered.append(event)
-            turns.enter(Waiting(event, begun))
+            enter(turns, Waiting(event, begun))
         elif turns.at_work:
             turns.leave()
         loop.run_round()
@@ -137,7 +141,7 @@ def test_a_request_begins_at_once_while_there_are_few() -> None:
     loop, begun = Loop(), list[str]()
     turns = loop.turns(10_000)
     for _ in range(200):
-        turns.enter(Waiting("a", begun))
+        enter(turns, Waiting("a", begun))
         loop.now += 0.0005
     assert (len(begun), turns.waiting) == (200, 0)
     assert not loop.calls

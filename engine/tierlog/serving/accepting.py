@@ -11,7 +11,7 @@ import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable
 from typing import Final
 
-from tierlog.broker.server.server_config import ServerConfig
+from tierlog.serving.serving_config import ServingConfig
 
 #: Connections that are accepted before the loop looks at other sockets again.
 _ACCEPTS_MAX: Final = 16
@@ -56,7 +56,7 @@ class Acceptor:
 
     def __init__(
         self,
-        config: ServerConfig,
+        config: ServingConfig,
         *,
         loop: asyncio.AbstractEventLoop,
         refused: Callable[[str, str, str], None],

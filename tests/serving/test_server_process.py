@@ -15,7 +15,7 @@ from tests.support.broker_servers import Client
 _SCRIPT = """
 import logging
 from tests.support.broker_servers import MetadataHandler
-from tierlog.broker.server.running import run_server
+from tierlog.serving.server import run_server
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.runtime.machine import Machine
@@ -27,12 +27,8 @@ class Slow(Server):
         print("starting", flush=True)
         await __import__("asyncio").sleep(60)
 
-async def make_server():
-    if %(slow)r:
-        return Slow([], ServerConfig(port=0), Machine())
-    return Server([MetadataHandler()], ServerConfig(port=0), Machine())
-
-code = run_server(make_server, lambda host, port: print(host, port, flush=True))
+server = (Slow if %(slow)r else Server)([MetadataHandler()], ServerConfig(port=0), Machine())
+code = run_server(server.start, server.stop, server.reload_files, lambda host, port: print(host, port, flush=True))
 import threading
 import gc
 assert gc.get_freeze_count() > 1000 or %(slow)r, "what was loaded is looked through again and again"

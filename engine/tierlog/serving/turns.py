@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 #: So many requests begin before the loop looks at its sockets again; and so many at once, as they come, in a time in
 #: which no more than that can be worked on.
@@ -12,17 +12,9 @@ _STARTS_MAX: Final = 32
 _AT_ONCE_SECONDS: Final = 0.001
 
 
-class Turn(Protocol):
-    """One request that waits to be worked on."""
-
-    @property
-    def client_host(self) -> str:
-        """The address of the client."""
-
-    def begin(self) -> bool:
-        """Begin the work, without waiting for it; False if it is not wanted any more. Whoever began calls
-        ``Turns.leave`` when the work is over.
-        """
+#: Begins the work on a request, without waiting for it; False if it is not wanted any more. Whoever began calls
+#: ``Turns.leave`` when the work is over.
+Begin = Callable[[], bool]
 
 
 class Turns:
@@ -52,7 +44,7 @@ class Turns:
         self._rested = rested
         self._is_scheduled = False
         self._at_work = 0
-        self._waiting: collections.OrderedDict[str, collections.OrderedDict[Turn, None]] = collections.OrderedDict()
+        self._waiting: collections.OrderedDict[str, collections.OrderedDict[Begin, None]] = collections.OrderedDict()
 
     @property
     def at_work(self) -> int:
@@ -64,24 +56,24 @@ class Turns:
         """Requests that have not begun."""
         return sum(map(len, self._waiting.values()))
 
-    def enter(self, turn: Turn) -> None:
+    def enter(self, client_host: str, begin: Begin) -> None:
         """Have a request begun: now, or when it is its host's turn."""
         if not self._waiting and self._at_work < self._limit and self._may_begin_at_once():
-            self._at_work += turn.begin()
+            self._at_work += begin()
             return
-        queue = self._waiting.get(turn.client_host)
+        queue = self._waiting.get(client_host)
         if queue is None:
-            queue = self._waiting[turn.client_host] = collections.OrderedDict()
-        queue[turn] = None
+            queue = self._waiting[client_host] = collections.OrderedDict()
+        queue[begin] = None
         self._schedule()
 
-    def withdraw(self, turn: Turn) -> None:
+    def withdraw(self, client_host: str, begin: Begin) -> None:
         """Forget a request that waits, if it does: its client has gone."""
-        queue = self._waiting.get(turn.client_host)
+        queue = self._waiting.get(client_host)
         if queue is not None:
-            queue.pop(turn, None)
+            queue.pop(begin, None)
             if not queue:
-                del self._waiting[turn.client_host]
+                del self._waiting[client_host]
 
     def leave(self) -> None:
         """The work of a request is over."""
@@ -109,10 +101,10 @@ class Turns:
         left = _STARTS_MAX
         while left and self._waiting and self._at_work < self._limit:
             host, queue = self._waiting.popitem(last=False)
-            turn, _ = queue.popitem(last=False)
+            begin, _ = queue.popitem(last=False)
             if queue:
                 self._waiting[host] = queue
-            self._at_work += turn.begin()
+            self._at_work += begin()
             left -= 1
         if self._waiting:
             self._schedule()

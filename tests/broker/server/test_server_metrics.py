@@ -7,8 +7,8 @@ import pathlib
 import re
 
 from tests.support.checkout import ROOT, needs_checkout
-from tierlog.broker.server.metrics.server_metrics import CLIENTS_MAX, OTHER_CLIENTS, REFUSALS, ServerMetrics
 from tierlog.broker.server.server_config import ServerConfig
+from tierlog.broker.server.server_metrics import CLIENTS_MAX, OTHER_CLIENTS, REFUSALS, ServerMetrics
 
 PAGE = pathlib.Path(ROOT) / "docs" / "server.md"
 

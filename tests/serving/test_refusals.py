@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from tierlog.broker.server.refusals import Refusals
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.serving.refusals import Refusals
 
 
 def test_each_kind_and_client_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,12 +21,11 @@ from tests.support.certificates import write_certificates
 from tests.support.file_parts import bytes_of, drop_from_memory, part_of, tells_what_is_in_memory
 from tests.support.open_files import count_open_files
 from tests.support.waiting import wait_until
-from tierlog.broker.file_part import FilePart
 from tierlog.broker.handling import Answer, EncodedBody, RequestContext
-from tierlog.broker.server.response_writer import Reply, ResponseWriter, WriterCalls
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Worker
+from tierlog.serving.response_writer import FilePart, Reply, ResponseWriter, WriterCalls
 
 MIB = 1 << 20
 CONFIG = ServerConfig(port=0)

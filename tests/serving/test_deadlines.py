@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.broker.server.deadlines import Deadlines
+from tierlog.serving.connection import Deadlines
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from(("start", "stop", "look")), st.integers(0, 5), st.floats(0, 3)), max_size=50

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
-from tierlog.broker.server.accepting import Acceptor, is_reachable
-from tierlog.broker.server.refusals import Refusals
-from tierlog.broker.server.server_config import ServerConfig
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Worker
+from tierlog.serving.accepting import Acceptor, is_reachable
+from tierlog.serving.refusals import Refusals
+from tierlog.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -86,7 +86,7 @@ class HttpEndpoint:
         deadline_seconds: float = 10.0,
     ) -> None:
         self._deadline_seconds = deadline_seconds
-        self._config = ServerConfig(host=host, port=port, max_connections=_CONNECTIONS_MAX + _CONNECTIONS_BEYOND)
+        self._config = ServingConfig(host=host, port=port, max_connections=_CONNECTIONS_MAX + _CONNECTIONS_BEYOND)
         self._registries = _AllRegistries(registries)
         self._health = health
         self._machine = machine

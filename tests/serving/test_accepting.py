@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.support.broker_servers import Client, MetadataHandler, serving
-from tierlog.broker.server.accepting import host_of
 from tierlog.broker.server.server_config import ServerConfig
+from tierlog.serving.accepting import host_of
 
 #: Run in a process of its own, whose limit it is.
 _SCRIPT = """
@@ -80,7 +80,7 @@ def test_descriptors_are_left_for_files() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
         "from tests.support.broker_servers import serving\n"
         "with serving() as running:\n"
-        "    print(running.server._running._acceptor._open_max)\n"
+        "    print(running.server.framed.acceptor._open_max)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "70\n", done.stderr
