@@ -17,7 +17,7 @@ from tests.support.fixed_catalog import FixedCatalog
 from tests.support.group_rig import SUBSCRIPTION, Rig
 from tests.support.loops import run_on
 from tierlog.broker.groups.group_config import GroupConfig
-from tierlog.broker.groups.handlers.group_handlers import group_handlers
+from tierlog.broker.groups.group_handlers import group_handlers
 from tierlog.broker.handling import Handler, RequestContext, may_read_all
 from tierlog.broker.partitions import Topic
 from tierlog.broker.protocol.requests import RequestHeader, read_body

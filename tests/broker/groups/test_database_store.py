@@ -22,8 +22,7 @@ from tests.support.checkout import ROOT
 from tests.support.group_rig import Rig, StepStore
 from tests.support.group_writer import GROUPS
 from tests.support.stored_groups import reopened, write
-from tierlog.broker.groups.database_store import DatabaseStore, open_group_store
-from tierlog.broker.groups.database_tables import CREATE
+from tierlog.broker.groups.database_store import CREATE, DatabaseStore, open_group_store
 from tierlog.broker.groups.stored_state import (
     Change,
     CommittedOffset,

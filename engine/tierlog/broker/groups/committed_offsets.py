@@ -13,8 +13,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.group import Group, GroupState
-from tierlog.broker.groups.group_config import GroupConfig
-from tierlog.broker.groups.memory_budget import MemoryBudget
+from tierlog.broker.groups.group_config import GroupConfig, GroupsMemory
 from tierlog.broker.groups.stored_state import Change, CommittedOffset, DeleteOffsets, SaveOffsets
 from tierlog.runtime.machine.clock import Clock
 
@@ -63,7 +62,7 @@ class CommittedOffsets:
         self,
         config: GroupConfig,
         clock: Clock,
-        budget: MemoryBudget,
+        budget: GroupsMemory,
         *,
         write: Write,
     ) -> None:

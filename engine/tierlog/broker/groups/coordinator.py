@@ -15,8 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.committed_offsets import CommitRequest, CommittedOffsets, commit_fault
 from tierlog.broker.groups.group import Group, GroupState
-from tierlog.broker.groups.group_config import GroupConfig
-from tierlog.broker.groups.group_counts import GroupCounts
+from tierlog.broker.groups.group_config import GroupConfig, GroupsMemory
 from tierlog.broker.groups.members import (
     UNKNOWN_MEMBER_ID,
     JoinAnswer,
@@ -24,13 +23,12 @@ from tierlog.broker.groups.members import (
     Member,
     SyncAnswer,
     SyncRequest,
+    Timeout,
     protocols_bytes,
 )
 from tierlog.broker.groups.membership import AnswerJoin, AnswerSync, Membership
-from tierlog.broker.groups.memory_budget import MemoryBudget
-from tierlog.broker.groups.rebalances import Rebalances
+from tierlog.broker.groups.rebalances import GroupCounts, Rebalances
 from tierlog.broker.groups.stored_state import Change, DeleteGroup, GroupStore, SaveGroup, StoredGroup, StoredState
-from tierlog.broker.groups.timeouts import Timeout
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
 
@@ -67,7 +65,7 @@ class GroupCoordinator:
         self._timers = timers
         self._store = store
         self._on_loop = on_loop
-        self._budget = MemoryBudget(config.memory_max)
+        self._budget = GroupsMemory(config.memory_max)
         self.counts = GroupCounts()
         self._rebalances = Rebalances(
             config,

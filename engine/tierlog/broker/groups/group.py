@@ -14,11 +14,9 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.groups.members import JoinAnswer, Member, SyncAnswer
-from tierlog.broker.groups.memory_budget import MemoryBudget
+from tierlog.broker.groups.group_config import GroupsMemory
+from tierlog.broker.groups.members import CONSUMER, JoinAnswer, Member, SyncAnswer, Timeout, subscribed_topics
 from tierlog.broker.groups.stored_state import Protocols, StoredGroup
-from tierlog.broker.groups.subscriptions import CONSUMER, subscribed_topics
-from tierlog.broker.groups.timeouts import Timeout
 from tierlog.runtime.machine.clock import Timers
 
 _OVERHEAD_BYTES: Final = 3000
@@ -58,7 +56,7 @@ class Group:
         is_stored: The store has a row of the group.
     """
 
-    def __init__(self, group_id: str, timers: Timers, budget: MemoryBudget, *, time_ms: int) -> None:
+    def __init__(self, group_id: str, timers: Timers, budget: GroupsMemory, *, time_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD

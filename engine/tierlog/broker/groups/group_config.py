@@ -69,3 +69,22 @@ def read_group_config(properties: Mapping[str, str]) -> GroupConfig:
     if config.min_session_timeout_ms > config.max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
     return config
+
+
+class GroupsMemory:
+    """Bytes that are in use, about, and the most that may be.
+
+    Only what a client asks for anew is measured against the limit: what is there is never taken away.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def has_room(self, more_bytes: int) -> bool:
+        """Whether more bytes may be taken."""
+        return more_bytes <= 0 or self.used_bytes + more_bytes <= self.limit_bytes
+
+    def take(self, more_bytes: int) -> None:
+        """Count bytes as in use; negative ones are given back."""
+        self.used_bytes += more_bytes

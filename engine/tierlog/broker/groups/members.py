@@ -1,15 +1,103 @@
-"""A member of a group, and what it is told."""
+"""A member of a group: what it sends, what it is told, and the timeout of its session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import struct
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.stored_state import Protocols, StoredMember
-from tierlog.broker.groups.timeouts import Timeout
+from tierlog.runtime.machine.clock import Timer, Timers
+
+
+class Timeout:
+    """One call that is made unless it is put off or cancelled in time.
+
+    Putting it off costs two attributes, not a timer: the timer that is under way asks for the deadline when it rings.
+    That is what a heartbeat does.
+    """
+
+    __slots__ = ("_call", "_deadline", "_handle", "_rings_at", "_timers")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._deadline: float | None = None
+        self._rings_at = 0.0
+        self._handle: Timer | None = None
+        self._call: Callable[[], None] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._deadline is not None
+
+    def set(self, wait_ms: int, call: Callable[[], None]) -> None:
+        """Make a call after a time, in ms, in the place of the one that was set before."""
+        self._call = call
+        self._deadline = deadline = self._timers.monotonic_seconds() + wait_ms / 1000
+        if self._handle is not None:
+            if self._rings_at <= deadline:
+                return
+            self._handle.cancel()
+        self._arm(wait_ms / 1000)
+
+    def cancel(self) -> None:
+        """The call is not made; idempotent."""
+        self._deadline = self._call = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _arm(self, seconds: float) -> None:
+        self._rings_at = self._timers.monotonic_seconds() + seconds
+        self._handle = self._timers.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        if self._deadline is None or self._call is None:
+            return
+        left = self._deadline - self._timers.monotonic_seconds()
+        if left > 0:
+            self._arm(left)
+            return
+        call = self._call
+        self._deadline = self._call = None
+        call()
+
+
+CONSUMER: Final = "consumer"
+_COUNT: Final = struct.Struct(">hi")
+_LENGTH: Final = struct.Struct(">h")
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all subscriptions; None if one cannot be read: then nobody knows what the group reads."""
+    topics: set[str] = set()
+    try:
+        for metadata in subscriptions:
+            topics.update(_topics(memoryview(metadata)))
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return None
+    return frozenset(topics)
+
+
+def _topics(metadata: memoryview) -> list[str]:
+    version, count = _COUNT.unpack_from(metadata)
+    position = _COUNT.size
+    if version < 0 or not 0 <= count <= (len(metadata) - position) // _LENGTH.size:
+        raise ValueError("not a subscription")
+    topics = []
+    for _ in range(count):
+        [length] = _LENGTH.unpack_from(metadata, position)
+        position += _LENGTH.size
+        if not 0 <= length <= len(metadata) - position:
+            raise ValueError("not a subscription")
+        topics.append(str(metadata[position : position + length], "utf-8"))
+        position += length
+    return topics
+
 
 #: Of a client that has no member id yet.
 UNKNOWN_MEMBER_ID: Final = ""

@@ -13,9 +13,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.group import Group, GroupState
-from tierlog.broker.groups.group_config import GroupConfig
+from tierlog.broker.groups.group_config import GroupConfig, GroupsMemory
 from tierlog.broker.groups.members import UNKNOWN_MEMBER_ID, JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
-from tierlog.broker.groups.memory_budget import MemoryBudget
 from tierlog.broker.groups.rebalances import Rebalances
 from tierlog.broker.groups.stored_state import StoredGroup
 from tierlog.runtime.machine.randomness import Rng
@@ -33,7 +32,7 @@ Save = Callable[[Group, StoredGroup, Callable[[bool], None]], None]
 class Membership:
     """What members of a group that is there may do. Used on the event loop alone."""
 
-    def __init__(self, config: GroupConfig, rebalances: Rebalances, budget: MemoryBudget, rng: Rng, save: Save) -> None:
+    def __init__(self, config: GroupConfig, rebalances: Rebalances, budget: GroupsMemory, rng: Rng, save: Save) -> None:
         self._config = config
         self._rebalances = rebalances
         self._budget = budget

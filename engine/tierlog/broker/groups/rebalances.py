@@ -1,4 +1,4 @@
-"""From one generation of a group to the next: who is waited for, how long, and what they are told.
+"""From one generation of a group to the next: which members it waits for, how long, and what they are told.
 
 The rules are those of Kafka's GroupMetadataManager for classic groups. A group changes here and in ``membership``
 alone.
@@ -6,18 +6,44 @@ alone.
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.group import Group, GroupState
 from tierlog.broker.groups.group_config import GroupConfig
-from tierlog.broker.groups.group_counts import GroupCounts
-from tierlog.broker.groups.members import JoinAnswer, Member, SyncAnswer
-from tierlog.broker.groups.timeouts import Timeout
+from tierlog.broker.groups.members import JoinAnswer, Member, SyncAnswer, Timeout
 from tierlog.runtime.machine.clock import Clock, Timers
+from tierlog.serving.metrics import SecondsHistogram
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Events of one coordinator since its start. Counted on the loop's thread; any thread may read.
+
+    Attributes:
+        rebalances: Rebalances that began.
+        members_lost: Members that were removed, as their session ran out.
+        commit_seconds: Durations from a commit's request to its answer, of commits that are durable.
+        commits_refused: Commits that were answered with an error, by the error's name.
+    """
+
+    rebalances: int = 0
+    members_lost: int = 0
+    commit_seconds: SecondsHistogram = field(default_factory=SecondsHistogram)
+    commits_refused: collections.Counter[str] = field(default_factory=collections.Counter)
+
+    def count_commit(self, error: ErrorCode, seconds: float) -> None:
+        """Count a commit that is answered."""
+        if error is ErrorCode.none:
+            self.commit_seconds.observe(seconds)
+        else:
+            self.commits_refused[error.name.upper()] += 1
+
 
 _log: Final = logging.getLogger(__name__)
 

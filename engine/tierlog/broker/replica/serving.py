@@ -18,9 +18,9 @@ from tierlog.broker.apis.refusals import refusals
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
+from tierlog.broker.groups.group_handlers import group_handlers
 from tierlog.broker.groups.group_metrics import GroupMetrics
-from tierlog.broker.groups.handlers.group_handlers import group_handlers
-from tierlog.broker.groups.handlers.named_topics import committed_for
+from tierlog.broker.groups.offset_handlers import committed_for
 from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
 from tierlog.broker.handling import Handler
 from tierlog.broker.replica.batch_reads import BatchReads

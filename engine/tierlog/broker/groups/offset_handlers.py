@@ -1,22 +1,53 @@
-"""OffsetCommit and OffsetDelete: offsets of partitions that are served."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: offsets of partitions that are served."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.committed_offsets import CommitRequest
 from tierlog.broker.groups.coordinator import GroupCoordinator
-from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
-from tierlog.broker.groups.handlers.named_topics import asked_topic, echoed, not_served
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
-from tierlog.broker.partitions import UNKNOWN, Catalog
-from tierlog.broker.protocol.entities import MadeElements, entities_of, field_of
+from tierlog.broker.partitions import UNKNOWN, Catalog, Topic
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of, topic_id_of, wire_id_of
+from tierlog.remote.api import ZERO_UUID
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import Reply
+
+NO_THROTTLE: Final = timedelta()
+
+
+def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
+    """The topic that an entity of a request means, None if it is not served; and the name that it is known by, "" for
+    an id that nobody knows.
+    """
+    if hasattr(asked, "name"):
+        return catalog.find(asked.name), asked.name
+    topic = catalog.find_by_id(topic_id_of(asked.topic_id))
+    return topic, topic.name if topic is not None else ""
+
+
+def not_served(asked: Any) -> ErrorCode:
+    """The error code that answers a request for a topic that is not served."""
+    return ErrorCode.unknown_topic_or_partition if hasattr(asked, "name") else ErrorCode.unknown_topic_id
+
+
+def echoed(asked: Any) -> dict[str, Any]:
+    """The fields that name a topic in the answer as the request did."""
+    return {"name": asked.name} if hasattr(asked, "name") else {"topic_id": asked.topic_id}
+
+
+def committed_for(topic: Topic | None, offset: CommittedOffset) -> bool:
+    """Whether an offset is one of the topic that is served, not of an older one that had its name."""
+    if topic is None or ZERO_UUID in (offset.topic_id, topic.topic_id):
+        return True
+    return offset.topic_id == topic.topic_id
+
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -181,3 +212,111 @@ class OffsetDelete:
                     faults.append(ErrorCode.none)
                     fine.append((asked.name, number))
         return error, faults, fine
+
+
+#: Versions that ask for several groups, and those that name topics by their ids.
+_GROUPS_SINCE: Final = 8
+_IDS_SINCE: Final = 10
+
+
+class OffsetFetch:
+    """A client asks where it was."""
+
+    api_key: ClassVar[int] = 9
+    versions: ClassVar[range] = range(1, 11)
+
+    def __init__(self, coordinator: GroupCoordinator, catalog: Catalog) -> None:
+        self._coordinator = coordinator
+        self._catalog = catalog
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. One that wants stable offsets waits for the commits that are on their way."""
+        entities = entities_of(self.api_key, context.api_version)
+        if context.api_version < _GROUPS_SINCE:
+            topics = await self._fetch(entities, context, request, request)
+            return entities.make(
+                "OffsetFetchResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics
+            )
+        groups = [
+            entities.make(
+                "OffsetFetchResponseGroup",
+                group_id=asked.group_id,
+                topics=await self._fetch(entities, context, request, asked),
+                error_code=ErrorCode.none,
+            )
+            for asked in request.groups
+        ]
+        return entities.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+    async def _fetch(self, entities: Entities, context: RequestContext, request: Any, asked: Any) -> MadeElements[Any]:
+        """The topics of one group: those that are asked for, or all that it has offsets of."""
+        if field_of(request, "require_stable", default=False):
+            reply = Reply[None]()
+            self._coordinator.offsets.settle(asked.group_id, lambda: reply.give(None))
+            await reply.wait()
+        offsets = self._coordinator.offsets.of(asked.group_id)
+        plural = "s" if context.api_version >= _GROUPS_SINCE else ""
+
+        if asked.topics is None:
+            topics = self._all(offsets, context)
+        else:
+            topics = [self._asked(topic, offsets, context) for topic in asked.topics]
+
+        def answered(of_topic: _OfTopic) -> Any:
+            fields, partitions = of_topic
+            return entities.make(
+                f"OffsetFetchResponseTopic{plural}",
+                **fields,
+                partitions=MadeElements(
+                    partitions, lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each)
+                ),
+            )
+
+        return MadeElements(topics, answered, nested=sum(len(partitions) for _, partitions in topics))
+
+    def _asked(
+        self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext
+    ) -> _OfTopic:
+        topic, name = asked_topic(self._catalog, asked)
+        error = ErrorCode.unknown_topic_id if topic is None and not name else ErrorCode.none
+        if error is ErrorCode.none and not context.may_read(name):
+            error = ErrorCode.topic_authorization_failed
+        told: list[_OfPartition] = []
+        for partition in asked.partition_indexes:
+            offset = offsets.get((name, partition)) if error is ErrorCode.none else None
+            is_its = offset is not None and committed_for(topic, offset)
+            told.append((partition, offset if is_its else None, error))
+        return echoed(asked), told
+
+    def _all(self, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext) -> list[_OfTopic]:
+        by_topic: dict[str, list[_OfPartition]] = {}
+        for (name, partition), offset in sorted(offsets.items(), key=itemgetter(0)):
+            if context.may_read(name) and committed_for(self._catalog.find(name), offset):
+                by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
+        if context.api_version < _IDS_SINCE:
+            return [({"name": name}, partitions) for name, partitions in by_topic.items()]
+        found: list[_OfTopic] = []
+        for name, partitions in by_topic.items():
+            topic = self._catalog.find(name)
+            wire_id = wire_id_of(topic.topic_id) if topic is not None else None
+            if wire_id is not None:  # as Kafka, nothing is said of what has no id
+                found.append(({"topic_id": wire_id}, partitions))
+        return found
+
+    @staticmethod
+    def _partition(
+        entities: Entities, kind: str, partition: int, offset: CommittedOffset | None, error: ErrorCode
+    ) -> Any:
+        return entities.make(
+            kind,
+            partition_index=partition,
+            committed_offset=UNKNOWN if offset is None else offset.committed_offset,
+            committed_leader_epoch=UNKNOWN if offset is None else offset.leader_epoch,
+            metadata="" if offset is None else offset.metadata,
+            error_code=error,
+        )
+
+
+_OfPartition = tuple[int, CommittedOffset | None, ErrorCode]
+#: The fields that name a topic, and its partitions.
+_OfTopic = tuple[dict[str, Any], list[_OfPartition]]

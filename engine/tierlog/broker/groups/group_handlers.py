@@ -1,0 +1,371 @@
+"""The APIs of groups and their members: FindCoordinator, JoinGroup and its like, ListGroups and its like."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.groups.coordinator import GroupCoordinator
+from tierlog.broker.groups.group import GroupState
+from tierlog.broker.groups.members import JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
+from tierlog.broker.groups.offset_handlers import NO_THROTTLE, OffsetCommit, OffsetDelete, OffsetFetch
+from tierlog.broker.handling import Handler, RequestContext
+from tierlog.broker.partitions import Catalog
+from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.waiting.loops import Reply
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class JoinGroup:
+    """A client joins a group; the answer comes with the generation."""
+
+    api_key: ClassVar[int] = 11
+    versions: ClassVar[range] = range(10)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request."""
+        version = context.api_version
+        session_timeout_ms = request.session_timeout // _MILLISECOND
+        protocols: dict[str, bytes] = {}
+        for protocol in request.protocols:  # of a name that comes twice Kafka takes the first
+            protocols.setdefault(protocol.name, bytes(protocol.metadata))
+        joins = JoinRequest(
+            request.group_id,
+            request.member_id,
+            request.protocol_type,
+            tuple(protocols.items()),
+            session_timeout_ms,
+            request.rebalance_timeout // _MILLISECOND if version >= 1 else session_timeout_ms,
+            field_of(request, "group_instance_id"),
+            field_of(request, "reason") or "",
+            context.client_id,
+            f"/{context.client_host}",  # as Java writes an address
+            must_know_member_id=version >= 4,
+            can_skip_assignment=version >= 9,
+        )
+        reply = Reply[JoinAnswer]()
+        self._coordinator.join(joins, reply.give)
+        answer = await reply.wait()
+        make = entities_of(self.api_key, version).make
+        return make(
+            "JoinGroupResponse",
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error,
+            generation_id=answer.generation_id,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name or (None if version >= 7 else ""),
+            leader=answer.leader,
+            skip_assignment=answer.skip_assignment,
+            member_id=answer.member_id,
+            members=tuple(
+                make("JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+                for member_id, instance_id, metadata in answer.members
+            ),
+        )
+
+
+class SyncGroup:
+    """A member asks for its assignment; a leader brings those of all."""
+
+    api_key: ClassVar[int] = 14
+    versions: ClassVar[range] = range(6)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request."""
+        version = context.api_version
+        protocol_type, protocol_name = field_of(request, "protocol_type"), field_of(request, "protocol_name")
+        if version >= 5 and (protocol_type is None or protocol_name is None):
+            answer = SyncAnswer(ErrorCode.inconsistent_group_protocol)
+        else:
+            reply = Reply[SyncAnswer]()
+            asked = SyncRequest(
+                request.group_id,
+                request.member_id,
+                request.generation_id,
+                field_of(request, "group_instance_id"),
+                protocol_type,
+                protocol_name,
+                tuple((given.member_id, bytes(given.assignment)) for given in request.assignments),
+            )
+            self._coordinator.sync(asked, reply.give)
+            answer = await reply.wait()
+        return entities_of(self.api_key, version).make(
+            "SyncGroupResponse",
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            assignment=answer.assignment,
+        )
+
+
+class Heartbeat:
+    """A member shows that it is alive."""
+
+    api_key: ClassVar[int] = 12
+    versions: ClassVar[range] = range(5)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request."""
+        error = self._coordinator.heartbeat(
+            request.group_id, request.member_id, field_of(request, "group_instance_id"), request.generation_id
+        )
+        make = entities_of(self.api_key, context.api_version).make
+        return make("HeartbeatResponse", throttle_time=NO_THROTTLE, error_code=error)
+
+
+class LeaveGroup:
+    """Members leave, or are made to leave by an administrator."""
+
+    api_key: ClassVar[int] = 13
+    versions: ClassVar[range] = range(6)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. Up to version 2 there is one member, and its error is that of the answer."""
+        version = context.api_version
+        members: list[tuple[str, str | None, str]]
+        if version >= 3:
+            members = [
+                (member.member_id, member.group_instance_id, field_of(member, "reason") or "")
+                for member in request.members
+            ]
+        else:
+            members = [(request.member_id, None, "")]
+        reply = Reply[tuple[ErrorCode, list[ErrorCode]]]()
+        self._coordinator.leave(request.group_id, members, lambda error, each: reply.give((error, each)))
+        error, errors = await reply.wait()
+        if version < 3 and error is ErrorCode.none:
+            [error] = errors
+        make = entities_of(self.api_key, version).make
+        told = ()
+        if version >= 3:
+            told = tuple(
+                make("MemberResponse", member_id=member_id, group_instance_id=instance_id, error_code=its)
+                for (member_id, instance_id, _), its in zip(members, errors, strict=False)
+            )
+        return make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=told)
+
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_NO_NODE: Final = -1
+
+
+class FindCoordinator:
+    """Where groups are coordinated.
+
+    Args:
+        node_id: Of this node, as Metadata names it.
+    """
+
+    api_key: ClassVar[int] = 10
+    versions: ClassVar[range] = range(7)
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request; from version 4 on for several keys at once."""
+        make = entities_of(self.api_key, context.api_version).make
+        error, text = self._refusal(field_of(request, "key_type", _GROUP))
+        is_fine = error is ErrorCode.none
+        told = {
+            "error_code": error,
+            "error_message": text,
+            "node_id": self._node_id if is_fine else _NO_NODE,
+            "host": context.advertised_host if is_fine else "",
+            "port": context.advertised_port if is_fine else _NO_NODE,
+        }
+        if context.api_version < 4:
+            return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **told)
+        coordinators = MadeElements(request.coordinator_keys, lambda key: make("Coordinator", key=key, **told))
+        return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators)
+
+    @staticmethod
+    def _refusal(key_type: int) -> tuple[ErrorCode, str | None]:
+        """Why there is no coordinator of a type. None of the errors is one that clients retry."""
+        if key_type == _GROUP:
+            return ErrorCode.none, None
+        if key_type == _TRANSACTION:  # producers end at this one; of others some ask again for ever
+            return ErrorCode.transactional_id_authorization_failed, "read-only replica: there are no transactions"
+        return ErrorCode.invalid_request, f"there is no coordinator of type {key_type}"
+
+
+#: The type of all groups here; "consumer" are those of the new protocol.
+_CLASSIC: Final = "classic"
+#: Bits of Kafka's AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there are of groups.
+#: Who gets here may do all of them: there are no ACLs.
+_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_NOT_ASKED: Final = -(1 << 31)
+#: Groups of one request that are deleted together.
+_DELETED_AT_ONCE: Final = 1000
+
+
+class ListGroups:
+    """All groups, or those in some states or of some types."""
+
+    api_key: ClassVar[int] = 16
+    versions: ClassVar[range] = range(6)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. Filters take any case."""
+        make = entities_of(self.api_key, context.api_version).make
+        states = {state.strip().lower() for state in field_of(request, "states_filter", ())}
+        types = {kind.strip().lower() for kind in field_of(request, "types_filter", ())}
+        listed = [
+            (group.group_id, group.protocol_type or "", group.state.value)
+            for group in self._coordinator.groups()
+            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+        ]
+        groups = MadeElements(
+            listed,
+            lambda group: make(
+                "ListedGroup",
+                group_id=group[0],
+                protocol_type=group[1],
+                group_state=group[2],
+                group_type=_CLASSIC,
+            ),
+        )
+        return make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
+
+
+class DescribeGroups:
+    """State and members of groups."""
+
+    api_key: ClassVar[int] = 15
+    versions: ClassVar[range] = range(7)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. A group that is not there is "Dead"; from version 6 on it is an error, too."""
+        entities = entities_of(self.api_key, context.api_version)
+        wants_operations = field_of(request, "include_authorized_operations", default=False)
+
+        def described(found: tuple[str, Any]) -> Any:
+            group_id, group = found
+            return group or self._missing(entities, context.api_version, group_id, wants_operations)
+
+        groups = [(name, self._described(entities, name, wants_operations)) for name in request.groups]
+        nested = sum(len(group.members) for _, group in groups if group is not None)
+        return entities.make(
+            "DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=MadeElements(groups, described, nested=nested)
+        )
+
+    @staticmethod
+    def _missing(entities: Entities, version: int, group_id: str, wants_operations: bool) -> Any:
+        is_error = version >= 6
+        return entities.make(
+            "DescribedGroup",
+            error_code=ErrorCode.group_id_not_found if is_error else ErrorCode.none,
+            error_message=f"Group {group_id} not found." if is_error else None,
+            group_id=group_id,
+            group_state=GroupState.DEAD.value,
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            authorized_operations=_OPERATIONS if wants_operations and not is_error else _NOT_ASKED,
+        )
+
+    def _described(self, entities: Entities, group_id: str, wants_operations: bool) -> Any:
+        """A group as it is now; None if it is not there."""
+        group = self._coordinator.find(group_id)
+        if group is None:
+            return None
+        is_stable = group.state is GroupState.STABLE
+        return entities.make(
+            "DescribedGroup",
+            error_code=ErrorCode.none,
+            group_id=group.group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=tuple(
+                self._member(entities, member, group.protocol_name if is_stable else None)
+                for member in group.members.values()
+            ),
+            authorized_operations=_OPERATIONS if wants_operations else _NOT_ASKED,
+        )
+
+    @staticmethod
+    def _member(entities: Entities, member: Member, protocol_name: str | None) -> Any:
+        return entities.make(
+            "DescribedGroupMember",
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(protocol_name),
+            member_assignment=member.assignment,
+        )
+
+
+class DeleteGroups:
+    """Groups without members are deleted, with their offsets."""
+
+    api_key: ClassVar[int] = 42
+    versions: ClassVar[range] = range(3)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. A group that is named twice is told of once."""
+        make = entities_of(self.api_key, context.api_version).make
+        errors: dict[str, ErrorCode] = {}
+        names = request.groups_names
+        for start in range(0, len(names), _DELETED_AT_ONCE):
+            reply = Reply[dict[str, ErrorCode]]()
+            some = [name for name in dict.fromkeys(names[start : start + _DELETED_AT_ONCE]) if name not in errors]
+            self._coordinator.delete_groups(some, reply.give)
+            errors |= await reply.wait()
+        results = MadeElements(
+            errors.items(),
+            lambda result: make("DeletableGroupResult", group_id=result[0], error_code=result[1]),
+        )
+        return make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=results)
+
+
+def group_handlers(coordinator: GroupCoordinator, catalog: Catalog, clock: Clock, *, node_id: int) -> list[Handler]:
+    """One handler for each API of groups.
+
+    Args:
+        coordinator: Answers them.
+        catalog: Tells which partitions offsets may be committed for.
+        clock: Gives the times of commits.
+        node_id: Of this node, as Metadata names it.
+    """
+    return [
+        FindCoordinator(node_id),
+        JoinGroup(coordinator),
+        SyncGroup(coordinator),
+        Heartbeat(coordinator),
+        LeaveGroup(coordinator),
+        OffsetCommit(coordinator, catalog, clock),
+        OffsetFetch(coordinator, catalog),
+        OffsetDelete(coordinator, catalog),
+        ListGroups(coordinator),
+        DescribeGroups(coordinator),
+        DeleteGroups(coordinator),
+    ]
