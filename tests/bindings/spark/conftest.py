@@ -17,6 +17,8 @@ import pytest
 import pyspark_tierlog
 import tierlog
 from pyspark_tierlog.jar import jar_path
+from tests.support.batches import Batch
+from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -157,3 +159,27 @@ def in_milliseconds(table: pa.Table) -> pa.Table:
     """Spark's microseconds as Kafka's milliseconds."""
     at = table.schema.get_field_index("timestamp")
     return table.set_column(at, "timestamp", table["timestamp"].cast(pa.timestamp("ms", tz="UTC")))
+
+
+@pytest.fixture
+def bucket(tmp_path: pathlib.Path) -> Bucket:
+    """Segments 0, 20, 40 of twenty records each; record n has the value n and the timestamp 1700000000000 + n."""
+    made = Bucket(tmp_path / "bucket", index_interval_bytes=1)
+    for first in (0, 20, 40):
+        made.segment(f"s{first}", batches(first), lineage={0: 0})
+    return made
+
+
+def batches(first: int, count: int = 4, value_bytes: int = 0) -> list[Batch]:
+    return [
+        Batch(
+            offset,
+            tuple(b"%d" % n + bytes(value_bytes) for n in range(offset, offset + 5)),
+            timestamp_ms=1_700_000_000_000 + offset,
+        )
+        for offset in range(first, first + 5 * count, 5)
+    ]
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    return sorted(row.offset for row in frame.select("offset").collect())

@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 from pyspark_tierlog.source import DefaultSource
-from tests.bindings.spark.conftest import Read
+from tests.bindings.spark.conftest import Read, batches, offsets
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of
@@ -27,26 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.spark
-
-
-def batches(first: int, count: int = 4) -> list[Batch]:
-    return [
-        Batch(offset, tuple(b"%d" % n for n in range(offset, offset + 5)), timestamp_ms=1_700_000_000_000 + offset)
-        for offset in range(first, first + 5 * count, 5)
-    ]
-
-
-@pytest.fixture
-def bucket(tmp_path: pathlib.Path) -> Bucket:
-    """Segments 0, 20, 40 of twenty records each; record n has the value n and the timestamp 1700000000000 + n."""
-    made = Bucket(tmp_path / "bucket", index_interval_bytes=1)
-    for first in (0, 20, 40):
-        made.segment(f"s{first}", batches(first), lineage={0: 0})
-    return made
-
-
-def offsets(frame: DataFrame) -> list[int]:
-    return sorted(row.offset for row in frame.select("offset").collect())
 
 
 @pytest.mark.both_engines

@@ -13,8 +13,6 @@ import pytest
 import pyspark_tierlog
 import tierlog
 from tests.bindings.spark.conftest import NO_JAR, QUICK_START
-from tests.support.batches import Batch
-from tests.support.buckets import Bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,30 +53,6 @@ def read(jar_spark: SparkSession) -> Read:
         return jar_spark.read.format("tierlog").options(**options).load(str(path))
 
     return load
-
-
-@pytest.fixture
-def bucket(tmp_path: pathlib.Path) -> Bucket:
-    """Segments 0, 20, 40 of twenty records each; record n has the value n and the timestamp 1700000000000 + n."""
-    made = Bucket(tmp_path / "bucket", index_interval_bytes=1)
-    for first in (0, 20, 40):
-        made.segment(f"s{first}", batches(first), lineage={0: 0})
-    return made
-
-
-def batches(first: int, count: int = 4, value_bytes: int = 0) -> list[Batch]:
-    return [
-        Batch(
-            offset,
-            tuple(b"%d" % n + bytes(value_bytes) for n in range(offset, offset + 5)),
-            timestamp_ms=1_700_000_000_000 + offset,
-        )
-        for offset in range(first, first + 5 * count, 5)
-    ]
-
-
-def offsets(frame: DataFrame) -> list[int]:
-    return sorted(row.offset for row in frame.select("offset").collect())
 
 
 def executed(frame: DataFrame) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_tierlog.plan.frames import PROTOCOL
-from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS, Read, offsets
+from tests.bindings.spark.conftest import offsets
+from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS, Read
 from tests.support.buckets import Bucket
 from tests.support.waiting import wait_until
 from tierlog._version import __version__

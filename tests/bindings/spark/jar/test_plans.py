@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bindings.spark.jar.conftest import Read, batches, executed, offsets
+from tests.bindings.spark.conftest import batches, offsets
+from tests.bindings.spark.jar.conftest import Read, executed
 from tests.support.buckets import Bucket
 from tierlog.records.builder import encode_batch, encode_record
 

@@ -10,7 +10,8 @@ import pytest
 from pyspark_tierlog.columns import to_spark
 from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.table_columns import chosen_schema, table_schema
-from tests.bindings.spark.jar.conftest import Read, batches, executed, offsets
+from tests.bindings.spark.conftest import batches, offsets
+from tests.bindings.spark.jar.conftest import Read, executed
 from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError
 from tierlog.scan.reading.read import COLUMNS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bindings.spark.conftest import Read
+from tests.bindings.spark.conftest import Read, offsets
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, plan_of
 from tests.support.unchecked_bits import EPOCH_BITS, UNCHECKED_BITS, WHERE, Flipped
 from tierlog import open_tier
@@ -70,10 +70,6 @@ def test_each_bit_through_the_jar(jvm: TaskReaderProcess, tmp_path: pathlib.Path
                 assert found == truth, (ask.__name__, bit)
         assert seen == len(UNCHECKED_BITS) - len(EPOCH_BITS) or kind in ("bounds", "time")
         assert seen > 50 or kind != "whole"
-
-
-def offsets(frame: DataFrame) -> list[int]:
-    return sorted(row.offset for row in frame.select("offset").collect())
 
 
 def count(frame: DataFrame) -> int:
