@@ -24,7 +24,7 @@ from tierlog.runtime.sqlite.database import Database, Step
 GROUPS = 4
 
 
-class DeadlyDatabase:
+class DeadlyDatabase(Database):
     """A Database that kills the process at a step."""
 
     def __init__(self, database: Database, kill_at: int) -> None:

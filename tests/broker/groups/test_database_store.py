@@ -130,7 +130,7 @@ def test_any_changes_are_stored_as_they_are(
     assert state.offsets == {group_id: of for group_id, of in expected.offsets.items() if of}
 
 
-class GatedDatabase:
+class GatedDatabase(Database):
     """A Database whose commits wait, or fail, when a test says so.
 
     Attributes:

@@ -11,14 +11,14 @@ import pytest
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.posix_files import PosixFiles
-from tierlog.runtime.sqlite.database import SqliteDatabase, open_database
+from tierlog.runtime.sqlite.database import Database, open_database
 
 FILES = PosixFiles()
 CREATE = ("CREATE TABLE t (k TEXT PRIMARY KEY, v BLOB)",)
 INSERT = "INSERT OR REPLACE INTO t VALUES (?, ?)"
 
 
-def opened(folder: pathlib.Path) -> SqliteDatabase:
+def opened(folder: pathlib.Path) -> Database:
     return open_database(FILES, str(folder / "t.sqlite"), create=CREATE)
 
 

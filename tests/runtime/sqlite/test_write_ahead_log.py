@@ -9,7 +9,7 @@ import pytest
 
 from tierlog.errors import CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.posix_files import PosixFiles
-from tierlog.runtime.sqlite.database import SqliteDatabase, open_database
+from tierlog.runtime.sqlite.database import Database, open_database
 
 FILES = PosixFiles()
 CREATE = ("CREATE TABLE t (k INTEGER PRIMARY KEY, v BLOB)",)
@@ -17,11 +17,11 @@ INSERT = "INSERT OR REPLACE INTO t VALUES (?, ?)"
 HEADER_BYTES, FRAME_BYTES = 32, 24 + 4096
 
 
-def opened(folder: pathlib.Path) -> SqliteDatabase:
+def opened(folder: pathlib.Path) -> Database:
     return open_database(FILES, str(folder / "t.sqlite"), create=CREATE)
 
 
-def killed(folder: pathlib.Path, database: SqliteDatabase) -> pathlib.Path:
+def killed(folder: pathlib.Path, database: Database) -> pathlib.Path:
     """What a kill at this moment leaves; its journal."""
     shutil.rmtree(folder / "killed", ignore_errors=True)
     shutil.copytree(folder, folder / "killed")

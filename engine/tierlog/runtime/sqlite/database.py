@@ -6,7 +6,7 @@ import contextlib
 import operator
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 from tierlog.errors import (
@@ -39,26 +39,13 @@ _SETTINGS: Final = (
 _PROBE: Final = ("BEGIN IMMEDIATE", "CREATE TABLE tierlog_probe (k)", "ROLLBACK")
 
 
-class Database(Protocol):
-    """A database. One thread at a time may use it; which one may change.
+class Database:
+    """A database in a file, which ``open_database`` opens. One thread at a time may use it; which one may change.
 
     Raises (all methods but close):
         CorruptDataError: the file is damaged. StoreUnavailableError: another process has it open.
         StorePermissionError: it cannot be written. StoreError: the disk is full or failed; the next call may work.
     """
-
-    def commit(self, steps: Iterable[Step]) -> None:
-        """Run the statements as one transaction, which is durable on return. After an error none of it has happened."""
-
-    def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query. Bytes of a text that are no UTF-8 are surrogates, as ``surrogateescape`` makes them."""
-
-    def close(self) -> None:
-        """Close the database; idempotent."""
-
-
-class SqliteDatabase:
-    """The Database of a file. Made by ``open_database``."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -78,7 +65,7 @@ class SqliteDatabase:
             raise CorruptDataError(f"SQLite finds damage: {found[0][0]}", where=self._path)
 
     def commit(self, steps: Iterable[Step]) -> None:
-        """Run the statements as one transaction, which is durable on return."""
+        """Run the statements as one transaction, which is durable on return. After an error none of it has happened."""
         with _translated(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -94,7 +81,7 @@ class SqliteDatabase:
                 raise
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query."""
+        """The rows of a query. Bytes of a text that are no UTF-8 are surrogates, as ``surrogateescape`` makes them."""
         with _translated(self._path):
             cursor = self._connection.execute(statement)
             # Not "yield from": that closes the cursor, which fails where the database was closed before.
@@ -107,7 +94,7 @@ class SqliteDatabase:
             self._connection.close()
 
 
-def open_database(files: Files, path: str, *, create: Sequence[str]) -> SqliteDatabase:
+def open_database(files: Files, path: str, *, create: Sequence[str]) -> Database:
     """Open a database for this process alone, or make it with the statements of ``create``.
 
     A new file gets its name when it is whole: a file that is there and empty is damaged. Its directory must exist.
@@ -131,7 +118,7 @@ def open_database(files: Files, path: str, *, create: Sequence[str]) -> SqliteDa
         except (CorruptDataError, ObjectNotFoundError):  # or another process writes it now
             _require_unused(path)
             raise
-    database = SqliteDatabase(path)
+    database = Database(path)
     try:
         database.prepare(whole=True)
     except BaseException:
@@ -145,7 +132,7 @@ def _create(files: Files, path: str, statements: Sequence[str]) -> None:
     temporary = path + TEMPORARY_SUFFIX
     for left in (temporary, f"{temporary}-wal", f"{temporary}-journal"):
         files.remove(left)
-    database = SqliteDatabase(temporary)
+    database = Database(temporary)
     try:
         database.prepare(whole=False)
         database.commit([(statement, None) for statement in statements])

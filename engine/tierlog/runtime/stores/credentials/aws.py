@@ -11,9 +11,10 @@ import configparser
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tierlog._extras import require_extra
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
@@ -43,12 +44,13 @@ class AwsKeys:
     session_token: str | None = field(default=None, repr=False)
 
 
-class AwsCredentials(Protocol):
+class AwsCredentials(ABC):
     """One source of keys. Any number of threads."""
 
     name: str
     """For messages; no secret."""
 
+    @abstractmethod
     def keys(self) -> AwsKeys | None:
         """The keys that sign from now on; None for requests that are not signed.
 
@@ -57,7 +59,7 @@ class AwsCredentials(Protocol):
         """
 
 
-class FixedCredentials:
+class FixedCredentials(AwsCredentials):
     """Keys that do not change, or none at all."""
 
     def __init__(self, name: str, keys: AwsKeys | None) -> None:
@@ -65,11 +67,10 @@ class FixedCredentials:
         self._keys = keys
 
     def keys(self) -> AwsKeys | None:
-        """See AwsCredentials."""
         return self._keys
 
 
-class FileCredentials:
+class FileCredentials(AwsCredentials):
     """Keys in a properties file, read again when it changes.
 
     A file that is malformed or gone while we run leaves the last good keys in force, and says so in the log.
@@ -85,7 +86,6 @@ class FileCredentials:
         self._keys = self._read()
 
     def keys(self) -> AwsKeys | None:
-        """See AwsCredentials."""
         with self._lock:
             now = self._machine.clock.monotonic_seconds()
             if now - self._looked >= _FILE_SECONDS:
@@ -144,7 +144,7 @@ def _longest_named(pairs: Mapping[str, str], name: str) -> str | None:
     return pairs[max(names, key=len)] or None if names else None
 
 
-class _BotocoreCredentials:
+class _BotocoreCredentials(AwsCredentials):
     """A source of botocore's, which refreshes what expires. Loaded with the first request.
 
     Raises:

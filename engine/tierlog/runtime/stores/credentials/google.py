@@ -10,8 +10,9 @@ import datetime
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tierlog._extras import is_there, require_extra
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
@@ -25,12 +26,14 @@ _KEY_BYTES_MAX: Final = 1 << 20
 _EARLY: Final = datetime.timedelta(seconds=240)
 
 
-class GoogleTokens(Protocol):
+class GoogleTokens(ABC):
     """One source of tokens. Any number of threads."""
 
+    @abstractmethod
     def identity(self) -> str:
         """Whose tokens these are; never a secret. May ask the source."""
 
+    @abstractmethod
     def token(self) -> str | None:
         """The token that signs from now on; None for requests that are not signed.
 
@@ -39,7 +42,7 @@ class GoogleTokens(Protocol):
         """
 
 
-class FixedToken:
+class FixedToken(GoogleTokens):
     """A token of the configuration, or none."""
 
     def __init__(self, name: str, token: str | None) -> None:
@@ -47,15 +50,13 @@ class FixedToken:
         self._token = token
 
     def identity(self) -> str:
-        """See GoogleTokens."""
         return self._name
 
     def token(self) -> str | None:
-        """See GoogleTokens."""
         return self._token
 
 
-class GoogleAuthTokens:
+class GoogleAuthTokens(GoogleTokens):
     """google-auth's credentials, renewed when they end.
 
     Args:
@@ -70,13 +71,11 @@ class GoogleAuthTokens:
         self._credentials: Any = None
 
     def identity(self) -> str:
-        """See GoogleTokens."""
         self.token()
         email = getattr(self._credentials, "service_account_email", None)
         return f"{self._name} ({email})" if email else self._name
 
     def token(self) -> str | None:
-        """See GoogleTokens."""
         return self.token_until()[0]
 
     def token_until(self) -> tuple[str, datetime.datetime | None]:
