@@ -159,7 +159,7 @@ class Suite:
     def seconds(
         self, what: str, found: Rounds, peer: str, *, ours: str = "ours", name: str = "", bar: float | None = None
     ) -> None:
-        """The same of whole jobs, which are told in seconds."""
+        """A row of whole jobs, in seconds."""
         walls = [[each.wall for each in found[side]] for side in (peer, ours)]
         told = f"{spread(walls[1], '.2f')} s, {name or peer} {spread(walls[0], '.2f')} s; {_beside(*walls)}"
         self.add(f"{what}, × {name or peer}", told + self.cpu_of(found, ours, peer), quotient(*walls), bar)

@@ -16,7 +16,7 @@ README = pathlib.Path(__file__).with_name("README.md")
 
 
 def section(results: Mapping[str, Any]) -> str:
-    """What stands between the markers of a suite."""
+    """The text between the markers of a suite."""
     facts = results["facts"]
     machine = ", ".join(f"{name}: {value}" for name, value in facts.items() if name != "versions")
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value != "absent")

@@ -86,7 +86,7 @@ def our_options(form: str, root: pathlib.Path, folder: pathlib.Path) -> dict[str
 
 
 def segment_settings(scale: float) -> tuple[str, ...]:
-    """Of a topic whose segments close by size alone."""
+    """The configuration of a topic whose segments close by size alone."""
     size = max(1 << 20, int(SEGMENT_BYTES * min(1, 4 * scale)))
     return f"segment.ms={_MONTH_MS}", f"segment.bytes={size}", "file.delete.delay.ms=500"
 

@@ -25,7 +25,7 @@ OLD, NEW = "LXgZVch-QAKKTdPy9KTPDw", "bm90LXRoZS1vbGQtb25lIQ"
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
-    """What the page names, and what it is here."""
+    """The page's names, and what stands for each here."""
     shutil.copytree(data / "main-plain" / "objects", tmp_path / "tier")
     for path in (tmp_path / "tier").rglob("*"):
         os.utime(path, (time.time() - 3600,) * 2)

@@ -19,7 +19,7 @@ PAGE = "docs/jobs.md"
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
-    """What the page names, and what it is here."""
+    """The page's names, and what stands for each here."""
     return {
         "/var/kafka/logs": str(data / "main-plain" / "local-before" / "broker1"),
         "s3://bucket/prefix": str(tmp_path / "bucket"),
@@ -30,7 +30,7 @@ def places(tmp_path: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
 
 
 def run(code: str, places: dict[str, str]) -> list[str]:
-    """What it prints."""
+    """The output of the page's code."""
     for name, here in places.items():
         code = code.replace(name, here)
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tierlog.runtime.waiting.fair_queue import FairQueue
-from tierlog.runtime.waiting.loops import Reply
+from tierlog.runtime.waiting.loops import LoopFuture
 
 #: Called when the bytes that were waited for are the caller's.
 Given = Callable[[], None]
@@ -18,7 +18,7 @@ class _Decoding:
     """A request that waits to be decoded."""
 
     size_bytes: int
-    given: Reply[None]
+    given: LoopFuture[None]
 
 
 class RequestMemory:
@@ -93,7 +93,7 @@ class RequestMemory:
 
     async def wait_decoded(self, client_host: str, size_bytes: int) -> None:
         """Wait for the memory until it is the client's turn."""
-        waiter = _Decoding(size_bytes, Reply())
+        waiter = _Decoding(size_bytes, LoopFuture())
         self._decoding.put(client_host, waiter)
         self._has_waiting = True
         try:

@@ -32,7 +32,7 @@ FIELDS = ["last_offset_delta", "producer_id", "producer_epoch", "base_sequence",
 def assign(
     checks: LeaderChecks, data: bytearray, *, first_offset: int, leader_epoch: int, origin: AppendOrigin
 ) -> tuple[memoryview, AssignedBatch] | None:
-    """What a log does with a leader's batch before it is written."""
+    """A leader's batch as a log makes it before the write."""
     native = checks.native.assign(
         data,
         first_offset=first_offset,

@@ -178,7 +178,7 @@ def test_kafkas_class_is_ours() -> None:
 
 
 def test_a_third_partys() -> None:
-    """It knows the interface alone."""
+    """A manager that knows the interface alone."""
     assert isinstance(load_metadata_manager(f"{THIRD_PLUGINS}.DictMetadataManager"), DictMetadataManager)
 
 

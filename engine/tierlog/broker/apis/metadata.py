@@ -30,7 +30,7 @@ _NULL_MEANS_ALL_SINCE: Final = 1
 
 
 class _Form(NamedTuple):
-    """What an answer depends on beside the topics in it."""
+    """The parts of a request that change the answer beside its topics."""
 
     api_version: int
     topic_operations: int

@@ -15,7 +15,7 @@ from tierlog.broker.handling import Handler, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.waiting.loops import Reply
+from tierlog.runtime.waiting.loops import LoopFuture
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -50,7 +50,7 @@ class JoinGroup:
             must_know_member_id=version >= 4,
             can_skip_assignment=version >= 9,
         )
-        reply = Reply[JoinAnswer]()
+        reply = LoopFuture[JoinAnswer]()
         self._coordinator.join(joins, reply.give)
         answer = await reply.wait()
         make = entities_of(self.api_key, version).make
@@ -87,7 +87,7 @@ class SyncGroup:
         if version >= 5 and (protocol_type is None or protocol_name is None):
             answer = SyncAnswer(ErrorCode.inconsistent_group_protocol)
         else:
-            reply = Reply[SyncAnswer]()
+            reply = LoopFuture[SyncAnswer]()
             asked = SyncRequest(
                 request.group_id,
                 request.member_id,
@@ -147,7 +147,7 @@ class LeaveGroup:
             ]
         else:
             members = [(request.member_id, None, "")]
-        reply = Reply[tuple[ErrorCode, list[ErrorCode]]]()
+        reply = LoopFuture[tuple[ErrorCode, list[ErrorCode]]]()
         self._coordinator.leave(request.group_id, members, lambda error, each: reply.give((error, each)))
         error, errors = await reply.wait()
         if version < 3 and error is ErrorCode.none:
@@ -336,7 +336,7 @@ class DeleteGroups:
         errors: dict[str, ErrorCode] = {}
         names = request.groups_names
         for start in range(0, len(names), _DELETED_AT_ONCE):
-            reply = Reply[dict[str, ErrorCode]]()
+            reply = LoopFuture[dict[str, ErrorCode]]()
             some = [name for name in dict.fromkeys(names[start : start + _DELETED_AT_ONCE]) if name not in errors]
             self._coordinator.delete_groups(some, reply.give)
             errors |= await reply.wait()

@@ -17,7 +17,7 @@ from tierlog.broker.partitions import UNKNOWN, Catalog, Topic
 from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of, topic_id_of, wire_id_of
 from tierlog.remote.api import ZERO_UUID
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.waiting.loops import Reply
+from tierlog.runtime.waiting.loops import LoopFuture
 
 NO_THROTTLE: Final = timedelta()
 
@@ -107,7 +107,7 @@ class OffsetCommit:
     async def _commit(
         self, request: Any, context: RequestContext, offsets: list[tuple[str, int, CommittedOffset]]
     ) -> ErrorCode:
-        reply = Reply[ErrorCode]()
+        reply = LoopFuture[ErrorCode]()
         commit = CommitRequest(
             request.group_id,
             request.member_id,
@@ -166,7 +166,7 @@ class OffsetDelete:
         make = entities_of(self.api_key, context.api_version).make
         error, faults, gone = self._check(request, context)
         if error is ErrorCode.none and gone:
-            reply = Reply[ErrorCode]()
+            reply = LoopFuture[ErrorCode]()
             self._coordinator.offsets.delete(request.group_id, gone, reply.give)
             error = await reply.wait()
         if error is not ErrorCode.none:
@@ -251,7 +251,7 @@ class OffsetFetch:
     async def _fetch(self, entities: Entities, context: RequestContext, request: Any, asked: Any) -> MadeElements[Any]:
         """The topics of one group: those that are asked for, or all that it has offsets of."""
         if field_of(request, "require_stable", default=False):
-            reply = Reply[None]()
+            reply = LoopFuture[None]()
             self._coordinator.offsets.settle(asked.group_id, lambda: reply.give(None))
             await reply.wait()
         offsets = self._coordinator.offsets.of(asked.group_id)

@@ -112,7 +112,7 @@ class PartitionView:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments that are read, each counted once."""
+        """The size of all segments that are read, each counted once."""
         return sum({span.segment.log.key: span.segment.size_bytes for span in self.spans}.values())
 
 

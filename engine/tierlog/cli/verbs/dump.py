@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENTRIES_TOLD_MAX = 10
 
 
-class Format(enum.StrEnum):
+class DumpFormat(enum.StrEnum):
     """Values of --format."""
 
     KAFKA = "kafka"
@@ -64,13 +64,13 @@ def dump(
         ),
     ] = False,
     output_format: Annotated[
-        Format,
+        DumpFormat,
         typer.Option(
             "--format",
             help="kafka-dump-log's lines, KIP-405's for records of __remote_log_metadata (implies "
             "--remote-log-metadata), or a JSON object on each line.",
         ),
-    ] = Format.KAFKA,
+    ] = DumpFormat.KAFKA,
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,10 +96,10 @@ def dump(
     from tierlog.remote.metadata.record_text import KipProperties
     from tierlog.runtime.machine import Machine
 
-    if properties and output_format is not Format.KIP:
+    if properties and output_format is not DumpFormat.KIP:
         raise ConfigError("--property is for --format kip")
     shown = KipProperties.of(properties or ())
-    metadata = remote_log_metadata or output_format is Format.KIP
+    metadata = remote_log_metadata or output_format is DumpFormat.KIP
     finder = PartFinder(Machine().files, topic, tuple(partition or ()), layout.value, config)
     run = _Run(deep or print_data_log or metadata, print_data_log, metadata, output_format, shown)
     for path in paths:
@@ -117,7 +117,7 @@ class _Run:
     deep: bool
     print_payloads: bool
     remote_log_metadata: bool
-    output_format: Format
+    output_format: DumpFormat
     properties: KipProperties
     faults: int = 0
 
@@ -125,7 +125,7 @@ class _Run:
         from tierlog.cli.dump.sources import PartKind
         from tierlog.errors import CorruptDataError
 
-        if self.output_format is Format.KIP and part.kind is not PartKind.LOG:
+        if self.output_format is DumpFormat.KIP and part.kind is not PartKind.LOG:
             return
         form = self._form(part)
         self._print(form.begin_lines())
@@ -145,9 +145,9 @@ class _Run:
         from tierlog.cli.dump.json_format import JsonForm
         from tierlog.cli.dump.kafka_format import KafkaForm, KipForm
 
-        if self.output_format is Format.KIP:
+        if self.output_format is DumpFormat.KIP:
             return KipForm(part.label, self._kip_payloads(part))
-        kind = KafkaForm if self.output_format is Format.KAFKA else JsonForm
+        kind = KafkaForm if self.output_format is DumpFormat.KAFKA else JsonForm
         return kind(part.label, self._payloads(part))
 
     def _kip_payloads(self, part: Part) -> Payloads:
@@ -233,7 +233,7 @@ class _Run:
         self, index: OffsetIndex | TimeIndex, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Both columns; in JSON without the zeros of preallocation, which kafka-dump-log shows as an entry."""
-        count = len(index) if self.output_format is Format.JSON else None
+        count = len(index) if self.output_format is DumpFormat.JSON else None
         return first[:count], second[:count]
 
     def _findings(self, part: Part, form: KafkaForm | JsonForm, findings: IndexFindings, *, entries: int) -> None:
@@ -251,7 +251,7 @@ class _Run:
 
     def _fault(self, fault: CorruptDataError, form: KafkaForm | JsonForm) -> None:
         self.faults += 1
-        if self.output_format is Format.JSON:
+        if self.output_format is DumpFormat.JSON:
             from tierlog.cli.dump.json_format import JsonForm
 
             assert isinstance(form, JsonForm)

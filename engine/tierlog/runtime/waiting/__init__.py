@@ -24,7 +24,7 @@ For threads and loops:
 ``loops`` and ``side_by_side``, which import asyncio, and which nothing below ``aio`` and ``broker`` uses:
 
 - ``Alarm``: tasks wait for what any thread, or the loop, does.
-- ``Reply``: one task waits for one value.
+- ``LoopFuture``: one task waits for one value.
 - ``LoopCalls``: a thread has a call for the loop, or a coroutine runs for no task.
 - ``Worker``: a task needs the result of a blocking call; its ``one_at_a_time``: an owner may hold one thread at most.
 - ``SharedCall``: several tasks want the result of one coroutine.

@@ -101,7 +101,7 @@ class LoopCalls:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Reply(Generic[Result]):
+class LoopFuture(Generic[Result]):
     """A value that one task waits for and something else on the same loop gives. Not for threads."""
 
     def __init__(self) -> None:

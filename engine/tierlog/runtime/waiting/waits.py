@@ -39,7 +39,7 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is there, or has failed."""
+        """Whether the value is there, or its load has failed."""
         raise NotImplementedError
 
     @property

@@ -335,7 +335,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedSegment:
+class ReportedCopy:
     """One line.
 
     Args:
@@ -349,7 +349,7 @@ class CopiedSegment:
     error: str | None = None
 
 
-def read_copied(lines: Iterable[str]) -> Iterator[CopiedSegment]:
+def read_copied(lines: Iterable[str]) -> Iterator[ReportedCopy]:
     """The segments of some lines, in their order; empty lines are skipped.
 
     Raises:
@@ -365,9 +365,9 @@ def read_copied(lines: Iterable[str]) -> Iterator[CopiedSegment]:
             raise ConfigError(text) from cause
 
 
-def _segment(told: dict[str, Any]) -> CopiedSegment:
+def _segment(told: dict[str, Any]) -> ReportedCopy:
     if told["state"] == "failed":
-        return CopiedSegment(None, str(told["source"]), str(told["error"]))
+        return ReportedCopy(None, str(told["source"]), str(told["error"]))
     if told["state"] not in ("copied", "present"):
         raise ValueError(f"state {told['state']!r:.40}")
     custom = told["customMetadata"]
@@ -387,4 +387,4 @@ def _segment(told: dict[str, Any]) -> CopiedSegment:
         state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
         txn_idx_empty=told["txnIndexEmpty"],
     )
-    return CopiedSegment(metadata, str(told["object"]))
+    return ReportedCopy(metadata, str(told["object"]))

@@ -27,7 +27,7 @@ class ChunkCache(ABC):
     @property
     @abstractmethod
     def figures(self) -> CacheFigures:
-        """What the cache holds now."""
+        """The bytes that the cache holds now."""
 
     @abstractmethod
     def holds(self, key: ChunkKey) -> bool:

@@ -40,7 +40,7 @@ from tierlog.runtime.stores.protocol.store_writer import PartSizes, content_md5
 from tierlog.runtime.stores.reading.obstore_errors import translated
 from tierlog.runtime.stores.reading.obstore_writer import ObstoreWriter
 from tierlog.runtime.stores.settings.options import StoreOptions
-from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError, make_client
+from tierlog.runtime.stores.writing.bucket_client import BucketClient, RequestRefusedError, make_client
 from tierlog.runtime.stores.writing.faults import Meaning, StoreFault, error_of, find_xml_fault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
 
@@ -132,7 +132,7 @@ class AzureWriter(ObstoreWriter):
             headers["If-Match"] = expected_etag
         try:
             answer = self.send(key, self.signed(key), headers, data, passing=_CONDITION)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.tries and self._is_ours(key, data):
                 with translated(self.client.place(key)):
                     found = obstore.head(self._azure, key)

@@ -13,7 +13,7 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableErro
 from tierlog.runtime.stores.gcs.requests import GcsRequests
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
 from tierlog.runtime.stores.protocol.store_writer import PartSizes, before_resending, crc32c_text
-from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
 #: What is not the end comes in multiples of this.
@@ -110,7 +110,7 @@ class GcsUpload:
         headers = {"Content-Range": f"bytes {self._sent}-{self._sent + end - begin - 1}/*"}
         try:
             self._requests.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
-        except RefusedError as more:
+        except RequestRefusedError as more:
             return _sent_of(more.answer)
         raise StoreError(f"{self._place()}: the store ended the upload before its end")
 
@@ -128,7 +128,7 @@ class GcsUpload:
             answer = self._requests.send(
                 self.key, "PUT", self._session, headers, views_of(self._rest), self._scope, passing=_MORE
             )
-        except RefusedError as more:
+        except RequestRefusedError as more:
             raise StoreUnavailableError(f"{self._place()}: {_sent_of(more.answer)} of {size} bytes came") from None
         except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
             found = self._requests.find_ours(self.key, crc32c_text(self._crc))
@@ -151,7 +151,7 @@ class GcsUpload:
         self._scope.cancel()
         try:
             self._requests.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
-        except RefusedError:
+        except RequestRefusedError:
             return  # 499 is how Google says that it is done
         except StoreError:
             self._aborted = False  # may be called again

@@ -14,7 +14,7 @@ from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_writer import crc32c_base64, delete_each, deletion_error
-from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError
 from tierlog.runtime.stores.writing.faults import error_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class GcsWriter:
         url = self._requests.insert_url(key, "multipart", **condition)
         try:
             answer = self._requests.send(key, "POST", url, headers, body, passing=_CONDITION)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.tries and (ours := self._requests.find_ours(key, checksum)):
                 return ours
             told = error_of(self._client.place(key), "POST", refused.answer, refused.fault)

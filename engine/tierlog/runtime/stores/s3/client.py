@@ -31,7 +31,7 @@ from tierlog.runtime.stores.protocol.store_writer import (
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError
+from tierlog.runtime.stores.writing.bucket_client import BucketClient, RequestRefusedError
 from tierlog.runtime.stores.writing.faults import Meaning, StoreFault, find_xml_fault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
 
@@ -288,14 +288,14 @@ class S3Requests:
             passing: See S3Client.send.
 
         Raises:
-            RefusedError: of ``passing``. StoreUnavailableError: the store says that it holds other bytes.
+            RequestRefusedError: of ``passing``. StoreUnavailableError: the store says that it holds other bytes.
         """
         used = mode or self._mode
         finding_out = mode is None and self._fixed is None and used is ChecksumMode.CRC32C
         sent = _with_checksum(call, used)
         try:
             answer = self.client.send(sent, scope, passing=passing | (UNKNOWN if finding_out else frozenset()))
-        except RefusedError as failure:
+        except RequestRefusedError as failure:
             if failure.fault.code in passing or str(failure.answer.status) in passing:
                 raise
             self.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")

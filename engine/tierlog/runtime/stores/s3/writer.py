@@ -36,7 +36,7 @@ from tierlog.runtime.stores.s3.messages import delete_body, delete_faults, fits_
 from tierlog.runtime.stores.s3.options import S3Options, with_host
 from tierlog.runtime.stores.s3.upload import S3Upload
 from tierlog.runtime.stores.settings.options import StoreOptions
-from tierlog.runtime.stores.writing.bucket_client import RefusedError, make_client
+from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError, make_client
 from tierlog.runtime.stores.writing.faults import error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
@@ -81,11 +81,11 @@ class S3Writer:
             headers["If-Match"] = f'"{plain_etag(expected_etag)}"'
         try:
             answer = self.requests.send_body(S3Call("PUT", key, {}, headers, data), passing=_CONDITION)
-        except RefusedError as failure:
+        except RequestRefusedError as failure:
             return self._conflict(key, data, failure)
         return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
 
-    def _conflict(self, key: str, data: Sequence[memoryview], failure: RefusedError) -> StoredObject:
+    def _conflict(self, key: str, data: Sequence[memoryview], failure: RequestRefusedError) -> StoredObject:
         """The object, if a lost try of ours has stored it after all. Raises ObjectConflictError: it is another one."""
         if failure.tries:
             found = self.requests.find(key)
@@ -103,7 +103,7 @@ class S3Writer:
                 S3Call("POST", key, {"uploads": ""}, headers),
                 passing=UNKNOWN if self.requests.finds_out else frozenset(),
             )
-        except RefusedError as failure:
+        except RequestRefusedError as failure:
             if not headers.pop("x-amz-checksum-algorithm", None):
                 raise error_of(self.client.place(key), "POST", failure.answer, failure.fault) from None
             self.requests.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
@@ -141,7 +141,7 @@ class S3Writer:
             headers |= {CRC32C_HEADER: crc32c_base64(body), "x-amz-sdk-checksum-algorithm": "CRC32C"}
         try:
             answer = self.client.send(S3Call("POST", None, {"delete": ""}, headers, body), passing=UNKNOWN)
-        except RefusedError as failure:
+        except RequestRefusedError as failure:
             _log.info("%s: objects are removed one by one: %s", self.client.settings.name, failure.fault.code)
             self._batch_deletes = False
             return keys
@@ -228,7 +228,7 @@ def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
         call = S3Call("PUT", key, {}, {**writer.requests.write_headers(), **headers}, [memoryview(_BODY)])
         try:
             writer.client.send(call, passing=_DIGEST | {"501"})
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.fault.code in _DIGEST:
                 return mode
     return None
@@ -251,7 +251,7 @@ def _takes_small_parts(writer: S3Writer, key: str) -> bool:
         upload.put_part(1, [_BODY])
         upload.put_part(2, [_BODY])
         upload.finish(passing=_TOO_SMALL)
-    except RefusedError:
+    except RequestRefusedError:
         upload.abort()
         return False
     except StoreError:

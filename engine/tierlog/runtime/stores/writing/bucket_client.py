@@ -18,7 +18,7 @@ from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpClient, H
 from tierlog.runtime.stores.writing.retrying import RetryPolicy, retrying
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """An answer that says no in a way that its caller asked to see.
 
     Attributes:
@@ -95,13 +95,13 @@ class BucketClient:
             key: For messages.
             build: Makes the request, signed as of now.
             scope: What cancels it, beside the blocks of ``cancelled_by`` that this thread is in.
-            passing: Codes and statuses of errors that the caller wants to see, as RefusedError.
+            passing: Codes and statuses of errors that the caller wants to see, as RequestRefusedError.
             counted: What it counts as; its verb if None.
             mends: Whether an error that is none of a passing kind is worth another try.
 
         Raises:
-            RefusedError: one of ``passing``. CancelledCallError: a scope, or the close, ended it. StoreError and its
-                kinds: all others, after the tries that make sense.
+            RequestRefusedError: one of ``passing``. CancelledCallError: a scope, or the close, ended it. StoreError and
+                its kinds: all others, after the tries that make sense.
         """
 
         has_body = False
@@ -122,7 +122,7 @@ class BucketClient:
             if fault is None:
                 return answer
             if fault.code in passing or str(answer.status) in passing:
-                raise RefusedError(answer, fault, tries)
+                raise RequestRefusedError(answer, fault, tries)
             meant = error_of(self.place(key), request.method, answer, fault)
             if not isinstance(meant, StoreUnavailableError) and mends(fault):
                 raise StoreUnavailableError(str(meant))
