@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tierlog.aio.manager_calls import ManagerWorker
@@ -127,9 +126,7 @@ class AsyncLogMetadataManager:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _stored(self, write: Callable[[], Future[None]]) -> None:

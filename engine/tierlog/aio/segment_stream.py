@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 from typing_extensions import Buffer
@@ -136,7 +135,5 @@ class AsyncSegmentStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()

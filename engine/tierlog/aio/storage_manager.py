@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from tierlog.aio.manager_calls import LoopReads, ManagerWorker, ThreadReads, ViewReads
@@ -144,9 +143,7 @@ class AsyncStorageManager:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

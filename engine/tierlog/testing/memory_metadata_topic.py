@@ -7,13 +7,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.metadata.metadata_log import LogBounds, MetadataBatches, MetadataValues, OffsetsLostError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 
@@ -191,7 +190,7 @@ class MemoryMetadataTopic:
         )
 
 
-class MemoryMetadataLog:
+class MemoryMetadataLog(Closeable):
     """One manager's view of a MemoryMetadataTopic; made by its ``open``."""
 
     def __init__(self, topic: MemoryMetadataTopic, identity: str) -> None:
@@ -286,11 +285,3 @@ class MemoryMetadataLog:
         with self._topic.changed:
             self._closed = True
             self._topic.changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

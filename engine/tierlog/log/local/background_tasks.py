@@ -7,11 +7,11 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
 from tierlog.errors import NoThreadError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class _Task:
     interval_seconds: float = field(compare=False, default=0.0)
 
 
-class BackgroundTasks:
+class BackgroundTasks(Closeable):
     """Tasks run by one thread, which begins with work and ends without it. A context manager.
 
     Tasks run one after another, the longest due first. A task must not raise: a failure of its files takes its log
@@ -78,12 +78,6 @@ class BackgroundTasks:
             self._changed.notify_all()
             while self._works:
                 self._changed.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _add(self, function: Callable[[], None], *, delay_ms: int, interval_ms: int) -> None:
         if not self._origin.is_here:

@@ -36,14 +36,14 @@ from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import FileLock
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.machine.scheduling import Pool, Scheduler
 from tierlog.runtime.waiting.threads import run_all
 
 _log = logging.getLogger(__name__)
 
 
-class LogDirectory:
+class LogDirectory(Closeable):
     """A directory of logs that this process alone has open (Kafka's ``.lock``). ``open`` makes one.
 
     A context manager: leaving it closes the logs, writes the checkpoints and, last, ``.kafka_cleanshutdown``. That
@@ -308,12 +308,6 @@ class LogDirectory:
                     self._write_marker(broker_epoch)
         finally:
             self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- inside
 

@@ -46,9 +46,10 @@ from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
+from tierlog.runtime.machine.process import Closeable
 
 
-class UnifiedLog:
+class UnifiedLog(Closeable):
     """A partition's log in one folder, as Kafka 4.3 keeps it. ``open`` makes one.
 
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
@@ -580,12 +581,6 @@ class UnifiedLog:
         folder = require_sibling(self.folder, folder)
         with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- inside: the caller holds the lock
 

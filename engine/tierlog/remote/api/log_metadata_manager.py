@@ -9,8 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from types import TracebackType
-from typing import Self
 
 from tierlog.remote.api.values import (
     RemoteLogSegmentMetadata,
@@ -18,10 +16,11 @@ from tierlog.remote.api.values import (
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future
 
 
-class RemoteLogMetadataManager(ABC):
+class RemoteLogMetadataManager(Closeable, ABC):
     """Keeps the metadata of the segments in a tier, with strong consistency for who wrote it: what a completed future
     stored is in all later answers of this instance. Other brokers' instances follow.
 
@@ -127,11 +126,3 @@ class RemoteLogMetadataManager(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what is held; futures that are not complete end with an error. Idempotent."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
 from tierlog.arguments import require_buffer, require_path
 from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmentMetadata
+from tierlog.runtime.machine.process import Closeable
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,10 @@ class SegmentStream(Protocol):
         """Cancel requests under way and release what is held; idempotent."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
-class RemoteStorageManager(ABC):
+class RemoteStorageManager(Closeable, ABC):
     """Stores and serves the segments of a tier by their ids. It never lists the store: the metadata manager knows which
     there are.
 
@@ -173,11 +171,3 @@ class RemoteStorageManager(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what is held. Calls under way end with an error; idempotent."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from typing_extensions import Buffer
@@ -103,9 +102,7 @@ class MetadataLog(Protocol):
         """Release what is held; calls under way end with an error. Idempotent."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class MetadataLogs(Protocol):

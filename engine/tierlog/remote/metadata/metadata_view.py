@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Self
 
 from tierlog.remote.api import (
     RemoteLogSegmentId,
@@ -15,6 +13,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.tier.layouts.segment_lookup import KnownSegments
+from tierlog.runtime.machine.process import Closeable
 
 #: A partition without the topic's name, which is no part of its identity.
 PartitionKey = tuple[Uuid, int]
@@ -24,7 +23,7 @@ def partition_key(partition: TopicIdPartition) -> PartitionKey:
     return partition.topic_id, partition.partition
 
 
-class MetadataView(KnownSegments):
+class MetadataView(KnownSegments, Closeable):
     """The segments of a table, with what the source covers. It is what ``open_tier`` takes as ``known``.
 
     Args:
@@ -90,14 +89,6 @@ class MetadataView(KnownSegments):
     def close(self) -> None:
         """Free the table; idempotent."""
         self.table.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -6,8 +6,7 @@ import builtins
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +28,7 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
 from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Lock
 
 
@@ -129,7 +129,7 @@ class SegmentTableFigures:
     held_bytes: int
 
 
-class SegmentTable(NativeSegmentTable):
+class SegmentTable(NativeSegmentTable, Closeable):
     """Which segments partitions have, in which state and for which leader epochs, in about a hundred bytes a segment.
 
     Where segments of one epoch overlap, an offset is answered by the readable one that reaches furthest, so that no
@@ -315,14 +315,6 @@ class SegmentTable(NativeSegmentTable):
     @property
     def figures(self) -> SegmentTableFigures:
         return SegmentTableFigures(*self._figures)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def require_room(record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:

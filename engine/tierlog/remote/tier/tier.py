@@ -7,7 +7,6 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
 
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
@@ -19,6 +18,7 @@ from tierlog.remote.tier.chunks.segment_log import iter_windows
 from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.waiting.threads import OrderedCalls
 
@@ -40,7 +40,7 @@ class StoredTopic:
     partitions: tuple[int, ...]
 
 
-class Tier:
+class Tier(Closeable):
     """One folder of a store under one layout. Made by ``open_tier``; a context manager.
 
     Attributes:
@@ -271,14 +271,6 @@ class Tier:
         """Wait for what is under way and release threads and the store; idempotent."""
         self._calls.close()
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Aged:

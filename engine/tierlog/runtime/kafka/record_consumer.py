@@ -6,15 +6,14 @@ import collections
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import StorePermissionError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, names_a_group, our_error
 from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -48,7 +47,7 @@ class PartitionRecords:
     values: Sequence[bytes | None]
 
 
-class RecordConsumer:
+class RecordConsumer(Closeable):
     """Reads partitions of one topic. librdkafka fetches ahead, up to 16 MiB a partition.
 
     Thread safety: any number of threads; one read at a time, others wait for it within their time.
@@ -249,11 +248,3 @@ class RecordConsumer:
             client, self._client = self._client, None
             release_client(self)
             client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, ClientFatalError, our_error
 from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _LOOK_SECONDS: Final = 0.005
 _ENDING_SECONDS: Final = 5.0
 
 
-class RecordProducer:
+class RecordProducer(Closeable):
     """An idempotent producer of one topic. Records of one partition are written in the order of their append.
 
     A thread calls back for librdkafka until ``close``.
@@ -156,11 +155,3 @@ class RecordProducer:
         until = clock.monotonic_seconds() + seconds
         while self._pending and (left := until - clock.monotonic_seconds()) > 0:
             clock.sleep(min(left, _LOOK_SECONDS))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

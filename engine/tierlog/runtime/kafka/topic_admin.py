@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tierlog.errors import ObjectNotFoundError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, TopicExistsError, our_error
 from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 
@@ -141,7 +140,7 @@ class LeaderLog:
     last_epoch: int | None
 
 
-class TopicAdmin:
+class TopicAdmin(Closeable):
     """Asks a cluster about topics.
 
     Raises (all methods): StoreUnavailableError, which is retriable: the cluster is not reached, is not ready, or did
@@ -312,14 +311,6 @@ class TopicAdmin:
     def _ask(self, ask: Callable[[Any, float], Future[Any]], timeout_seconds: float) -> tuple[Future[Any], float]:
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         return ask(self._begin(), _request_seconds(timeout_seconds)), until
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _description(topic: str, answers: Answers, answer: Future[Any]) -> TopicDescription | None:

@@ -1,4 +1,5 @@
-"""The process: what exists once in it, what a fork of it must not use, and its standard streams.
+"""The process: what exists once in it, what holds something of it until it is closed, what a fork of it must not use,
+and its standard streams.
 
 A fork leaves threads and connections in the parent process: a child that used an object which has some would wait for
 ever. So such an object remembers the process in which it was made, and refuses calls in another. The check is a
@@ -11,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, Self, TypeVar
 
 from tierlog.errors import ForkedProcessError
 
@@ -54,6 +55,20 @@ class Process:
 THIS_PROCESS = Process()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=THIS_PROCESS.forget)
+
+
+class Closeable:
+    """An object that holds something until it is closed; a ``with`` block closes it at its end."""
+
+    def close(self) -> None:
+        """Let go of what is held; idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Origin:

@@ -15,8 +15,7 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -24,6 +23,7 @@ from tierlog.errors import PoolClosedError
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -91,9 +91,7 @@ class ManualLock:
             self._queue.wait()
         self._owner = strand
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give()
 
     def give(self) -> None:
@@ -248,7 +246,7 @@ class StuckError(RuntimeError):
     """All tasks wait, and none that was begun can wake another."""
 
 
-class ManualScheduler:
+class ManualScheduler(Closeable):
     """A Scheduler in one thread, driven by a seed. A context manager: leaving it ends the tasks that still wait.
 
     Args:
@@ -403,14 +401,6 @@ class ManualScheduler:
                 strand.greenlet.parent = getcurrent()  # where it goes on when it has ended
                 strand.greenlet.throw(GreenletExit)
         self._strands = {self._main.greenlet: self._main}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class SharedClock(ManualClock):

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from tierlog.errors import (
     ConfigError,
@@ -40,6 +40,7 @@ from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES, LOG, PARSERS
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.remote.tier.tier import CONCURRENCY, Tier
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.waiting.threads import OrderedCalls
 from tierlog.scan.history import PartitionHistory, TierHistory
@@ -226,7 +227,7 @@ class _Listing:
     elsewhere: bool = False
 
 
-class BucketMetadata:
+class BucketMetadata(Closeable):
     """The metadata of one bucket. A context manager: it has threads of its own.
 
     Args:
@@ -426,12 +427,6 @@ class BucketMetadata:
     def close(self) -> None:
         """End the threads; idempotent."""
         self._calls.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _by_listing(loads: Iterable[tuple[_Listing, _Outcome | None]]) -> Iterator[tuple[_Listing, list[_Outcome]]]:

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StorePermissionError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
@@ -30,6 +29,7 @@ from tierlog.runtime.kafka.record_consumer import RecordConsumer
 from tierlog.runtime.kafka.record_producer import RecordProducer
 from tierlog.runtime.kafka.topic_admin import TopicAdmin, TopicDescription
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 _log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def _open(
     return KafkaMetadataLog(topic, admin, reader, writer, machine=machine)
 
 
-class KafkaMetadataLog:
+class KafkaMetadataLog(Closeable):
     """The metadata topic of a running Kafka, as a MetadataLog.
 
     Once the topic is found to be another one by that name, every call raises OffsetsLostError, for ever. Whether it is
@@ -305,14 +305,6 @@ class KafkaMetadataLog:
         if self._producer is not None:
             self._producer.close()
         self._admin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _below(prefix: str, keys: Mapping[str, str]) -> dict[str, str]:

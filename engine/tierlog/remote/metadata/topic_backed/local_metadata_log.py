@@ -11,8 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError, TierlogError
@@ -27,6 +26,7 @@ from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, Uuid
 from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataBatches, OffsetsLostError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future, NotSubmitted, PendingFuture
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class _Partition:
     is_written: bool = False
 
 
-class LocalMetadataLog:
+class LocalMetadataLog(Closeable):
     """The metadata topic of a directory, as a MetadataLog; made by ``LocalMetadataLogs.open``, closed with it.
 
     After a failed write or fsync of any partition every call ends with that error: open it anew, which recovers it.
@@ -308,14 +308,6 @@ class LocalMetadataLog:
             self._topic.directory.close()
         except TierlogError as error:
             raise _kip_error(error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _groups(appends: Iterable[_Append]) -> Iterator[list[_Append]]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from typing_extensions import Buffer
 
@@ -18,7 +17,7 @@ from tierlog.arguments import require_int, require_writable
 from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.fetch.range_reader import RangeReader
 from tierlog.runtime.machine.buffers import new_buffer
-from tierlog.runtime.machine.process import Origin
+from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.waiting.waits import Interrupt, Waits
 
 Translate = Callable[[BaseException], BaseException]
@@ -39,7 +38,7 @@ def _forget_frames(error: BaseException) -> None:
         at = at.__cause__ or at.__context__
 
 
-class ViewStream:
+class ViewStream(Closeable):
     """A SegmentStream over a source of views.
 
     Args:
@@ -200,14 +199,6 @@ class ViewStream:
             self._source.close()
             if self._on_close is not None:
                 self._on_close(self.tell())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_closed", True) or self._on_drop is None or not self._origin.is_here:
