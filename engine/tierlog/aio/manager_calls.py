@@ -63,7 +63,7 @@ class LoopReads:
         return await self._worker.drive(waits, stream.closing)
 
     async def aclose(self) -> None:
-        """Cancel the read under way and release what the stream holds."""
+        """Cancel the pending read and release the stream's resources."""
         self._stream.close()
 
 
@@ -106,5 +106,5 @@ ViewReads = LoopReads | ThreadReads
 
 
 def _close_opened(opening: Future[SegmentStream]) -> None:
-    with suppress(Exception):  # it failed, and nobody waits for it
+    with suppress(Exception):  # it failed, and no caller waits for it
         opening.result().close()

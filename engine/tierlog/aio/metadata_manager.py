@@ -27,7 +27,7 @@ _THREADS: Final = 16
 class AsyncLogMetadataManager:
     """The calls of RemoteLogMetadataManager for an event loop. An async context manager.
 
-    It starts no loop and belongs to none: each call uses the one that runs it. Arguments and errors are those of the
+    It starts no loop and belongs to none: each call uses the running loop. Arguments and errors are those of the
     blocking calls. A write is awaited until it is stored and later answers have it; cancelling ends the waiting, and
     the write goes on. TopicBasedRemoteLogMetadataManager answers questions about a partition that is ready out of
     memory, in the calling task; other questions are asked in a thread.
@@ -103,11 +103,11 @@ class AsyncLogMetadataManager:
     def on_partition_leadership_changes(
         self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
     ) -> None:
-        """Tell which partitions this broker has begun to lead or to follow. Returns at once, as the blocking call."""
+        """Report the partitions that this broker begins to lead or to follow. Returns at once, as the blocking call."""
         self.manager.on_partition_leadership_changes(leader_partitions, follower_partitions)
 
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
-        """Tell which partitions this broker neither leads nor follows any more. Returns at once."""
+        """Report the partitions that this broker neither leads nor follows any more. Returns at once."""
         self.manager.on_stop_partitions(partitions)
 
     def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
@@ -133,6 +133,6 @@ class AsyncLogMetadataManager:
         await self._worker.result(await self._worker.run(write))
 
     async def _asked(self, partition: TopicIdPartition, question: Callable[[], Result]) -> Result:
-        if self._answers_at_once and self.manager.is_ready(partition):  # of one that is not, ours waits a moment
+        if self._answers_at_once and self.manager.is_ready(partition):  # others wait a moment
             return question()
         return await self._worker.run(question)

@@ -32,7 +32,7 @@ class AsyncSegmentStream:
     def __init__(self, open_source: Callable[[], Awaitable[ViewReads]]) -> None:
         self._open_source = open_source
         self._source: ViewReads | None = None
-        #: Taken by a call that failed after that: the next one begins with them.
+        #: Views that a failed call had read already: the next call begins with them.
         self._again: collections.deque[memoryview] = collections.deque()
         self._position = 0
         self._reading = False
@@ -40,7 +40,7 @@ class AsyncSegmentStream:
         self._closed = False
 
     def tell(self) -> int:
-        """How many bytes of the range were handed out."""
+        """Return the number of bytes that were read so far."""
         return self._position
 
     def __aiter__(self) -> Self:
@@ -59,7 +59,7 @@ class AsyncSegmentStream:
         return view
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """At most ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
+        """Read ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
         taken: list[memoryview] = []
         left = -1 if size is None else require_int("size", size)
         try:
@@ -122,7 +122,7 @@ class AsyncSegmentStream:
         return view if size else None
 
     async def aclose(self) -> None:
-        """End the requests under way and release what is held; idempotent."""
+        """End the pending requests and release all resources; idempotent."""
         self._closed = True
         self._again.clear()
         await self._release()

@@ -23,19 +23,19 @@ from tierlog.runtime.waiting.loops import TaskCancelledError
 
 #: Kafka copies with so many threads at once (remote.log.manager.copier.thread.pool.size).
 COPIES: Final = 10
-#: For what is short: indexes, deletions, descriptions of segments that no cache has.
+#: For short calls: indexes, deletions, descriptions of segments that no cache has.
 _THREADS: Final = 16
 
 
 class AsyncStorageManager:
     """The calls of RemoteStorageManager for an event loop. An async context manager.
 
-    It starts no loop and belongs to none: each call uses the one that runs it, also several in one process. Errors,
+    It starts no loop and belongs to none: each call uses the running loop, also several in one process. Errors,
     deadlines, limits and caches are those of the blocking calls. Calls above the limit wait for their turn.
 
     Cancelling (``task.cancel()``, ``asyncio.timeout``) ends the call:
 
-    - a copy is called off and undone before the cancellation goes on, for as long as the manager lets an undo take;
+    - a copy is cancelled and undone before the cancellation goes on, within the manager's limit for an undo;
     - a read ends its request and closes its stream;
     - a deletion goes on by itself; the same call, made again, finishes what it could not remove.
 
@@ -124,7 +124,7 @@ class AsyncStorageManager:
         return await self._worker.run(fetch)
 
     async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Remove what a copy of the segment may have stored, in a thread, as RemoteStorageManager does."""
+        """Remove the objects that a copy of the segment may have stored, in a thread, as RemoteStorageManager does."""
         await self._worker.run(lambda: self.manager.delete_log_segment_data(metadata))
 
     async def aclose(self) -> None:

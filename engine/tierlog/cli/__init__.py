@@ -29,7 +29,7 @@ _UNUSED: Final = frozenset({"pandas", "hypothesis"})
 
 
 class _WithoutUnused:
-    """Keeps libraries from importing what the command has no use for."""
+    """An import hook that hides optional modules from libraries, since the command has no use for them."""
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         if name in _UNUSED:

@@ -41,7 +41,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_before_any_verb)
-    # No option that stands before a verb takes a value that is a verb's name.
+    # No option in front of a verb takes a value that is a verb's name.
     asked = next((verb for each in arguments if (verb := each.replace("-", "_")) in VERBS), None)
     for verb in VERBS if asked is None else (asked,):
         importlib.import_module(f"tierlog.cli.verbs.{verb}").register(app)

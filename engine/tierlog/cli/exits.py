@@ -41,7 +41,7 @@ _signals: list[int] = []
 
 
 class TerminatedError(BaseException):
-    """SIGTERM or SIGHUP came: what is half done is undone on the way out, as at an interrupt."""
+    """SIGTERM or SIGHUP came: unfinished work is undone on the way out, as at an interrupt."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -51,9 +51,9 @@ class TerminatedError(BaseException):
 def end_orderly_on_signals() -> None:
     """Make SIGTERM and SIGHUP exceptions of the main thread, as SIGINT is.
 
-    What follows soon after the first is dropped, since `timeout` sends two and people press ^C twice, and what is half
-    done is being undone; later ones end that too. An exception that hits a finalizer or a callback of a weak reference,
-    where Python drops it, is raised again, by SIGALRM.
+    Signals soon after the first are dropped, since `timeout` sends two and people press ^C twice while unfinished work
+    is undone; later ones end that too. An exception that hits a finalizer or a callback of a weak reference, where
+    Python drops it, is raised again, by SIGALRM.
     """
     first_at: list[float] = []
     dropped = sys.unraisablehook
@@ -70,7 +70,7 @@ def end_orderly_on_signals() -> None:
 
     def told_again(_number: int, frame: FrameType | None) -> None:
         while frame is not None:
-            if frame.f_code is tell_again.__code__:  # Python drops what a hook raises as well
+            if frame.f_code is tell_again.__code__:  # Python drops an exception that a hook raises as well
                 signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
                 return
             frame = frame.f_back
@@ -94,7 +94,9 @@ def _ending_by(number: int) -> BaseException:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with what a terminal would obey (object names are untrusted) made visible."""
+    """The text on one line, with its control characters made visible: object names are untrusted, and a terminal would
+    obey them.
+    """
     flat = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in flat)
 
@@ -127,7 +129,7 @@ def leave_quietly(action: Callable[[], ExitCode | None]) -> NoReturn:
         _end(ending.code)
     except BaseException as error:  # noqa: BLE001 - no traceback may get out, and pyo3 panics are no Exception
         ending_code = _code_of(error)
-        traceback.clear_frames(error.__traceback__)  # what they hold open, and was not reached by a block, ends here
+        traceback.clear_frames(error.__traceback__)  # closes resources of the frames that no block reached
         _end(ending_code)
     _end(code)
 

@@ -35,7 +35,7 @@ class JsonFormatter(logging.Formatter):
     """One object a record: ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``message``, ``trace`` of a fault."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, in ASCII: what a name contains can end no line, and steer no terminal."""
+        """Return the line in ASCII: no name can end a line or steer a terminal."""
         import json
 
         fields = {

@@ -1,4 +1,4 @@
-"""From PATH, TOPIC and options to an open tier and the topics of a verb: names, and patterns as kcat has them."""
+"""The open tier and the topics that PATH, TOPIC and options name: topic names, and patterns as kcat has them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config_keys(config: Path | None, others: frozenset[str] = frozenset()) -> Ma
 
     Args:
         config: The file.
-        others: Keys of a broker that are taken besides those of the tier.
+        others: A broker's keys that are allowed besides those of the tier.
 
     Raises:
         ConfigError: as ``read_property_file`` says.
@@ -128,7 +128,7 @@ class TopicChoice:
 
     @classmethod
     def of(cls, path: str, given: Sequence[str] | None) -> TopicChoice:
-        """The choice of a command line. Raises ConfigError: a pattern is malformed, or a path stands in the place of a
+        """The choice of a command line. Raises ConfigError: a pattern is malformed, or a path is given in place of a
         topic.
         """
         names, patterns = [], []

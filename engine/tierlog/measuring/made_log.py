@@ -37,7 +37,7 @@ _ARROW_CODECS: Final = {"lz4": "lz4_raw", "snappy": "snappy"}
 #: The builder's own take packages that only the extra dev has.
 _OF_OTHERS: Final = (*_ARROW_CODECS, "zstd")
 _ZSTD_LEVEL: Final = 3
-#: What a stream begins with, bytes of a block, byte order of the blocks' sizes, what ends it.
+#: The first bytes of a stream, bytes of a block, byte order of the blocks' sizes, the last bytes.
 _FRAMES: Final[dict[str, tuple[bytes, int, Literal["little", "big"], bytes]]] = {
     "lz4": (bytes.fromhex("04224d18604082"), 64 << 10, "little", bytes(4)),
     "snappy": (b"\x82SNAPPY\0" + bytes.fromhex("0000000100000001"), 32 << 10, "big", b""),

@@ -116,7 +116,7 @@ def measure(
             before = clock.monotonic_seconds()
             task.action()
             if number:
-                # A clock that did not move cannot tell a speed; it says that the round was shorter than it can see.
+                # A clock that did not move gives no speed; the round was shorter than its resolution.
                 taken.append(max(clock.monotonic_seconds() - before, 1e-9))
     first, *rest = (
         Measurement(task.name, task.size_bytes, task.records, tuple(taken))

@@ -13,9 +13,9 @@ from tierlog._native.batches import find_batch_size, scan_batches
 from tierlog.errors import CorruptRecordError
 from tierlog.records.batch_table import CODEC_MASK
 
-#: A batch on disk may not be larger than what one decompresses to.
+#: A batch on disk may not be larger than a decompressed one.
 BATCH_SIZE_BYTES_MAX = 256 << 20
-#: So many bytes of a batch tell its size.
+#: Bytes at a batch's start that contain its size.
 SIZE_KNOWN_BYTES = 17
 
 #: As ``scan_batches`` gives them, each of shape (n_batches,); positions in the log.
@@ -44,7 +44,7 @@ class BatchRun:
         return self.data[start : start + int(self.columns["size_bytes"][batch])]
 
     def begins_below(self, end_offset_exclusive: int) -> NDArray[np.bool_]:
-        """Which batches begin below an offset.
+        """Return a mask of the batches that begin below an offset.
 
         The header of a compressed batch of formats 0 and 1 has its last offset only. Offsets rise, so one at most lies
         across the bound: its records are looked at.
@@ -72,7 +72,7 @@ class BatchRun:
 
 @dataclass(slots=True)
 class BatchRuns:
-    """An iterable of BatchRun, for one iteration; after it the attributes tell how the data ended.
+    """An iterable of BatchRun, for one iteration; after it the attributes say how the data ended.
 
     Attributes:
         windows: The log's bytes in order from a batch border on.
@@ -80,7 +80,8 @@ class BatchRuns:
         end_position: Byte position behind the last whole batch; to begin with, that of the first window.
         rest: The bytes behind it, which are no whole batch; of a broken end only up to the end of its window.
         rest_size_bytes: The size that the batch in ``rest`` declares; 0 if even that is missing.
-        broken: Why the bytes behind ``end_position`` are no batch; None if they are one that is cut off, or none.
+        broken: Why the bytes behind ``end_position`` are no batch; None if they are a batch that is cut off, or there
+            are none.
         oversized: Whether the batch in ``rest`` is larger than BATCH_SIZE_BYTES_MAX, or declares to be.
     """
 

@@ -160,7 +160,7 @@ class RecordBatchBuilder:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many records were appended."""
+        """Return the number of records that were appended."""
         return self._count
 
     @property

@@ -4,8 +4,8 @@ gzip: one member, operating system 255. snappy: snappy-java's stream, blocks of 
 64 KiB blocks without checksums. zstd: one frame, by the core; it declares its content size, which Kafka's streams do
 not and any reader takes.
 
-Blocks of snappy and lz4 are Arrow's, which is imported where they are written: a log that keeps its producers' codecs
-needs none.
+Blocks of snappy and lz4 are Arrow's, which is imported where they are written: a log with its producers' codecs needs
+none.
 
 Source: Kafka GzipCompression, SnappyCompression, Lz4BlockOutputStream, ZstdCompression.
 """

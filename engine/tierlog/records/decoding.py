@@ -1,4 +1,4 @@
-"""Records of a byte range as one Arrow record batch, for a caller who has the bytes at hand.
+"""Records of a byte range as one Arrow record batch, for a caller that has the bytes at hand.
 
 Streams, and data larger than memory, are decoded piece by piece with a ``RecordDecoder``; this is one call of it.
 """

@@ -1,4 +1,4 @@
-"""The history of the partitions of a tier: lineage, with what has to be asked of the tier for it.
+"""The history of the partitions of a tier: lineage, with the facts that it needs from the tier.
 
 One listing, then one small part (the leader-epoch checkpoint of the newest segment) a partition. Nothing of other
 topics is fetched, and no log bytes.
@@ -99,15 +99,15 @@ class PartitionHistory:
 
 
 class TierHistory:
-    """The partitions of a tier as they count. Lists at each call; keep the result to keep one view.
+    """The partitions of a tier, with the segments that count. Each call lists the tier; reuse the result for one view.
 
     Args:
         tier: Stays the caller's.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         faults: Where errors of single segments go: unreadable manifests, whose segments are then left out, and newest
             checkpoints that no key opens; None raises.
-        keep: Keep the descriptions of the segments of the last call: the next one fetches those alone whose objects
-            are listed with another size, time or etag. One call at a time then.
+        keep: Cache the descriptions of the last call's segments: the next call fetches those alone whose objects are
+            listed with another size, time or etag. One call at a time then.
 
     Thread safety: any number of threads.
     """

@@ -19,7 +19,7 @@ BASE_OFFSET_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """Bytes of one segment between two batch borders, and which of their records count.
+    """Bytes of one segment between two batch borders, and the bounds of the records that count.
 
     Attributes:
         segment: Narrowed to the bytes of this range.
@@ -27,7 +27,7 @@ class ScanRange:
         from_offset, to_offset_exclusive: Records outside do not count.
         from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp.
         least_offset, greatest_offset: No batch between the borders begins below or ends above, both **inclusive**, as
-            far as the segment and its offset index know: one that does is damaged.
+            far as the segment and its offset index know: a batch that does is damaged.
         aborted: Rows of ABORTED_DTYPE, the aborted transactions that touch the range; None for read_uncommitted.
         fail_on_data_loss: As in ScanRequest.
     """
@@ -59,7 +59,7 @@ class ScanRange:
 
     @property
     def read_end_position(self) -> int:
-        """Where a reader ends that looks at the base offset of the batch behind the range.
+        """The end position of a reader that looks at the base offset of the batch behind the range.
 
         No checksum covers a base offset; where each is looked at beside the next one, none can be wrong unseen. It is
         left out where that would take one more chunk, which a border close to a chunk's end does.
@@ -92,7 +92,8 @@ class TaskLimits:
     Attributes:
         max_bytes, max_records: Of a task that is more than one range; None for no limit.
         max_tasks: Tasks at most, of whatever size that makes them; None for no limit.
-        total_bytes, total_records: About all of what is grouped, so that ``max_tasks`` makes tasks of even size.
+        total_bytes, total_records: The approximate sums over all ranges, so that ``max_tasks`` makes tasks of even
+            size.
         min_tasks: Tasks at least, if there are ranges enough.
         ranges: How many there are; needed for ``min_tasks`` alone.
     """

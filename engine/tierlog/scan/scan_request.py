@@ -17,9 +17,9 @@ from tierlog.remote.api import TopicIdPartition
 if TYPE_CHECKING:
     from tierlog.remote.tier.tier import StoredTopic
 
-#: In place of an offset: the first one that there is.
+#: In place of an offset: the first one of the tier.
 EARLIEST = -2
-#: In place of an offset: behind the last one that there is.
+#: In place of an offset: behind the last one of the tier.
 LATEST = -1
 
 #: One number for all partitions, or topic -> partition -> number.
@@ -41,7 +41,7 @@ class TopicName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Any text is a name; one that begins with 22 characters of an id and a colon has that id."""
+        """Parse any text as a name; a text that begins with 22 characters of an id and a colon has that id."""
         found = _WITH_ID.fullmatch(text)
         return cls(found[1], found[2]) if found else cls(None, text)
 
@@ -55,7 +55,7 @@ class TopicName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics: exactly one of the three is set.
+    """The selected topics: exactly one of the three attributes is set.
 
     Attributes:
         names: Topic names; ``<topic id>:<topic>`` picks one of two topics of the same name.
@@ -91,7 +91,7 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Bounds that every record of the result keeps: what a query engine pushes down. All of them at once.
+    """Bounds that every record of the result satisfies, all at once: a query engine's pushed-down filters.
 
     Attributes:
         topics: Only these, by their names alone; None for all.
@@ -130,11 +130,12 @@ class ScanRequest:
             offsetsForTimes finds it, begins (ends, exclusive) the read. They win over the offsets.
         no_match: Where no record is as late as a starting timestamp: fail, or begin at the end. A missing match of an
             ending timestamp always means the end.
-        clamp_offsets: Offsets outside of what the tier holds are moved to what it holds, and partitions that a mapping
-            does not name are read whole. Otherwise the first is data loss, the second an error.
+        clamp_offsets: Offsets outside of the tier's are moved to its first or last, and partitions that a mapping does
+            not name are read whole. Otherwise the first is data loss, the second an error.
         record_filter: See RecordFilter.
         isolation_level: read_committed leaves out aborted transactions and what lies behind the last stable offset.
-        log_start_offsets: Topic -> partition -> log start offset, which a bucket alone cannot know: cuts what is below.
+        log_start_offsets: Topic -> partition -> log start offset, which a bucket alone cannot know: records below are
+            cut.
         max_bytes_per_range: Target size of a range, in bytes of the original log.
         min_partitions: As many tasks at least, if there is enough to divide; None to leave it.
         max_partitions: At most so many tasks: ranges and tasks become larger than the limits beside it say; None to

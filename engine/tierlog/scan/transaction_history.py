@@ -65,7 +65,8 @@ def aborted_transactions(
             faults.append(error)
             continue
         found.append(_as_ranges(entries))
-        # Kafka TransactionIndex#collectAbortedTxns: what was stable at the end cannot be aborted by a later marker.
+        # Kafka TransactionIndex#collectAbortedTxns: records that were stable at the end cannot be aborted by a later
+        # marker.
         if (entries["last_stable_offset"] >= end_offset_exclusive).any():
             break
     ranges = np.concatenate([np.empty(0, ABORTED_DTYPE), *found])

@@ -1,4 +1,4 @@
-"""What befalls a disk in memory at its n-th operation: an error, or the end of the power."""
+"""Faults of a disk in memory at its n-th operation: an error, or a power cut."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 class FailingDisk:
-    """Fails one operation of a disk, or that and all later ones. A context manager: leaving it mends the disk.
+    """A fault of one operation of a disk, or of that and all later ones. A context manager: leaving it mends the disk.
 
     Args:
         files: The disk. It is befallen by one thing at a time.
-        errno: What the system says.
+        errno: The system's error number.
         at: The number of the operation, from 1, among those of the kinds and names; 0 fails none and counts them.
         kinds: Which operations.
         suffix: The end of the paths that are meant.
         inside: The directory that they lie in.
         lasting: Whether all later ones fail too: a disk that is full, or that became read-only.
-        seed: Of how much of a failed write was done, and of what a failed fsync wrote; None: nothing of either.
+        seed: Seed of the bytes that a failed write or fsync still wrote; None: no bytes.
 
     Attributes:
         seen: How many operations of these kinds and names there were.
@@ -63,8 +63,8 @@ class FailingDisk:
 
 
 class PowerCut:
-    """Ends the power in front of the n-th change of a disk; what was done before it and not fsynced is kept, lost or
-    torn, so that a cut in front of the next change is one in the middle of this.
+    """A power cut in front of the n-th change of a disk. Earlier changes without an fsync are durable, lost or torn, so
+    that a cut in front of the next change is one in the middle of this.
 
     Args:
         files: The disk. It is befallen by one thing at a time.
@@ -73,7 +73,7 @@ class PowerCut:
 
     Attributes:
         seen: How many changes there were.
-        left: What the next life of the machine finds, once the power has gone.
+        left: The files that the next life of the machine finds, once the power has gone.
     """
 
     def __init__(self, files: MemoryFiles, *, at: int, seed: int) -> None:
@@ -89,7 +89,7 @@ class PowerCut:
                 self.cut()
 
     def cut(self) -> MemoryFiles:
-        """End the power now, unless it has gone; what the next life finds."""
+        """End the power now, unless it has gone; return the files of the next life."""
         if self.left is None:
             self.left = self._files.crash(SeededRng(self._seed))
         return self.left

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class FailingStore(PassingStore):
-    """Breaks a share of the calls, by a seed: the same seed and the same order of calls break the same ones.
+    """A store that breaks a share of the calls, by a seed: the same seed and order of calls break the same ones.
 
     Args:
         store: What answers the rest.
@@ -37,7 +37,7 @@ class FailingStore(PassingStore):
             another. Of writes and deletions, "lost": it is done and the answer gets lost, so the caller sees an error;
             "late": the caller sees an error, and it is done ``late_seconds`` later, whatever happened meanwhile.
         rng: Chance.
-        clock: What a stall waits on, and what says when something late is due.
+        clock: The clock of stalls, and of late effects.
         stall_seconds: The time limit.
         late_seconds: How late.
     """
@@ -102,7 +102,7 @@ class FailingStore(PassingStore):
         return drawn
 
     def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
-        """See PassingStore. Listings fail at their start."""
+        """Pass a call on, or fail it. Listings fail at their start."""
         what = f"{call.verb} {call.key}"
         fault = self._strike(what, _READ if call.verb == "GET" else _WRITE if call.verb in _WRITING else ())
         if fault == "late":
@@ -132,11 +132,10 @@ class FailingStore(PassingStore):
         return b"".join(views_of(data)) if self._rates.get("late") else data
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        """See ObjectStore."""
         return super().put(key, self.kept(data), expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore. "lost" and "late" leave an upload that nobody knows."""
+        """Begin an upload; "lost" and "late" leave an upload that no caller knows."""
         fault = self._strike(f"POST {key}", _WRITE)
         upload = self._store.begin_upload(key, part_bytes=part_bytes)
         if fault is not None:
@@ -144,7 +143,6 @@ class FailingStore(PassingStore):
         return _FailingUpload(upload, self)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         super().delete(list(keys))
 
     def describe(self) -> str:
@@ -153,7 +151,7 @@ class FailingStore(PassingStore):
 
 
 class _FailingUpload(PassingUpload):
-    """See Upload. What is late comes to an upload that may have ended: then it is nothing, as with a real store."""
+    """An upload whose late effects may come after its end: then they do nothing, as with a real store."""
 
     def __init__(self, upload: Upload, store: FailingStore) -> None:
         super().__init__(upload, store)
@@ -165,7 +163,7 @@ class _FailingUpload(PassingUpload):
 
 
 def _if_possible(action: Callable[[], object]) -> None:
-    """Do what lands late: its upload may have ended, its condition may be broken, and nobody is told."""
+    """Run a late effect; an error of the store (its upload has ended, its condition is broken) is dropped."""
     try:
         action()
     except StoreError:

@@ -153,7 +153,7 @@ class MemoryMetadataTopic:
         ]
 
     def run(self, partition: int, position: int, max_bytes: int) -> MetadataBatches | MetadataValues | None:
-        """Batches from the one that holds an offset on, one at least; None at the end. The caller holds ``changed``."""
+        """Return batches from the offset's batch on, one at least; None at the end. The caller holds ``changed``."""
         found = self._partitions[partition]
         if not found.start_offset <= position <= found.end_offset:
             raise OffsetsLostError(
@@ -281,7 +281,7 @@ class MemoryMetadataLog(Closeable):
             self._topic.changed.notify_all()
 
     def close(self) -> None:
-        """Release what is held; calls under way end with an error. Idempotent."""
+        """Release all resources; calls under way end with an error. Idempotent."""
         with self._topic.changed:
             self._closed = True
             self._topic.changed.notify_all()

@@ -25,7 +25,7 @@ from tierlog.runtime.machine import Machine
 
 
 class MemoryStorageManager(RemoteStorageManager):
-    """Keeps whole segments in a dict, as they were copied: no chunks, no caches, no layout.
+    """A storage manager with whole segments in a dict, as they were copied: no chunks, no caches, no layout.
 
     Args:
         machine: Has the segments' files and the locks.

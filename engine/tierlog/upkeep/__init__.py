@@ -3,7 +3,7 @@
 ``tierlog.upkeep.verify``, ``export``, ``copy``, ``orphans``, ``restore`` and ``restore_copied`` are the jobs, each with
 the arguments of ``tierlog.read`` for its tier, a typed result, and no printing (docs/jobs.md).
 
-What belongs here: jobs over whole partitions that change or judge what is stored. What does not: reading records for a
+What belongs here: jobs over whole partitions that change or judge stored segments. What does not: reading records for a
 user (``tierlog.scan``), the storage manager that does each copy (``remote.storage``), printing (``cli``).
 """
 

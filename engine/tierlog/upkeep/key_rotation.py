@@ -1,8 +1,8 @@
 """Key rotation without rewriting data: the data key of each segment under the active pair, in its manifest.
 
-Only the text of ``dataKey`` changes; chunks and indexes stay. A manifest is replaced in one request, and only if it is
-still the one that was read: a manifest that was deleted or rewritten meanwhile is left alone. The next run continues
-one that was interrupted: manifests under the active pair are left alone.
+Only the text of ``dataKey`` changes; chunks and indexes stay. A manifest is replaced in one request, and only if it has
+not changed since it was read: a manifest that was deleted or rewritten meanwhile is left alone. The next run continues
+an interrupted one: manifests under the active pair are left alone.
 
 A segment's metadata may hold the SHA-256 of its manifest (``manifest.digest.enabled``): a new manifest of such a
 segment would be refused by its brokers, for good, since no wrapping ever comes again. Only the metadata topic says
@@ -79,7 +79,7 @@ class KeyRotation:
         key_ring: Has the private keys of old pairs, and both of the active one.
         metadata: Says which segments have a digest; segments that it does not know are left alone. None: no segment has
             one.
-        apply: Whether to write; else the run only reports what it would do.
+        apply: Whether to write; else the run only reports its intended changes.
         workers: Manifests under way at once.
 
     Attributes:

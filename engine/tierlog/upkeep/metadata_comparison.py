@@ -26,7 +26,7 @@ from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 
 
 class Whereabouts(enum.StrEnum):
-    """Where a segment is known."""
+    """The places that know a segment."""
 
     BOTH = "both"
     METADATA = "metadata"
@@ -77,7 +77,7 @@ def compare_with_metadata(
 
     Args:
         tier: The bucket; the caller closes it.
-        read_metadata: Reads the metadata, once the bucket is listed. The caller closes what it gives.
+        read_metadata: Reads the metadata, once the bucket is listed. The caller closes the view that it returns.
         accepts: Which partitions are wanted.
 
     Raises:
@@ -135,7 +135,7 @@ def _of_metadata(
                 bases = []
             if bases and scope.folder and not any(base.startswith(scope.folder) for base in bases):
                 continue  # PATH is a part of the bucket
-            # By its id too: a prefix that nobody configured stands before keys whose metadata does not name it.
+            # By its id too: keys can have a prefix that is not configured and that their metadata does not name.
             base = next((base for base in bases if base in groups), by_id.get(segment_id, ""))
             group = groups.pop(base, None)
             key = base or (bases[0] if bases else str(segment_id))

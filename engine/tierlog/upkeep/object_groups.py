@@ -90,7 +90,7 @@ class Wholeness:
                 prefix=scope.key_prefix,
             )
         except (CorruptDataError, ObjectNotFoundError):
-            return False  # damage is the verifier's to name, and what is gone lacks everything
+            return False  # the verifier names damage, and a deleted object lacks everything
         return segment.part(IndexType.TRANSACTION) is not None
 
     def is_whole(self, group: ObjectGroup) -> bool:
@@ -107,7 +107,7 @@ class Wholeness:
         return lacking + ([TRANSACTION_INDEX] if group.path in self._wanting else [])
 
     def _lacking_of_manifest(self, group: ObjectGroup, lacking: list[str]) -> list[str]:
-        """Suffixes that the manifest needs and the listing lacks: some stores keep no object of 0 bytes."""
+        """Suffixes that the manifest needs and the listing lacks: some stores hold no object of 0 bytes."""
         try:
             manifest = parse_manifest(self._store.fetch(group.objects["rsm-manifest"].key), where=group.path)
         except (CorruptDataError, ObjectNotFoundError):

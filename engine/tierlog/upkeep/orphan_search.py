@@ -2,7 +2,7 @@
 
 The bucket is listed first; then the metadata is read to its end. A copy that began meanwhile is in the metadata and not
 in the listing, never the other way round. A segment owns its objects in every state but DELETE_SEGMENT_FINISHED: as
-long as the metadata knows a failed copy, the broker will remove what it left.
+long as the metadata knows a failed copy, the broker will remove its objects.
 
 Never touched: objects whose keys are no segment's; objects younger than the given age; topics that the metadata does
 not know, which may be another cluster's; segments that may be newer than the metadata. In the last two cases the search
@@ -198,7 +198,7 @@ class OrphanSearch:
             return groups.setdefault(key.segment_path, ObjectGroup(key, prefix + key.segment_path)), key
 
         place = self._scope.folder or prefix
-        # Uploads first: one that ends meanwhile is an object of the listing then.
+        # Uploads first: an upload that ends meanwhile is an object of the listing then.
         for upload in self._store.iter_uploads(place):
             if (found := group_of(upload.key)) is not None:
                 found[0].uploads.append(upload)
@@ -342,7 +342,7 @@ class OrphanSearch:
         )
 
     def delete(self, orphans: Sequence[Orphan]) -> Iterator[Orphan]:
-        """Remove the orphans that can be removed, descriptions first; yields each one that is gone.
+        """Remove the orphans that can be removed, descriptions first; yield each orphan once it is gone.
 
         A group that has become a whole segment since it was listed stays.
 
@@ -419,12 +419,12 @@ def orphans(
         metadata: As for ``tierlog.read``. Without it, every object that is not part of a whole segment counts.
         metadata_client: As for ``tierlog.read``.
         older_than: Younger objects are left alone.
-        delete: Delete the orphans. Then ages are taken by the store's clock, else by the machine's.
+        delete: Delete the orphans. Then ages are measured by the store's clock, else by the machine's.
         skip_unknown: Leave segments alone that the metadata does not know, or may not know yet, instead of refusing.
         config: As for ``tierlog.read``.
         layout: As for ``tierlog.read``.
         on_deleted: Called with each orphan as soon as it is gone.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
         The orphans, those that were deleted, and how much was looked at.

@@ -22,9 +22,9 @@ from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.records.batch_table import CODEC_MASK, CODEC_NAMES, BatchTable
 
-#: Faults of one log that are told one by one.
+#: Faults of one log that are printed one by one.
 FAULTS_TOLD_MAX = 20
-#: Steps between offsets that are kept of one log: a compacted one can have one at each record.
+#: Steps between offsets that are held in memory for one log: a compacted log can have one at each record.
 STEPS_MAX = 1_000_000
 MARKER_KINDS = (0, 1)  # abort, commit
 _MARKER_SIZE_BYTES = 6  # version, coordinator epoch
@@ -115,7 +115,7 @@ class LogDump:
             end = run.position + len(run.data)
             table = BatchTable(**columns, end_position=end, partial=False, fault=None)  # type: ignore[arg-type]
             unknown = np.flatnonzero(table.codec >= len(CODEC_NAMES)).tolist()
-            # Kafka's tool has no name for such a codec and ends; what is behind cannot be trusted more.
+            # Kafka's tool has no name for such a codec and ends; the bytes behind cannot be trusted more.
             readable = sliced(table, 0, unknown[0]) if unknown else table
             yield from self._run(readable, run.data)
             if unknown:
@@ -184,7 +184,7 @@ class LogDump:
                 text = f"a transaction marker's value has less than {_MARKER_SIZE_BYTES} bytes"
                 yield _fault_of(records.table, int(records.batches[marker.row]), text, "BAD_CONTROL")
         wrong = sum(not right for _, right in records.legacy_checksums)
-        if wrong and records.table.crc_ok.all():  # else the entry's own checksum is told
+        if wrong and records.table.crc_ok.all():  # else the entry's own checksum is printed
             legacy = int(records.batches[np.flatnonzero(records.table.magic[records.batches] < 2)[0]])
             yield _fault_of(records.table, legacy, f"{wrong} messages with a wrong checksum from here on", "BAD_CRC")
 
@@ -198,7 +198,7 @@ class LogDump:
 
 
 def _finish(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-    """The remaining rows; called only when all others were taken."""
+    """The remaining rows; called only after all others were read."""
     yield from decoder.finish()
 
 

@@ -143,7 +143,7 @@ def transaction_fields(state: TransactionState) -> dict[str, object]:
     return fields
 
 
-#: A backslash that stands for itself, or the escape of a control character.
+#: An escaped backslash, or the escape of a control character.
 _ESCAPE = re.compile(r"\\\\|\\u00[0-9a-f]{2}")
 
 

@@ -3,7 +3,7 @@
 A part is bytes with a name and a kind. This module hides where the bytes come from (a disk, an object that has to be
 decrypted) from the code that prints them.
 
-Index entries are compared with their log as kafka-dump-log does it. They are taken as they lie in the file: the first
+Index entries are compared with their log as kafka-dump-log does it. They are read as they lie in the file: the first
 entry of a preallocated index is always shown, the zeros behind the last are not. Zeros are no fault: a broker trims
 them when it closes the segment.
 """
@@ -103,7 +103,7 @@ class Part:
         size_bytes: Size before compression and encryption.
         windows: Opens the bytes, in order from 0, cut anywhere.
         log: The log that an index belongs to; None if it is missing.
-        outline_follows: Whether parts that need this log's outline come after it, so that its walk should keep the
+        outline_follows: Whether parts that need this log's outline come after it, so that its walk should store the
             outline.
     """
 
@@ -136,7 +136,7 @@ class Part:
         return self._outline
 
     def keep_outline(self, outline: LogOutline) -> None:
-        """Keep what a walk over the whole log has seen, so that ``outline`` need not read it again."""
+        """Store the outline from a walk over the whole log, so that ``outline`` need not read the log again."""
         self._outline = outline
 
 
@@ -325,8 +325,8 @@ def time_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def _shown(relative_offsets: NDArray[np.int32]) -> int:
-    """How many entries are shown: up to the first, but the very first, that has the base offset; there preallocation
-    begins.
+    """Count the entries to show: those before the first one, past entry 0, that has the base offset; there
+    preallocation begins.
     """
     zeros = np.flatnonzero(relative_offsets[1:] == 0)
     return int(zeros[0]) + 1 if zeros.size else int(relative_offsets.size)

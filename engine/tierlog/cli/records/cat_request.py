@@ -21,7 +21,7 @@ from tierlog.scan.scan_request import (
     TopicSelection,
 )
 
-#: What is decoded in one piece: small, so that what is ahead of the printing stays small.
+#: Bytes that are decoded in one piece: few, so that little is decoded ahead of the printing.
 RANGE_BYTES = 16 << 20
 #: The columns that a search looks into.
 SEARCHED_COLUMNS = ("key", "value", "headers")

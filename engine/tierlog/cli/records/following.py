@@ -18,14 +18,15 @@ Partition = tuple[str, int]
 
 
 class FollowedTier:
-    """The plans of what a tier has gained since the last listing, and up to where each partition was printed.
+    """The plans of the records that a tier has gained since the last listing, and the offset up to which each partition
+    was printed.
 
     An offset is given once, also where a log was cut and went on with other records. A partition waits in front of
     offsets that no segment holds, unless data loss is allowed. A topic that was made anew begins at its first offset.
 
     Args:
         tier: The caller's.
-        request: What is followed; its ending offset is LATEST.
+        request: The records to follow; its ending offset is LATEST.
         tell: Takes one line for each thing that should be there and is not; not again while it stays so.
 
     Memory: the descriptions of the segments, as one listing has them.
@@ -55,7 +56,7 @@ class FollowedTier:
     def first_plan(
         self, narrow: Callable[[ScanRequest, Sequence[PartitionHistory]], ScanRequest]
     ) -> tuple[ScanPlan, list[PartitionHistory]]:
-        """The plan of what is there already, and its partitions. Raises: as ``plan_scan``."""
+        """Plan the records that are there already; return the plan and its partitions. Raises: as ``plan_scan``."""
         histories = self._listed()
         return self._plan(narrow(self._request, histories), histories), histories
 
@@ -83,7 +84,7 @@ class FollowedTier:
         self._told, self._telling = self._telling, set()
 
     def fail(self, error: TierlogError) -> None:
-        """Tells an error that the next listing may cure: of a store, or of an object that retention deleted.
+        """Report an error that the next listing may cure: of a store, or of an object that retention deleted.
 
         Raises:
             The error, if it is another one, or the second one at the same offsets that trying again does not cure.
@@ -142,7 +143,7 @@ class FollowedTier:
 
 
 def _start(request: ScanRequest, history: PartitionHistory) -> int:
-    """Where a partition begins that was not printed yet."""
+    """Return the offset at which a partition begins that was not printed yet."""
     given = request.starting_offsets
     if not isinstance(given, int):
         given = given.get(history.topic, {}).get(history.partition, 0)

@@ -201,8 +201,8 @@ _TEXT_CELLS: dict[str, Callable[[pa.RecordBatch], list[str]]] = {
 class DelimitedLines:
     """CSV or TSV, quoted as RFC 4180 has it, a line feed behind each record.
 
-    Null is an empty field, an empty text is ``""``. Keys and values are UTF-8; what is not, and what begins with
-    ``{"base64":`` itself, comes as ``{"base64":"…"}``, so that no two values look the same. Times are ISO 8601 in UTC;
+    Null is an empty field, an empty text is ``""``. Keys and values are UTF-8; other bytes, and texts that begin with
+    ``{"base64":``, are written as ``{"base64":"…"}``, so that no two values look the same. Times are ISO 8601 in UTC;
     headers are the JSON of ``--format json``.
 
     Args:

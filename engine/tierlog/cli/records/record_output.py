@@ -1,6 +1,4 @@
-"""Where the records of ``cat`` go: as lines, a count or a table; to stdout, or into a file that appears when it is
-whole.
-"""
+"""Sinks for the records of ``cat``: lines, a count or a table; to stdout, or into a file that appears once whole."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from tierlog.scan.reading.read import records_schema
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")
 #: All that can be chosen.
 ALL_COLUMNS = (*COLUMNS, "segment")
-#: Size of the record batches: small, so that lines come early and the allocator keeps the memory of their texts (from
+#: Size of the record batches: small, so that lines come early and the allocator reuses the memory of their texts (from
 #: 1 MiB on the kernel maps and clears it anew for each: a quarter of the time).
 LINE_TARGET_BYTES = 1 << 18
 TABLE_TARGET_BYTES = 8 << 20

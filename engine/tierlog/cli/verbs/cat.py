@@ -205,7 +205,7 @@ def cat(
 
 
 def _check_follow(output: RecordOutput, others: Mapping[str, object]) -> None:
-    """Raises ConfigError: what can only be written, or answered, when all records have come."""
+    """Check that --follow is given without options that need all records first. Raises ConfigError."""
     given = [name for name, value in others.items() if value is not None and value is not False]
     if output.lines is None and not output.counts:
         given.append(f"--format {output.form}")
@@ -225,7 +225,7 @@ def _follow(
     limit: int | None,
     refresh: float,
 ) -> ExitCode:
-    """Print what is there, then what comes, until a signal or the limit ends it."""
+    """Print the records that are there, then those that are added, until a signal or the limit ends it."""
     from tierlog.cli.records.following import FollowedTier
     from tierlog.cli.records.record_output import open_sink
 
@@ -300,7 +300,7 @@ def _scan(
     *,
     more: tuple[str, ...] = (),
 ) -> ParallelScan:
-    """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
+    """The record batches of the plan in order, decoded on other threads than the writer's."""
     import pyarrow as pa
 
     from tierlog.cli.records.cat_request import SEARCHED_COLUMNS

@@ -33,8 +33,8 @@ def check_config(
 ) -> ExitCode:
     """Check the keys of FILE, then write, read, list and remove small objects in its store, below a key of its own.
 
-    Prints one line (or JSON object) for each step; for a failed step also the reason and what to do. Shows who we are
-    to the store, never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store
+    Prints one line (or JSON object) for each step; for a failed step also the reason and what to do. Shows the identity
+    that the store sees, never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store
     refuses or fails.
 
     Each request ends within store.retry_timeout plus one store.timeout (120 s), even if the store never answers. After

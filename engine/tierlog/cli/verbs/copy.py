@@ -79,14 +79,14 @@ def copy(
     left out, and the command ends with 3. Empty segments of a compacted log are left out: the segment before each
     reaches over its offsets.
 
-    Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
+    Reads of SRC and of DEST obey the download limit of its configuration, writes the upload limit of DEST's.
 
     The same command continues a copy that was interrupted: segments that are whole in DEST are checked and left alone.
     So are those of another replica of the partition: its producer snapshots and sparse indexes stay where this
     replica's differ, and one line says so.
 
-    JSON: one object for each segment, with all that a broker would keep of it (`tierlog restore --from-copy` reads it),
-    custom metadata in base64.
+    JSON: one object for each segment, with all that a broker would store about it (`tierlog restore --from-copy` reads
+    it), custom metadata in base64.
     """
     from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import copy as copy_segments

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
     from tierlog.remote.metadata.record_text import KipProperties
 
-#: Index entries without a batch that are told one by one.
+#: Index entries without a batch that are printed one by one.
 ENTRIES_TOLD_MAX = 10
 
 

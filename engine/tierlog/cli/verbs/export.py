@@ -94,8 +94,8 @@ def export(
     The output has the last leader epoch of each log, which a leader of it needs at the least, and names transactions
     that are open where the log ends.
 
-    With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
-    reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
+    With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for a broker that
+    finds the rest in the tier by its metadata (`tierlog restore`).
     """
     from tierlog.cli.tiers import check_topic
     from tierlog.scan.scan_request import parse_log_starts

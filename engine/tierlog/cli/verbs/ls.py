@@ -344,7 +344,7 @@ def _check_names(tier: Tier, candidates: Iterable[Candidate]) -> None:
             except CorruptDataError as error:
                 faults.append(error)
             except EncryptionKeyError:
-                break  # no description outside of what is encrypted
+                break  # all descriptions are encrypted
         else:
             raise faults[0]
 

@@ -56,7 +56,7 @@ def orphans(
     keys are no segment's are never touched; segments that lack objects are named and not touched.
 
     The command refuses (2) if the metadata is empty, lacks its beginning, does not know a topic of the bucket, or is
-    older than the bucket. With --delete ages are taken by the store's clock (a small object is written and removed),
+    older than the bucket. With --delete ages are measured by the store's clock (a small object is written and removed),
     else by this machine's. Ends with 1 if orphans were found and still exist, with 3 at the first request that the
     store does not answer (within store.retry_timeout plus one store.timeout, 120 s).
 

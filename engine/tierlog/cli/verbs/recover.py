@@ -1,4 +1,4 @@
-"""``tierlog recover``: what a broker does at an unclean start, without the broker."""
+"""``tierlog recover``: a broker's recovery after an unclean stop, without the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierlog.cli.options import Output, OutputOption
 if TYPE_CHECKING:
     from tierlog.log.local.directory.directory_recovery import DirectoryRecovery, RecoveredLog
 
-#: What a dry run may keep in memory of its changes.
+#: Bytes of changes that a dry run may hold in memory.
 _CHANGED_BYTES_MAX: Final = 1 << 30
 
 
@@ -45,11 +45,11 @@ def recover(
 ) -> ExitCode:
     """Mend the logs of a stopped broker as it would itself when it starts, and say what was cut and rebuilt.
 
-    Every log is read from its recovery point on: it is cut at the first batch that is torn or damaged, and what lies
-    behind is deleted; its indexes, leader epochs and producer snapshots are rebuilt; interrupted deletions, cleanings
+    Every log is read from its recovery point on: it is cut at the first batch that is torn or damaged, and the bytes
+    behind are deleted; its indexes, leader epochs and producer snapshots are rebuilt; interrupted deletions, cleanings
     and swaps are finished or undone. A hole between two segments stays, and is reported ("hole"): the disk does not say
     whether the topic is compacted. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
-    second run) finds nothing to mend. Where .kafka_cleanshutdown is there already, only what is missing is rebuilt.
+    second run) finds nothing to mend. Where .kafka_cleanshutdown is there already, only missing files are rebuilt.
 
     The command refuses (3) while a broker has the directory open. Folders that a broker is about to delete, and the
     metadata log, are left alone. A checkpoint that cannot be read counts as empty. Of one partition's folder all is

@@ -202,7 +202,7 @@ def _told(result: RestoreResult, to: str | None) -> str:
 
 
 def _tell_moved(moved: MovedTopic, path: str, config: Path | None) -> None:
-    """Say what is still to be done for a mapped topic."""
+    """Print the commands that a mapped topic still needs."""
     where = f"{moved.segments} segments of {moved.topic} lie under its old id {moved.old_id}"
     copy = f"tierlog copy {path} {path} {moved.old_id}:{moved.topic} --map {moved.old_id}={moved.new_id}"
     if config is not None:

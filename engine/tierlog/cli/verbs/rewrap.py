@@ -51,15 +51,15 @@ def rewrap(
 ) -> ExitCode:
     """Put the data key of every encrypted segment under the active key pair. Only that text of each manifest changes.
 
-    Logs and indexes are neither read nor written. A manifest is replaced only if it is still the one that was read, and
-    is read back. The next run continues one that was interrupted; manifests under the active pair are left alone. A
+    Logs and indexes are neither read nor written. A manifest is replaced only if it has not changed since it was read,
+    and is read back. The next run continues an interrupted one; manifests under the active pair are left alone. A
     manifest that cannot be read, or that no key of FILE opens, is named and left alone (3).
 
     A segment that was copied with manifest.digest.enabled has the digest of its manifest in the metadata topic: brokers
     would refuse another manifest for good. --apply therefore needs --metadata, which shows these segments (they are
     named and left alone, as are segments that it does not know), or --no-digests.
 
-    Brokers keep manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
+    Brokers cache manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
     last run, whose report must name the active pair alone.
 
     Ends with 3 at the first request that a store does not answer within store.retry_timeout plus one store.timeout (120

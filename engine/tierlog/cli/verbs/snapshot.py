@@ -74,10 +74,10 @@ def snapshot(
     Without --to every segment is shown, in all states but DELETE_SEGMENT_FINISHED. JSON: one object for each segment,
     with the names of `ls`, "state" (the KIP's name) and "customMetadata" (base64).
 
-    --metadata of other commands takes a columnar snapshot. One that was written from a topic does not say how far the
-    topic was read: a metadata manager that finds it reads the topic anew.
+    --metadata of other commands reads a columnar snapshot. A snapshot that was written from a topic does not say how
+    far the topic was read: a metadata manager that finds it reads the topic anew.
 
-    The other forms cannot hold everything. What they have no field for is refused where a reader would miss it (custom
+    The other forms cannot hold everything. A value without a field is refused where a reader would miss it (custom
     metadata in kip), and named on stderr where it would not.
     """
     from tierlog.runtime.machine import Machine
@@ -100,7 +100,7 @@ def snapshot(
 def _open(
     source: str, command_config: Path | None, machine: Machine, held: ExitStack
 ) -> tuple[SegmentTable, SnapshotState]:
-    """A table with what the source says, which ``held`` closes."""
+    """Read the source into a table; ``held`` closes the table."""
     from tierlog.remote.metadata.segment_table import SegmentTable
     from tierlog.remote.metadata.snapshots.partition_snapshots import is_partition_snapshot, read_partition_file
     from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot

@@ -1,4 +1,4 @@
-"""Whether the files beside a ``.log`` agree with it, and what they would have to say.
+"""Checks of the files beside a ``.log`` against it, and the content that they should have.
 
 Belongs here: an index held against its log or rebuilt from it, transactions found by replaying batches, and the
 findings that such a comparison reports. Does not belong here: the bytes of one file by itself (``log.formats``), or

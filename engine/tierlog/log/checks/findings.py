@@ -1,4 +1,4 @@
-"""The results of checks: faults, and notes about what is odd but legal."""
+"""The results of checks: faults, and notes about odd but legal facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
 
     Attributes:
         kind: As the core spells its statuses (``BAD_CRC``), or a word of the checks above it (``MISSING_PART``).
-        text: What is wrong, in words, without the other attributes.
+        text: The fault in words, without the other attributes.
         where: The object or file.
         topic, partition: "" and -1 if unknown.
         position: Byte position in the file (of a segment: in its original log); -1 if it does not apply.
@@ -112,7 +112,7 @@ _NUMBERS = re.compile(r": (expected -?\d+, found -?\d+|computed 0x[0-9a-f]+, sto
 
 def fault_of(error: CorruptDataError, where: str) -> Finding:
     """A CorruptDataError of a room below, as a finding."""
-    told = _NUMBERS.search(error.text) is not None  # a 0 that nobody told means "does not apply"
+    told = _NUMBERS.search(error.text) is not None  # a 0 that the text lacks means "does not apply"
     number = _checksum if error.fault == "BAD_CRC" else int
     return fault(
         error.fault,

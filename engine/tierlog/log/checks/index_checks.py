@@ -2,10 +2,10 @@
 
 Entries of all Kafka versions are legal: since 4.3 an entry points at the batch whose last offset it holds; before, one
 entry stood for a whole append, with the position of its first byte and the offset of its last record; before 0.11 with
-the first offset. The check demands what a lookup relies on, which is the same for all.
+the first offset. The check demands the properties that a lookup relies on, which are the same for all.
 
-A copy without one of its indexes (or with one that does not pass its check) is made whole by the IndexBuilder, and the
-verifier compares with it: it builds as Kafka 4.3 does while appending, one entry a batch.
+A copy without one of its indexes (or with an index that does not pass its check) is made whole by the IndexBuilder, and
+the verifier compares with it: it builds as Kafka 4.3 does while appending, one entry a batch.
 
 Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment (docs/formats/log-files.md, Offset index).
 """
@@ -34,7 +34,7 @@ from tierlog.records.batch_runs import BatchColumns
 def usable_entries(
     data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
 ) -> tuple[int, list[Finding]]:
-    """How many entries of an index can be compared with the log, and the faults of the index in itself."""
+    """Return the number of entries that can be compared with the log, and the faults of the index in itself."""
     findings: list[Finding] = []
     size_bytes = memoryview(data).nbytes
     in_use = count(data)

@@ -1,4 +1,4 @@
-"""A walk over the batches of a segment's log: what it checks by itself, and what other checks take from it.
+"""A walk over the batches of a segment's log: its own checks, and the runs that other checks read.
 
 A SegmentWalk passes once over the bytes, cut anywhere: sound batches, in order, within the segment.
 
@@ -22,7 +22,7 @@ from tierlog.records.batch_runs import BatchColumns
 
 
 class SegmentWalk:
-    """Feed it the bytes of one range in order, by ``feed`` or ``collect``. It keeps none of them.
+    """The walk over one range, whose bytes are passed in order to ``feed`` or ``collect``. It holds none of them.
 
     A range that begins inside a batch cannot be checked. Position 0 is a border; any other start is one if the first
     batch that stands there is sound, and this says nothing until it has seen that. Brokers ask for positions of the
@@ -35,7 +35,7 @@ class SegmentWalk:
         size_bytes: Of the whole log.
         name: Of the file or object, for messages.
         kind: Class of the errors.
-        misplaced_hint: What a batch out of order may mean, for its message.
+        misplaced_hint: The likely cause of a batch out of order, for its message.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SegmentWalk:
 
     @property
     def is_checking(self) -> bool:
-        """Whether what was fed so far began at a border, as far as can be known."""
+        """Whether the bytes so far began at a border, as far as can be known."""
         return self._check.is_checking
 
     @property
@@ -134,7 +134,7 @@ class CheckedRun:
 
 
 class Walk(Protocol):
-    """How far the batches of a log could be followed.
+    """The extent to which the batches of a log could be followed.
 
     Attributes:
         end_position: Byte position behind the last whole batch.
@@ -155,4 +155,4 @@ class SegmentCheck(Protocol):
 
     def observe(self, run: CheckedRun) -> Iterator[Finding]: ...
     def finish(self, walk: Walk, /) -> Iterator[Finding]:
-        """The findings, after the last run. What the walk could not reach is reported as a note."""
+        """Return the findings, after the last run. Bytes that the walk could not reach are reported as a note."""

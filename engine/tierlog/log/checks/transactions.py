@@ -1,6 +1,6 @@
 """Transactions of a partition, found by replaying its log: the open ones, the aborted ones, the last stable offset.
 
-Kafka keeps this in memory and in two files, the producer snapshot and the transaction index. Where the files are
+Kafka holds this in memory and in two files, the producer snapshot and the transaction index. Where the files are
 missing (a lone ``.log``, the active segment of a log directory) the log itself holds the same facts: a transaction
 begins with the first transactional batch of its producer and ends with the next marker of that producer.
 

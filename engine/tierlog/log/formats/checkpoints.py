@@ -1,8 +1,8 @@
 """Kafka's text checkpoints: ``<version>``, ``<count>``, then one entry a line, its fields parted by white space.
 
-The leader-epoch checkpoint (``<epoch> <start offset>``) and the three offset checkpoints of a log dir
-(``<topic> <partition> <offset>``) share the form; all are of version 0. An empty file, or one with nothing behind the
-version, holds no entries: that is what a crash before the first write leaves.
+The leader-epoch checkpoint (``<epoch> <start offset>``) and the three offset checkpoints of a log dir (``<topic>
+<partition> <offset>``) share the form; all are of version 0. An empty file, or one with nothing behind the version,
+holds no entries: a crash before the first write leaves such a file.
 
 Source: Kafka CheckpointFile, LeaderEpochCheckpointFile, OffsetCheckpointFile.
 """

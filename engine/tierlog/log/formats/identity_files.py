@@ -1,4 +1,4 @@
-"""The small files that say whose a folder is, and how it was left.
+"""The small files that name a folder's owner, and say how the folder was left.
 
 - ``meta.properties``, of a log directory: Java properties behind a comment with the date. Version 1 has ``cluster.id``
   and ``node.id``, and since Kafka 3.7 ``directory.id``; version 0, of brokers beside a ZooKeeper, calls the node
@@ -7,7 +7,7 @@
   newline at the end. Any version from 0 on is accepted, as Kafka does; the all-zero id is not.
 - ``.kafka_cleanshutdown``: that a log directory was closed after all of its logs, and by which broker's run. Its
   existence says the former, whatever it holds: brokers before Kafka 3.8 left it empty. Since then it is JSON with the
-  broker's epoch, which a broker tells the controller when it is back.
+  broker's epoch, which a broker sends to the controller when it is back.
 
 Source: Kafka MetaProperties, PropertiesUtils, PartitionMetadataFile, CleanShutdownFileHandler; Java's Properties, which
 orders the lines by the keys' hash codes.
@@ -92,7 +92,7 @@ def encode_meta_properties(properties: MetaProperties, *, written_ms: int) -> by
     """The bytes of the file, as Kafka writes it in UTC.
 
     Args:
-        properties: What it says.
+        properties: Its content.
         written_ms: The time for its comment, ms since 1970 UTC.
     """
     version = properties.version
@@ -190,7 +190,7 @@ def _field(line: str, name: str, position: int) -> str:
 
 
 def parse_clean_shutdown(data: Buffer) -> int | None:
-    """The broker's epoch; None where the file tells none, or cannot be read, which Kafka does not mind either."""
+    """The broker's epoch; None where the file has none, or cannot be read, which Kafka ignores as well."""
     view = memoryview(data).cast("B")
     if len(view) > CLEAN_SHUTDOWN_BYTES_MAX:
         return None

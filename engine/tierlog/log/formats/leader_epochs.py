@@ -1,4 +1,4 @@
-"""Leader epochs by offset: who led the partition when an offset was written.
+"""Leader epochs by offset: the leadership under which an offset was written.
 
 An immutable value: methods that change it return another one. The rules are those of Kafka's cache, which is stored in
 the ``leader-epoch-checkpoint`` file; the same file, cut at the segment's end, goes with each tiered segment.
@@ -112,7 +112,7 @@ class LeaderEpochs:
         return self._epochs[at - 1] if at else None
 
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
-        """Where an epoch ends: Kafka's answer to OffsetsForLeaderEpoch.
+        """Return the epoch and end offset that Kafka answers to OffsetsForLeaderEpoch.
 
         Returns:
             (epoch, end offset exclusive) of the largest epoch at or below the one asked for; (epoch, first start) for

@@ -1,9 +1,9 @@
-"""The producer snapshot: what a broker knows of each producer at one offset.
+"""The producer snapshot: a broker's state of each producer at one offset.
 
 ``int16 version 1, uint32 CRC-32C of all that follows, int32 count``, then 46 bytes a producer, big-endian: ``int64
 producer id, int16 producer epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32
 coordinator epoch, int64 first offset of the open transaction``; -1 for a missing value. Only the newest batch of each
-producer is kept; the order of producers has no meaning.
+producer is stored; the order of producers has no meaning.
 
 Source: Kafka ProducerStateManager#readSnapshot.
 """

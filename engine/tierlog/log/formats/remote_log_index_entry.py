@@ -9,8 +9,9 @@ Entries have different lengths and stand one behind another, big-endian. A segme
     int64 last offset | int64 first timestamp | int64 last timestamp | int32 data length | int16 identifier length
     identifier
 
-The page leaves open what the length counts (here: the whole entry) and the checksum's polynomial (here: zlib's). The
-identifier is the store's own; ours is the object's key, ``#``, and the position of the data in the object, in UTF-8.
+The page leaves open which bytes the length counts (here: the whole entry) and the checksum's polynomial (here: zlib's).
+The identifier is the store's own; ours is the object's key, ``#``, and the position of the data in the object, in
+UTF-8.
 
 Beside it stand a remote offset index and a remote time index: the normal formats of 8 and 12 bytes an entry, whose
 last field is the position of an entry in the remote log index.
@@ -102,7 +103,7 @@ class RemoteLogIndexEntry:
 
 
 def parse_entry(data: Buffer, position: int = 0) -> RemoteLogIndexEntry:
-    """The entry that begins at a position; what is behind it is not looked at.
+    """Parse the entry that begins at a position; the bytes behind it are not read.
 
     Args:
         data: The bytes of a file, or of a part of it.
@@ -139,7 +140,8 @@ def iter_entries(data: Buffer) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
     """(position, entry) of all entries of a file.
 
     Raises:
-        CorruptIndexError: see ``parse_entry``; also BAD_ORDER for one that does not begin behind the one before it.
+        CorruptIndexError: see ``parse_entry``; also BAD_ORDER for an entry that does not begin behind the one before
+            it.
     """
     size, position, before = memoryview(data).nbytes, 0, -1
     while position < size:

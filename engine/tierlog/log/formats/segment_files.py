@@ -60,7 +60,7 @@ class SegmentFileName:
     Attributes:
         base_offset: The segment's base offset; of a snapshot, the offset behind the data that it covers.
         kind: The kind, by the suffix.
-        transient: "deleted", "cleaned" or "swap" for a file that is on its way out or in; "" for one that counts.
+        transient: "deleted", "cleaned" or "swap" for a file that is on its way out or in; "" for a file that counts.
     """
 
     base_offset: int
@@ -77,7 +77,7 @@ class PartitionFolder:
     """A folder name of a log dir.
 
     Attributes:
-        purpose: "" for a live partition; "delete", "future" or "stray" for one that Kafka has set aside.
+        purpose: "" for a live partition; "delete", "future" or "stray" for a folder that Kafka has set aside.
     """
 
     topic: str

@@ -55,7 +55,7 @@ class OffsetIndex:
     base_offset: int
 
     def __len__(self) -> int:
-        """How many entries are in use."""
+        """Return the number of entries in use."""
         return indexes.offset_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -143,7 +143,7 @@ class TimeIndex:
     base_offset: int
 
     def __len__(self) -> int:
-        """How many entries are in use."""
+        """Return the number of entries in use."""
         return indexes.time_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -219,7 +219,7 @@ class TransactionIndex:
     base_offset: int = 0
 
     def __len__(self) -> int:
-        """How many whole entries there are."""
+        """Return the number of whole entries."""
         return memoryview(self.data).nbytes // TRANSACTION_ENTRY_BYTES
 
     def entries(self) -> NDArray[np.void]:

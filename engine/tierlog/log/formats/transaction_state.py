@@ -1,4 +1,4 @@
-"""The records of ``__transaction_state``: what the transaction coordinator knows of each transactional id.
+"""The records of ``__transaction_state``: the transaction coordinator's state of each transactional id.
 
 Key: int16 version 0, string transactional id. Value: int16 version 0 or 1 (from 1 on in the flexible encoding), the
 producer's id and epoch, the state of its transaction and the partitions in it; no value means that the id expired.
@@ -47,7 +47,7 @@ class TransactionState:
 
 
 def key_version(key: Buffer) -> int:
-    """The version in front of a key; it tells the type of the record. Raises CorruptRecordError."""
+    """Return the version in front of a key; it is the type of the record. Raises CorruptRecordError."""
     return MessageReader(key).number(2, "key version")
 
 

@@ -1,4 +1,4 @@
-"""From a time to an offset, and from an offset to a batch border, as Kafka's ``offsetsForTimes`` answers over a tier.
+"""The offset of a time, as Kafka's ``offsetsForTimes`` answers, and the batch border of an offset, over a tier.
 
 The first segment whose largest timestamp is late enough is searched: time index, offset index, then the batches from
 there on. As there, the first *record* counts, and control records are records: a transaction marker carries the
@@ -97,8 +97,8 @@ class BatchBorders:
     def start_position(self, first_offset: int) -> int:
         """A border at or before the batch that holds ``first_offset`` (or, if it is gone, the next one).
 
-        Unless all are known, before the batch in front of that one: no checksum covers an offset, and whether the first
-        that counts can be right only the one before it tells.
+        Unless all borders are known, a border before the batch in front of that one: no checksum covers an offset, and
+        only the batch before shows whether the first offset that counts can be right.
         """
         if self.complete:
             entry = int(np.searchsorted(self.offsets, first_offset, side="left"))
@@ -240,7 +240,7 @@ def fetch_borders(tier: Tier, segment: StoredSegment) -> BatchBorders:
 
 
 def _entries_in_use(tier: Tier, segment: StoredSegment, data: Buffer) -> int:
-    """How many entries of an active segment's offset index stand for batches of its log.
+    """Count the entries of an active segment's offset index that point at batches of its log.
 
     Kafka truncates an index by its count of entries, which only the running broker knows: behind those in use there
     may be older ones, of batches that are gone. An entry is in use if the batch at its position ends with its offset.
@@ -265,7 +265,9 @@ def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | 
 
 
 def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
-    """The time index; None where its entries cannot be told from older ones that a truncation left behind them."""
+    """The time index; None where its entries cannot be distinguished from older ones that a truncation left behind
+    them.
+    """
     data = tier.fetch_index(segment, IndexType.TIMESTAMP)
     if data is not None and is_untrimmed(data, TIME_ENTRY_BYTES, time_index_entries):
         return None
@@ -287,14 +289,14 @@ def _search(tier: Tier, span: Span, timestamp_ms: int) -> TimestampedOffset | No
                 return found
             found = _search_run(run, span, timestamp_ms)
             if found is not None and found.offset < int(run.column("base_offset")[-1]):
-                return found  # else the next batch tells whether that offset can be right
+                return found  # else the next batch shows whether that offset can be right
             if found is None and int(run.column("base_offset")[-1]) >= span.end_offset_exclusive:
                 return None
     return found
 
 
 def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> int:
-    """The least offset that can follow a run. No checksum covers a base offset: one that is wrong would be the answer.
+    """The least offset that can follow a run. No checksum covers a base offset: a wrong one would be the answer.
 
     Raises:
         CorruptRecordError: the offsets do not rise, or lie outside of the segment.

@@ -1,4 +1,4 @@
-"""From a request to ranges: resolve the offsets, prune, cut at batch borders.
+"""The plan of a request: offsets resolved, segments pruned, ranges cut at batch borders.
 
 Segments outside are never fetched. An index is fetched only where a cut falls inside a segment; transaction indexes and
 the newest producer snapshot only for read_committed.
@@ -28,11 +28,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """The offsets [first, end) that are read of a partition, of those that the tier holds.
+    """The offsets [first, end) to read of a partition, and those that the tier holds.
 
     Attributes:
-        earliest_offset, latest_offset: What the tier holds, end exclusive; for read_committed the end is the last
-            stable offset.
+        earliest_offset, latest_offset: The tier's offsets, end exclusive; for read_committed the end is the last stable
+            offset.
     """
 
     topic: str
@@ -50,9 +50,9 @@ def resolve_bounds(
 
     Args:
         tier: For snapshots, and for searches by timestamp.
-        request: What is asked.
+        request: The request of the scan.
         histories: Of the partitions asked for.
-        lose: Told of offsets that were asked for and are not there; it raises where that is an error.
+        lose: Called with a text about requested offsets that are missing; it raises where that is an error.
 
     Raises:
         ConfigError: no record is as late as a starting timestamp, with ``no_match`` "error".
@@ -169,7 +169,7 @@ class ScanPlan:
 
 
 class PreparedScan:
-    """A scan whose bounds are known and whose ranges are cut as they are taken: made by ``prepare_scan``.
+    """A scan whose bounds are known and whose ranges are cut as they are iterated: made by ``prepare_scan``.
 
     Attributes:
         bounds: What each partition's request came to.
@@ -193,11 +193,11 @@ class PreparedScan:
         self.limits = self._limits()
 
     def iter_ranges(self) -> Iterator[ScanRange]:
-        """The ranges by topic, partition and offset; never many in memory, perhaps fewer than tasks are asked for.
+        """The ranges by topic, partition and offset; never many in memory, perhaps fewer than the requested tasks.
 
         Raises:
-            DataLossError, CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot
-                be.
+            DataLossError, CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot
+                be fetched.
         """
         return self._cutter().iter_ranges(self._wanted)
 
@@ -237,7 +237,7 @@ class PreparedScan:
         self.warnings.append(text)
 
     def _offsets_of(self, history: PartitionHistory, bounds: OffsetBounds) -> WantedOffsets | None:
-        """What is read of a partition; None for nothing."""
+        """Return the offsets to read of a partition; None for nothing."""
         chosen = self._request.record_filter
         first = max(bounds.first_offset, chosen.first_offset)
         end = min(bounds.end_offset_exclusive, chosen.end_offset_exclusive)
@@ -279,10 +279,10 @@ class PreparedScan:
 def prepare_scan(
     tier: Tier, request: ScanRequest, *, histories: Sequence[PartitionHistory] | None = None
 ) -> PreparedScan:
-    """Plan a scan whose ranges are taken one by one: the plan of ``plan_scan`` without all of it in memory.
+    """Plan a scan whose ranges are iterated one by one: the plan of ``plan_scan`` without all of it in memory.
 
     Raises:
-        As ``plan_scan``, but for what is fetched to cut segments: that is raised where the ranges are taken.
+        As ``plan_scan``, but errors of the fetches that cut segments are raised where the ranges are iterated.
     """
     return PreparedScan(tier, request, histories)
 
@@ -292,15 +292,15 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
 
     Args:
         tier: Stays the caller's.
-        request: What is wanted.
+        request: The request of the scan.
         histories: The partitions of ``request.topics`` as an earlier ``TierHistory`` gave them: nothing is listed, so
             that several plans see one set of segments.
 
     Raises:
         UnknownTopicError: a topic or partition named in the request is not in the tier.
-        ConfigError: the request contradicts what is there (a partition without an offset, a topic with two ids).
+        ConfigError: the request contradicts the tier (a partition without an offset, a topic with two ids).
         DataLossError: offsets asked for are not in the tier, and ``fail_on_data_loss``.
-        CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
+        CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot be fetched.
 
     Thread safety: any number of threads. Cost: one listing, the manifests of the topics, one checkpoint a partition,
     one index for each segment that is cut.
@@ -314,7 +314,7 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
 
 
 def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:
-    """The partitions of a request as the tier is listed now, and what was left out of them with data loss allowed.
+    """List the partitions of a request, and the faults of those that were left out because data loss is allowed.
 
     Raises:
         UnknownTopicError, ConfigError, CorruptDataError, StoreError and their kinds: as ``TierHistory.partitions``.

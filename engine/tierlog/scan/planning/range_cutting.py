@@ -1,7 +1,7 @@
-"""From spans that count to ranges: pruned by time, cut at batch borders, made as they are asked for.
+"""The ranges of spans that count: pruned by time, cut at batch borders, made lazily.
 
 An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of the caller: a plan
-of a million ranges is never in memory at once unless its caller keeps it.
+of a million ranges is never in memory at once unless its caller collects it.
 
 A request for a number of tasks may need finer cuts: an offset index has an entry for every few KiB at best. Where its
 entries are too few, the headers of the batches themselves say where they begin, of logs that are small enough to be
@@ -33,7 +33,7 @@ from tierlog.scan.transaction_history import aborted_transactions
 
 #: Index parts that are fetched at once.
 CONCURRENCY = 16
-#: Segments that are cut ahead of the one whose ranges are taken.
+#: Segments that are cut ahead of the one whose ranges are iterated.
 _AHEAD = 4 * CONCURRENCY
 #: Log bytes that are read for the borders of their batches, at most.
 WALKED_BYTES_MAX: Final = 512 << 20
@@ -72,10 +72,10 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class CutPiece:
-    """A span that counts, and where it can be cut.
+    """A span that counts, and the borders at which it can be cut.
 
     Attributes:
-        first_offset: The first one that can count.
+        first_offset: The first offset that can count.
         borders: None: it is read whole.
     """
 
@@ -90,15 +90,15 @@ class CutPiece:
 
 @dataclass(frozen=True, slots=True)
 class RangeCutter:
-    """Makes the ranges of one scan.
+    """The maker of one scan's ranges.
 
     Args:
         tier: Of the segments.
-        request: What is wanted.
+        request: The request of the scan.
         max_bytes: Of a range, where batch borders allow it.
         max_records: Offsets of a range at most; None for no limit.
-        lose: Told of what should be there and is not; it raises where that is an error.
-        warn: Told of what makes the read slower, not wrong.
+        lose: Called with a text about missing records; it raises where that is an error.
+        warn: Called with a text about a fact that makes the read slower, not wrong.
     """
 
     tier: Tier
@@ -112,7 +112,7 @@ class RangeCutter:
         """The ranges of some partitions, in their order, by offset. Closing it waits for the requests under way.
 
         Raises:
-            CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
+            CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot be fetched.
         """
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
             waiting: deque[ScanRange | Future[CutPiece]] = deque()
@@ -197,7 +197,7 @@ class RangeCutter:
         return self._range(piece, 0, segment.size_bytes, first, end)
 
     def _places(self, piece: _Piece, *, whole: bool = True) -> CutPiece:
-        """What has to be fetched to cut a piece; ``whole``: not where it is read whole."""
+        """Fetch the borders that a cut of the piece needs; ``whole``: none where the piece is read whole."""
         segment = piece.span.segment
         first = piece.span.first_offset
         if piece.cut_early:
@@ -307,7 +307,7 @@ def _walked(cutter: RangeCutter, pieces: Sequence[CutPiece], least: int) -> list
 
 
 def _extent(piece: CutPiece) -> tuple[int, int]:
-    """Positions [start, end) of what is read of a piece."""
+    """Positions [start, end) of a piece's bytes to read."""
     if piece.borders is None or piece.first_offset >= piece.end_offset_exclusive:
         return 0, 0
     start = piece.borders.start_position(piece.first_offset)

@@ -1,4 +1,4 @@
-"""From ranges to Arrow: records, the tables beside them, and counts and extremes from batch headers.
+"""Arrow from ranges: records, the tables beside them, and counts and extremes from batch headers.
 
 What belongs here: reading a range that a plan or a caller names. What does not: choosing ranges (``scan.planning``).
 """

@@ -186,7 +186,7 @@ class _RangeFeed:
         return self._pool.submit(partial(call_within, self._scope, self._fill))
 
     def take(self) -> pa.RecordBatch | None:
-        """The next batch; None behind the last. Raises what the worker met, after the batches before it."""
+        """Return the next batch; None behind the last. Raises the worker's error, after the batches before it."""
         with self._changed:
             while not self._buffer and not self._ended and not self._cancelled:
                 self._changed.wait()
@@ -218,12 +218,12 @@ class _RangeFeed:
             self._filled.exception(timeout)
         except TimeoutError:
             return False
-        except CancelledError:  # it never began, and nobody else closes what an earlier one left open
+        except CancelledError:  # it never began, and nothing else closes an earlier worker's iterator
             self._end(None)
         return True
 
     def _fill(self) -> None:
-        """On a worker: decode until the buffer is full or the range is done."""
+        """Decode, in a worker, until the buffer is full or the range is done."""
         try:
             if self._batches is None:
                 self._batches = self._read_range(self._scan_range)

@@ -74,13 +74,13 @@ class ScanCounters:
     Attributes:
         requests: GETs of log bytes that were answered, those of windows read ahead and then not needed included; what
             is still under way when a range is closed is not.
-        stored_bytes: What they brought, as stored: compressed and encrypted.
-        log_bytes: Untransformed bytes that went into decoding: of whole windows, so up to a window more than what was
-            asked for.
-        decompressed_bytes: What the compressed batches came to; uncompressed ones are in ``log_bytes`` only.
+        stored_bytes: Their bytes as stored: compressed and encrypted.
+        log_bytes: Untransformed bytes that went into decoding: of whole windows, so up to a window more than the range.
+        decompressed_bytes: Size of the compressed batches after decompression; uncompressed ones are in ``log_bytes``
+            only.
         batches, records: Decoded batches, and the rows given of them.
-        batches_skipped: Outside of what was asked, aborted, or damaged.
-        warnings: What was left out, with ``fail_on_data_loss`` false.
+        batches_skipped: Batches outside of the request, aborted, or damaged.
+        warnings: Texts about records that were left out, with ``fail_on_data_loss`` false.
     """
 
     requests: int = 0
@@ -127,15 +127,15 @@ def read_scan_range(
         scan_range: What to read.
         columns: In the order wanted; see COLUMNS. ``segment`` is the id of the segment (its file name where a layout
             has no ids).
-        timestamp_unit: "ms" or "us" (what Spark keeps).
+        timestamp_unit: "ms" or "us" (Spark's unit).
         verify_checksums: Check every batch's CRC before its records are given.
         target_bytes: About the size of one record batch.
         window_bytes: See ``Tier.iter_log_windows``.
         counters: Added to.
 
     Returns:
-        Record batches of the schema of ``records_schema(columns)``; none is empty. Closing the iterator stops what is
-        under way.
+        Record batches of the schema of ``records_schema(columns)``; none is empty. Closing the iterator stops its
+        requests.
 
     Raises:
         CorruptRecordError, SizeLimitError, CorruptObjectError: with topic-partition, object, byte position and offset;
@@ -252,7 +252,9 @@ class _RangeReader:
     def _before(
         self, error: CorruptObjectError, at: int, read: Callable[..., Generator[tuple[int, memoryview]]]
     ) -> Generator[memoryview]:
-        """What comes before the fault in a window that could not be read: whole chunks, or the bytes that are there."""
+        """Yield the bytes before the fault in a window that could not be read: whole chunks, or the bytes that are
+        there.
+        """
         if self._range.segment.transformed:
             end, window_bytes = self._range.read_end_position, 1  # a chunk at a time
         elif error.fault == "TRUNCATED" and error.found:
@@ -333,7 +335,7 @@ def segment_label(segment: StoredSegment) -> str:
 
 @dataclass(slots=True)
 class RecordSummary:
-    """Count and extremes of some records; None for what was not asked for or is not there. Timestamps in ms."""
+    """Count and extremes of some records; None for a field that was not requested or has no value. Timestamps in ms."""
 
     count: int = 0
     min_offset: int | None = None
@@ -353,12 +355,12 @@ class RecordSummary:
 def summarise_range(
     tier: Tier, scan_range: ScanRange, wanted: frozenset[SummaryField], *, verify_checksums: bool = True
 ) -> RecordSummary:
-    """The summary of the records that ``read_scan_range`` would give.
+    """Summarise the records that ``read_scan_range`` would return.
 
     Args:
         tier: Where the range was planned.
         scan_range: What to read.
-        wanted: What has to be known: less of it needs fewer batches decoded.
+        wanted: The fields to compute: with fewer of them fewer batches are decoded.
         verify_checksums: Check every batch's CRC, whether it is decoded or not.
 
     Raises:

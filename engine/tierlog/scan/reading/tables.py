@@ -68,8 +68,9 @@ def batches_schema(timestamp_unit: str = "ms") -> pa.Schema:
 def segments_schema(timestamp_unit: str = "ms") -> pa.Schema:
     """One row a segment of the tier, from its description alone.
 
-    ``firstOffset`` to ``lastOffset`` is what the segment contributes to the log, null (and ``referenced`` false) for a
-    duplicate or an abandoned branch; a segment that contributes several runs of offsets has one row for each.
+    ``firstOffset`` to ``lastOffset`` are the offsets that the segment contributes to the log, null (and ``referenced``
+    false) for a duplicate or an abandoned branch; a segment that contributes several runs of offsets has one row for
+    each.
     """
     stamp = pa.timestamp(timestamp_unit, tz="UTC")
     return pa.schema(

@@ -11,8 +11,8 @@ copy that differs is removed again.
 
 Two replicas of a partition have the same log, byte for byte, but each its own files beside it: a follower forgets
 expired producers at other moments than the leader (``producer.id.expiration.ms`` by its own clock), puts index entries
-at other batches since it appends other amounts at once, and keeps epochs from before its own log start. What consumers
-learn from them is the same: the transactions that are open at the segment's end, those that were aborted in it, and the
+at other batches since it appends other amounts at once, and has epochs from before its own log start. Consumers learn
+the same facts from both: the transactions that are open at the segment's end, those that were aborted in it, and the
 epoch of each offset.
 """
 
@@ -452,7 +452,7 @@ def copy(
         on_segment: Called with each outcome, as soon as it is known.
         on_bytes: Called, in any thread, with the bytes of logs that were read since the last call, and with the bytes
             of all logs.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
         The counts, and what was left out.

@@ -44,7 +44,7 @@ from tierlog.upkeep.copying.index_repair import read_through, rebuild_indexes, w
 
 #: Layouts whose segments have no id of their own.
 LAYOUTS_WITHOUT_IDS: Final = frozenset({"log-dir", "file"})
-#: What one look at a header far from the reader's place fetches: neighbouring looks come out of it too.
+#: Bytes that one look at a header far from the reader's place fetches: they serve neighbouring looks too.
 _PEEK_BYTES: Final = 256 << 10
 _REBUILT: Final = {IndexType.OFFSET: "offset index", IndexType.TIMESTAMP: "time index"}
 _NAMES: Final = _REBUILT | {
@@ -76,7 +76,7 @@ class TopicMap:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> TopicMap:
-        """From ``OLD=NEW`` texts. Raises ConfigError."""
+        """Parse ``OLD=NEW`` texts. Raises ConfigError."""
         pairs: dict[Uuid, Uuid] = {}
         for text in texts:
             old, equals, new = text.partition("=")

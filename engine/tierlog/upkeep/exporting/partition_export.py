@@ -6,8 +6,8 @@ log is cut at batch borders: logs of one folder may not overlap. A log that is c
 that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end that was not cut (a
 broker makes the others itself when it loads the folder). Duplicates without offsets of their own are left out.
 
-Each file gets its final name when it is complete and on the disk, the log last. A new run continues one that was
-interrupted: a log with the right size, offsets, epochs and checksums is not fetched again.
+Each file gets its final name when it is complete and on the disk, the log last. A new run continues an interrupted one:
+a log with the right size, offsets, epochs and checksums is not fetched again.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class PartitionExport:
         folder: Where the logs go; made if it does not exist.
         fail_on_data_loss: False names missing offsets and wrong checksums in ``warnings`` and goes on.
         topic_id: Topic id to write; None for the tier's.
-        only_last: Write the last segment alone, with the leader epochs of all: what a broker needs that reads the
-            others from the tier.
+        only_last: Write the last segment alone, with the leader epochs of all: enough for a broker that reads the other
+            segments from the tier.
 
     Raises:
         DataLossError: offsets between two segments are missing, and ``fail_on_data_loss`` is set.
@@ -320,7 +320,7 @@ class PartitionExport:
                 raise _fault(run, batch, each, "BAD_OFFSET", text)
 
     def _write_parts(self, each: ExportedSegment, builder: IndexBuilder) -> None:
-        """Write every file beside the log, whose batches ``builder`` has taken."""
+        """Write every file beside the log, whose batches were added to ``builder``."""
         self._write_index(each, IndexType.OFFSET, SegmentFileKind.OFFSET_INDEX, builder)
         self._write_index(each, IndexType.TIMESTAMP, SegmentFileKind.TIME_INDEX, builder)
         self._write_transactions(each)
@@ -356,7 +356,7 @@ class PartitionExport:
             return self._tier.fetch_index(each.segment, part)
         except (CorruptDataError, ObjectNotFoundError) as error:
             if part is IndexType.TRANSACTION:
-                raise  # without it read_committed would show what was aborted
+                raise  # without it read_committed would show aborted records
             self.warnings.append(f"made anew or left out: {error}")
             return None
 

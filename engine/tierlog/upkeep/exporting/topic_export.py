@@ -18,7 +18,7 @@ from tierlog.upkeep.exporting.broker_directory import BrokerDirectory, TargetClu
 from tierlog.upkeep.exporting.partition_export import ExportedPartition, PartitionExport
 
 LOCK_NAME: Final = ".tierlog-export.lock"
-#: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and what a file system needs itself.
+#: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and the file system's own data.
 SPARE_BYTES: Final = 16 << 20
 
 
@@ -73,7 +73,7 @@ def export(
         cluster: Makes ``dest`` a whole log directory of a broker of this cluster, as a clean stop leaves it.
         on_partition: Called with each partition as soon as it is written.
         on_bytes: Called with the bytes of logs that were done since the last call, and with the bytes of all logs.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
         The partitions that were written.

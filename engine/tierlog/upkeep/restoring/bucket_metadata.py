@@ -1,4 +1,4 @@
-"""The metadata that a bucket's whole segments had, partition by partition, with what had to be left out.
+"""The metadata that a bucket's whole segments had, partition by partition, with the objects that had to be left out.
 
 A segment is whole if its description and every object that the description needs are there, none shorter than it has to
 be. A bucket does not show the broker that wrote FINISHED and when (the broker of the description stands
@@ -51,7 +51,7 @@ _Result = TypeVar("_Result")
 
 #: Of these one segment suffers; whatever else is raised ends the run.
 _OF_ONE_SEGMENT: Final = (CorruptDataError, DataLossError, EncryptionKeyError, ObjectNotFoundError)
-#: Partitions that are listed, and whose lineage is asked for, ahead of the one that is waited for.
+#: Partitions that are listed, and whose lineage is asked for, ahead of the partition that is waited for.
 _PARTITIONS_AHEAD: Final = 8
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _INT32_MAX: Final = 2**31 - 1
@@ -68,7 +68,7 @@ _BY_TOPIC: Final = re.compile(rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic
 _BY_PARTITION: Final = re.compile(
     rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
 )
-#: Layouts that are buckets: what a broker's manager reads.
+#: Layouts of buckets, which a broker's manager reads.
 FOLDERS: Final = {"aiven": _BY_TOPIC, "kafka": _BY_TOPIC, "local-tiered": _BY_PARTITION}
 #: Folders below each other that are looked into: a key has at most 1,024 bytes, a key.prefix a few levels.
 _DEPTH_MAX: Final = 32
@@ -157,7 +157,8 @@ class RestoredSegment:
 
     Args:
         stored: The segment in the bucket, without its chunk index.
-        metadata: What is registered: in state COPY_SEGMENT_FINISHED, under the new topic id where it is mapped.
+        metadata: The metadata that is registered: in state COPY_SEGMENT_FINISHED, under the new topic id where it is
+            mapped.
         started_ms: Event time of its COPY_SEGMENT_STARTED.
         stored_bytes: Of its objects.
     """
@@ -180,7 +181,7 @@ class LeftOutSegment:
     Args:
         name: Their key without suffix, for messages.
         partition: By the folder's name.
-        reason: What is wrong with them.
+        reason: The fault.
     """
 
     name: str
@@ -263,7 +264,8 @@ class BucketMetadata(Closeable):
         """The partitions, each when all of it is known, in the order of their folders.
 
         Raises:
-            StoreError and its kinds: the store does not answer; nothing can be concluded of what was not read.
+            StoreError and its kinds: the store does not answer; nothing can be concluded about objects that were not
+                read.
         """
         with ExitStack() as stack:
             listings = stack.enter_context(closing(self._ahead(self._list, self._folders, _PARTITIONS_AHEAD)))
@@ -273,7 +275,8 @@ class BucketMetadata(Closeable):
             yield from stack.enter_context(closing(self._ahead(self._resolve, grouped, _PARTITIONS_AHEAD)))
 
     def survey(self, on_segment: Callable[[RemoteLogSegmentId], None] = lambda _: None) -> tuple[int, str]:
-        """When the newest object was written, or the newest upload begun (ms since 1970; -1 without any), and its key.
+        """Return the time at which the newest object was written, or the newest upload begun (ms since 1970; -1 without
+        any), and its key.
 
         Args:
             on_segment: Called with the id, as it would be registered, of everything that may be a segment.
@@ -384,7 +387,9 @@ class BucketMetadata(Closeable):
     def _custom_metadata(
         self, candidate: Candidate, folder: BucketFolder, stored_bytes: int, *, moved: bool
     ) -> bytes | None:
-        """What the writer gave its broker, and for a moved segment also what leads back to its objects."""
+        """Return the fields that the writer gave its broker; for a moved segment also those that lead back to its
+        objects.
+        """
         if self._tier.layout not in _LAYOUTS_WITH_KEYS:
             return None
         fields = set(self._config.custom_metadata_fields_include)

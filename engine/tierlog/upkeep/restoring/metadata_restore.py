@@ -1,4 +1,4 @@
-"""The restore of a cluster's remote log metadata: from its bucket alone, or from what a copy said of its segments."""
+"""The restore of a cluster's remote log metadata: from its bucket alone, or from the printed lines of a copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tierlog.upkeep.exporting.broker_directory import TargetCluster
 from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata, RestoredPartition
 from tierlog.upkeep.restoring.restore_targets import RestoreTarget, SnapshotFile, TopicFolder
 
-#: Minutes after which nobody writes to a bucket any more, as far as a bucket can show.
+#: Minutes without a new object after which a bucket counts as no longer written to.
 QUIET_MINUTES: Final = 10
 #: Kafka's remote.log.metadata.topic.num.partitions by default.
 METADATA_PARTITIONS: Final = 50
@@ -74,7 +74,7 @@ class MovedTopic:
 
 @dataclass(slots=True)
 class RestoreResult:
-    """The counts of a restore, and what it left out.
+    """The counts of a restore, and the objects that it left out.
 
     Attributes:
         segments: Segments that were found whole.
@@ -120,23 +120,23 @@ def restore(
         topics: Only these: a name or several, ``<topic id>:<topic>`` for one of two topics of that name.
         to: Where the metadata goes: a new snapshot file, a new folder of ``__remote_log_metadata-N`` (an empty one, or
             a path that ends in "/"), or ``host:port`` of a running Kafka. None writes nothing.
-        place: What a folder or a running Kafka needs besides.
+        place: The other arguments of a folder or of a running Kafka.
         dry_run: Check ``to`` as well, and write nothing.
         partitions: The partitions to restore; None for all.
         topic_map: Topic ids of the bucket that are registered as others, of topics that were made anew.
-        quiet_minutes: Refuse if an object is younger: nothing in a bucket keeps a broker from writing. 0 never refuses.
+        quiet_minutes: Refuse if an object is younger: nothing in a bucket stops a broker from writing. 0 never refuses.
         config: As for ``tierlog.read``; ``custom.metadata.fields.include`` as the storage manager had it.
         layout: As for ``tierlog.read``.
         on_partition: Called with each partition, as soon as it was read; the segments of no more than a few are in
             memory.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
-        The counts, and what was left out.
+        The counts, and the objects that were left out.
 
     Raises:
         TypeError: an argument is of another type; it is named. ConfigError: ``to`` is not new, the running topic
-        contradicts the bucket, its leaders would delete what is restored, or an object is too young: nothing was
+        contradicts the bucket, its leaders would delete the restored segments, or an object is too young: nothing was
         written. UnknownTopicError, StoreError, RemoteStorageException and their kinds.
     """
     names = [TopicName.parse(name) for name in topic_names(topics)] if topics else []
@@ -192,18 +192,18 @@ def restore_copied(
     """Register the segments that ``tierlog copy --output json`` printed, without a look at their bucket.
 
     Args:
-        lines: What the command printed.
+        lines: The lines that the command printed.
         to: As for ``restore``.
         place: As for ``restore``.
         dry_run: As for ``restore``.
         on_segment: Called with each segment that was copied.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
         The counts, and the segments that were not copied.
 
     Raises:
-        ConfigError: a line is not what this version of the command prints; it is named by its number. Else as
+        ConfigError: a line is no line of this version of the command; it is named by its number. Else as
         ``restore``.
     """
     machine = given_machine(machine)
@@ -353,7 +353,7 @@ def read_copied(lines: Iterable[str]) -> Iterator[ReportedCopy]:
     """The segments of some lines, in their order; empty lines are skipped.
 
     Raises:
-        ConfigError: a line is not what this version of the command prints; it is named by its number.
+        ConfigError: a line is no line of this version of the command; it is named by its number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():

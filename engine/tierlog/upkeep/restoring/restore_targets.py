@@ -1,12 +1,12 @@
-"""Where restored metadata goes: a new snapshot, or ``__remote_log_metadata-N`` as a broker has it on its disk.
+"""Targets of restored metadata: a new snapshot, or ``__remote_log_metadata-N`` as a broker has it on its disk.
 
 In the folder each segment has the two records that its copy wrote, STARTED and FINISHED, in the partition in which
 brokers look for them. Batches have leader epoch 0 and no producer; record times are those of this run, so that no
 retention of the topic takes them for old. A partition that gets none is there too, empty. Logs roll as Kafka's do, by
 size. The folder is whole when the file of a clean stop is in it: that is written last, behind the checkpoints.
 
-A snapshot is of no topic: a manager does not take it for its own topic's, whose events it would go on with. A folder or
-file that already has anything in it is refused, what an interrupted run left among it.
+A snapshot is of no topic: no manager continues its own topic from it. A folder or file that is not empty is refused,
+also one from an interrupted run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 from tierlog.upkeep.exporting.broker_directory import BrokerDirectory, LogExtent, TargetCluster
 
-#: What a batch holds at least before it is written; Kafka's producer makes them as large.
+#: Smallest batch that is written before the end; batches of Kafka's producer are as large.
 _BATCH_BYTES: Final = 16 << 10
 #: Kafka's segment.bytes by default.
 SEGMENT_BYTES: Final = 1 << 30
@@ -51,7 +51,8 @@ _LEADER_EPOCH: Final = 0
 
 
 class RestoreTarget(abc.ABC):
-    """Takes the segments of one restore, in any order; one thread. What was not finished is not to be used.
+    """The target of one restore: it receives segments in any order, from one thread. An unfinished target must not be
+    used.
 
     Attributes:
         known: How many of the segments the target had already: these were not written again. A new one knows none.
@@ -59,20 +60,21 @@ class RestoreTarget(abc.ABC):
 
     known: int = 0
 
-    def look(self, segment_id: RemoteLogSegmentId) -> None:  # noqa: B027 - nothing to note for what is new
-        """Take note of what will be added: called with each before the first is."""
+    def look(self, segment_id: RemoteLogSegmentId) -> None:  # noqa: B027 - a new target has nothing to note
+        """Note a segment that will be added: called with each one before the first ``add``."""
 
-    def check(  # noqa: B027 - what is new contradicts nothing
+    def check(  # noqa: B027 - a new target contradicts nothing
         self, segments: Callable[[], Iterable[tuple[RemoteLogSegmentMetadata, int]]]
     ) -> None:
-        """Compare what will be added with the target: called between the last ``look`` and the first ``add``.
+        """Compare the segments that will be added with the target: called between the last ``look`` and the first
+        ``add``.
 
         Args:
-            segments: Gives what ``add`` will be called with, at the cost of reading it all.
+            segments: Returns the arguments of the later ``add`` calls, at the cost of reading them all.
 
         Raises:
-            ConfigError: what the target has contradicts what will be added, or would not keep it. StoreError and its
-                kinds: the target cannot be asked.
+            ConfigError: the target contradicts these segments, or would delete them. StoreError and its kinds: the
+                target cannot be asked.
         """
 
     @abc.abstractmethod
@@ -86,7 +88,7 @@ class RestoreTarget(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Make what was taken durable and whole."""
+        """Make the added segments durable and the target whole."""
 
 
 def records_of(
@@ -158,7 +160,7 @@ class TopicFolder(RestoreTarget):
             log.append(encode_record(record), timestamp_ms=self._machine.clock.time_ms())
 
     def finish(self) -> None:
-        """Write what is held, the partitions without records, and what makes it a whole log directory."""
+        """Write the buffered batches, the partitions without records, and the files that complete the log directory."""
         extents = []
         for place in range(self._count):
             log = self._logs.pop(place, None) or self._begin(place)
@@ -255,7 +257,7 @@ class SnapshotFile(RestoreTarget):
         self._machine = machine
         self._table = SegmentTable(machine=machine, learns_partitions=True)
 
-    def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:  # noqa: ARG002 - a snapshot has no field for it
+    def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:  # noqa: ARG002 - no field for it
         """Take one segment; about 100 bytes of memory."""
         self._table.put(metadata)
 

@@ -1,12 +1,12 @@
 """Restored segments as records of a metadata topic that runs.
 
-The topic is read to its end first. What it knows as finished is passed over, so that the same restore can be run again;
-a segment that it knows as begun is finished if the record is the one that a restore would write (an earlier run that
-died between the two records); any other state is refused before a record is written, and so is a segment that the
-leader of its partition would delete: a leader deletes each segment whose leader epochs all lie before the first epoch
-of its own log, in the next run of its expiration task (Kafka's RemoteLogManager, "leader-epoch-cache truncation"), and
-each that ends below its log start offset. The log of a topic that was made anew is empty, and a leader of an empty log
-forgets every epoch but its own: it deletes what the tier has of the lost topic.
+The topic is read to its end first. A segment that it knows as finished is passed over, so that the same restore can be
+run again; a segment that it knows as begun is finished if a restore would write the same record (an earlier run died
+between the two records); any other state is refused before a record is written, and so is a segment that the leader of
+its partition would delete: a leader deletes each segment whose leader epochs all lie before the first epoch of its own
+log, in the next run of its expiration task (Kafka's RemoteLogManager, "leader-epoch-cache truncation"), and each that
+ends below its log start offset. The log of a topic that was made anew is empty, and a leader of an empty log forgets
+every epoch but its own: it deletes the lost topic's segments in the tier.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _READ_BYTES: Final = 8 << 20
 _SHOWN: Final = 10
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-#: For messages: the one way to restore what a running leader would delete.
+#: For messages: the one way to restore segments that a running leader would delete.
 ORDER: Final = (
     "restore in this order: raise the leader epochs of the topics while they are empty, stop the brokers, "
     "`tierlog copy --map` (for Aiven's plugin), `tierlog export --last-segment`, `tierlog restore --to FOLDER/`, move "
@@ -79,7 +79,7 @@ def find_leader_logs(
 
 
 def find_reason_to_delete(log: LeaderLog, metadata: RemoteLogSegmentMetadata) -> str | None:
-    """Why the leader of a log deletes a segment, or cannot find it; None if the segment stays."""
+    """Return the reason for which a log's leader deletes a segment or cannot find it; None if the segment stays."""
     last_epoch = max(metadata.segment_leader_epochs)
     if log.start_offset == log.end_offset:
         return "its log there is empty"
@@ -93,7 +93,7 @@ def find_reason_to_delete(log: LeaderLog, metadata: RemoteLogSegmentMetadata) ->
 
 @dataclass(frozen=True, slots=True)
 class _Appended:
-    """A record on its way, and the one that goes out when it is acknowledged: FINISHED alone would be lost."""
+    """A record that is being sent, and the record that follows its acknowledgement: FINISHED alone would be lost."""
 
     future: Future[int]
     place: int
@@ -136,7 +136,7 @@ class TopicWriter(RestoreTarget):
         self.known = 0
 
     def read_topic(self) -> None:
-        """Learn what the topic knows.
+        """Read the segments' states from the topic.
 
         Raises:
             CorruptRecordError: a record is of no known type. RemoteStorageException and its kinds.
@@ -167,7 +167,7 @@ class TopicWriter(RestoreTarget):
             return
         segment_id = record.remote_log_segment_id
         if isinstance(record, RemoteLogSegmentMetadataUpdate) and segment_id not in self._states:
-            return  # brokers pass over an update of what was not begun: they do not know this segment
+            return  # brokers pass over an update without a start: they do not know this segment
         self._states[segment_id] = max(record.state, self._states.get(segment_id, record.state))
         if isinstance(record, RemoteLogSegmentMetadata) and self._states[segment_id] is _STARTED:
             self._begun[segment_id] = record
@@ -175,7 +175,7 @@ class TopicWriter(RestoreTarget):
             self._begun.pop(segment_id, None)
 
     def look(self, segment_id: RemoteLogSegmentId) -> None:
-        """Compare one segment with what the topic knows."""
+        """Compare one segment with its state in the topic."""
         state = self._states.get(segment_id)
         if state is _STARTED:
             self._unfinished.add(segment_id)

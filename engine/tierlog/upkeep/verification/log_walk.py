@@ -160,7 +160,7 @@ class LogWalk:
 
 
 class _Decoding:
-    """Decodes the records of one run, and keeps the facts that other checks need."""
+    """The decoding of one run's records, with the facts that other checks need."""
 
     def __init__(self, run: BatchRun, large_batch: Lock | None) -> None:
         self._run = run

@@ -22,14 +22,14 @@ from tierlog.log.formats.producer_snapshot import ProducerEntry
 
 
 class CleanedOffsets:
-    """Follows the gaps of a segment, in memory for the offsets that are asked about alone.
+    """The gaps of a segment, in memory for the queried offsets alone.
 
     Args:
         asked: The offsets that ``is_gone`` will be asked about.
         end_offset: Last offset that the segment may hold, inclusive; None if it is not known.
 
-    A batch keeps its offsets as long as one of its records is left, so an offset between two batches belonged to a
-    batch of which nothing is left. A marker that the cleaner emptied has its header still and says no more than a gap.
+    A batch has its offsets as long as one of its records is left, so an offset between two batches belonged to a batch
+    that is gone. A marker that the cleaner emptied has its header still and says no more than a gap.
     """
 
     def __init__(self, asked: Iterable[int], end_offset: int | None) -> None:
@@ -360,7 +360,7 @@ class ProducerChecks:
     def finish(self, walk: Walk, /) -> Iterator[Finding]:
         yield from self._early
         if not (walk.complete and self._followed) or walk.findings:
-            return  # what the log could not show proves nothing against the others
+            return  # an unreadable log proves nothing against the others
         for entry in range(self._next_entry, len(self._entries)):
             yield self._without_marker(entry)
         for place, state in enumerate(self._snapshot or ()):
@@ -422,7 +422,7 @@ class ProducerChecks:
             )
 
     def _fits_last_offset(self, trace: ProducerTrace, last_offset: int) -> bool:
-        """Whether a snapshot's last offset is that of the newest batch here, or of a newer one that was cleaned away.
+        """Whether a snapshot's last offset is that of the newest batch here, or of a newer batch that was cleaned away.
 
         A marker of a newer epoch makes Kafka forget the batches (transactions v2): -1 then.
         """

@@ -1,6 +1,6 @@
 """Verify a tier: its segments, several side by side, and that together they are a log without holes.
 
-What is checked of a segment: each batch's checksum, payload and records; each index entry against the log; the producer
+Checks of a segment: each batch's checksum, payload and records; each index entry against the log; the producer
 snapshot; leader epochs; sizes and checksums of objects against their description; chunks and their authenticity (by
 reading them all). Logs are streamed: memory is some windows, the largest batch, and the indexes of a segment.
 """
@@ -103,7 +103,7 @@ class _SegmentVerification:
                 for check in checks:
                     self._say(*check.observe(run))
         except _StoppedEarly:
-            return  # what was not read is not missing
+            return  # a part that was not read is not missing
         except TierlogError as error:
             self._say(finding_of(error, self._segment.name))
         self._say(*walk.findings)
@@ -211,7 +211,7 @@ class _SegmentVerification:
         return data
 
     def _missing(self, parts: dict[IndexType, memoryview | bytes | None]) -> None:
-        """Report parts that the description lacks. A broker makes lost indexes anew; in a tier nobody does."""
+        """Report parts that the description lacks. A broker makes lost indexes anew; nothing does in a tier."""
         for kind in REQUIRED_PARTS:
             if self._segment.part(kind) is not None or parts[kind] is not None:
                 continue
@@ -339,7 +339,7 @@ class Verification:
         where = f"{partition.topic}-{partition.partition}"
         told = [note("LINEAGE", warning, where) for warning in partition.warnings]
         for gap in partition.gaps:
-            # A broker's disk has gaps between segments after compaction; what is tiered is not compacted.
+            # A broker's disk has gaps between segments after compaction; tiered topics are not compacted.
             say, kind = (note, "OFFSET_GAP") if single else (fault, "MISSING_OFFSETS")
             text = f"no segment holds offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}"
             told.append(say(kind, text, where, offset=gap.first_offset))
@@ -456,7 +456,7 @@ def verify(
         workers: Segments that are checked side by side; None for one a core.
         on_report: Called with the findings of the listing, then with those of each segment as soon as it is checked.
         on_bytes: Called with the bytes of logs that were read since the last call, and with the bytes of all logs.
-        machine: What the job runs on; by default this machine.
+        machine: The machine that the job runs on; this machine by default.
 
     Returns:
         The counts, and the first findings. A log that ends inside a batch is a note if it is the active segment of a
