@@ -223,6 +223,13 @@ def _log_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set
         yield "a record of metadata, stored", trace.of(lambda: add(segment(2, 10, 19)).result())
 
 
+#: What each request of a server enters before its handler, and behind it.
+_SOCKET = (
+    *("tierlog.serving.", "tierlog.broker.server.", "tierlog.broker.handling"),
+    *("tierlog.broker.protocol.requests", "tierlog.broker.protocol.decoding", "tierlog.broker.protocol.responses"),
+)
+
+
 def journeys() -> Iterator[tuple[str, set[str]]]:
     """(what, modules entered)."""
     sys.path.insert(0, str(ROOT))
@@ -240,7 +247,8 @@ def journeys() -> Iterator[tuple[str, set[str]]]:
 def main() -> None:
     if sys.argv[1:2] == ["journeys"]:
         for what, modules in journeys():
-            print(f"{what:40} {len(modules):4}")
+            inner = sum(not name.startswith(_SOCKET) for name in modules)
+            print(f"{what:40} {len(modules):4}" + (f", from the handler on {inner}" if inner < len(modules) else ""))
             if "--names" in sys.argv:
                 print(*(f"    {name}" for name in sorted(modules)), sep="\n")
         return

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.serving.request_memory import RequestMemory
+from tierlog.serving.admission import RequestMemory
 
 
 @given(st.lists(st.one_of(st.integers(0, 120), st.none()), max_size=60))

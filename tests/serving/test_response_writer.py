@@ -21,7 +21,7 @@ from tests.support.certificates import write_certificates
 from tests.support.file_parts import bytes_of, drop_from_memory, part_of, tells_what_is_in_memory
 from tests.support.open_files import count_open_files
 from tests.support.waiting import wait_until
-from tierlog.broker.handling import Answer, EncodedBody, RequestContext
+from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Worker
@@ -59,7 +59,7 @@ class Answers:
         del request, context
         buffers = self._make()
         self.expected.append(bytes_of(buffers))
-        return EncodedBody(buffers, len(self.expected[-1]), self._release)
+        return Reply(buffers, len(self.expected[-1]), self._release)
 
     def _release(self) -> None:
         self.released += 1

@@ -14,10 +14,11 @@ import pytest
 from tests.support.broker_servers import Call, Client, MetadataHandler, Serving, serving
 from tests.support.certificates import CertificateFiles, write_certificates
 from tests.support.waiting import wait_until
-from tierlog.broker.handling import Answer, EncodedBody, RequestContext
+from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.errors import ConfigError
 from tierlog.serving import server
+from tierlog.serving.response_writer import Reply
 
 
 def tls_config(files: CertificateFiles, **changes: object) -> ServerConfig:
@@ -44,7 +45,7 @@ def test_requests_are_answered_behind_a_chain_of_certificates(tmp_path: pathlib.
 
     async def answer(request: object, context: RequestContext) -> Answer:
         pieces = [memoryview(body)[at : at + 300_000] for at in range(0, len(body), 300_000)]
-        return EncodedBody(pieces, len(body), lambda: released.append(True))
+        return Reply(pieces, len(body), lambda: released.append(True))
 
     released: list[bool] = []
     files = write_certificates(tmp_path)
@@ -65,7 +66,7 @@ def test_a_client_under_tls_that_takes_no_byte_is_cut_off(tmp_path: pathlib.Path
     released: list[bool] = []
 
     async def answer(request: object, context: RequestContext) -> Answer:
-        return EncodedBody([bytes(64 << 20)], 64 << 20, lambda: released.append(True))
+        return Reply([bytes(64 << 20)], 64 << 20, lambda: released.append(True))
 
     files = write_certificates(tmp_path)
     config = tls_config(files, response_deadline_ms=300)

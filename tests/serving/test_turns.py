@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.serving.turns import Turns
+from tierlog.serving.admission import Turns
 
 
 @dataclass(eq=False)

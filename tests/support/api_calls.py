@@ -11,10 +11,11 @@ from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes
 from tests.support.loops import run_on
-from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
+from tierlog.broker.handling import Handler, RequestContext, may_read_all
 from tierlog.broker.protocol.fields import Shape, wire_fields
 from tierlog.broker.protocol.requests import read_body, read_header
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
+from tierlog.serving.response_writer import Reply
 
 
 def context_of(api_version: int, may_read: Callable[[str], bool] = may_read_all) -> RequestContext:
@@ -63,7 +64,7 @@ def call(handler: Handler, api_version: int, request: Any, *, may_read: Callable
     answer = run_on("asyncio", main)
     if answer is None:
         return None
-    if isinstance(answer, EncodedBody):
+    if isinstance(answer, Reply):
         encoded = encode_prefix(header, answer.size_bytes) + b"".join(map(bytes, answer.buffers))
     else:
         encoded = encode_response(header, answer)

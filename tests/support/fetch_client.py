@@ -19,10 +19,11 @@ from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers
 from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.fetching.fetch_handler import FetchHandler, FetchLimits
-from tierlog.broker.handling import EncodedBody, RequestContext, may_read_all
+from tierlog.broker.handling import RequestContext, may_read_all
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.serving.response_writer import Reply
 
 FETCH = 1
 
@@ -165,9 +166,7 @@ class FetchRig:
             values["replica_state"] = _make(api_version, "ReplicaState", replica_id=replica_id)
         return _make(api_version, "FetchRequest", **values)
 
-    async def ask(
-        self, api_version: int, request: Any, *, principal: str = "User:ANONYMOUS", host: str = "h"
-    ) -> EncodedBody:
+    async def ask(self, api_version: int, request: Any, *, principal: str = "User:ANONYMOUS", host: str = "h") -> Reply:
         """Hand a request to the handler; the answer is the caller's to release."""
         context = RequestContext(api_version, "client", principal, host, 1, "replica.example", 9092, self.may_read)
         return await self.handler.handle(request, context)
@@ -183,7 +182,7 @@ class FetchRig:
         finally:
             body.release()
 
-    def read(self, api_version: int, body: EncodedBody) -> FetchAnswer:
+    def read(self, api_version: int, body: Reply) -> FetchAnswer:
         """An answer as a client reads it."""
         raw = b"".join(body.buffers)
         assert len(raw) == body.size_bytes

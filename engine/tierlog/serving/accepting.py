@@ -11,6 +11,7 @@ import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable
 from typing import Final
 
+from tierlog.runtime.machine.clock import Timer, Timers
 from tierlog.serving.serving_config import ServingConfig
 
 #: Connections that are accepted before the loop looks at other sockets again.
@@ -47,6 +48,7 @@ class Acceptor:
 
     Args:
         config: Where to listen, and how many connections there may be.
+        timers: The clock of the loop.
         refused: Told of what is not accepted: the kind, the client's host ("-" if it is not known), the reason.
         accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed.
 
@@ -59,16 +61,18 @@ class Acceptor:
         config: ServingConfig,
         *,
         loop: asyncio.AbstractEventLoop,
+        timers: Timers,
         refused: Callable[[str, str, str], None],
         accepted: Callable[[socket.socket, str], None],
     ) -> None:
         self._config = config
         self._loop = loop
+        self._timers = timers
         self._refused = refused
         self._accepted = accepted
         self._listener: socket.socket | None = None
         self._is_watching = False
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: Timer | None = None
         self._spare: socket.socket | None = None
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._open_max = min(config.max_connections, max(descriptors * 7 // 8, 1))
@@ -173,7 +177,7 @@ class Acceptor:
             except OSError as again:
                 self._refused("descriptors", "-", f"the spare descriptor did not help: {again}")
             self._spare = self._new_spare()
-        self._retry = self._loop.call_later(_RETRY_SECONDS, self._go_on)
+        self._retry = self._timers.call_later(_RETRY_SECONDS, self._go_on)
 
     def _new_spare(self) -> socket.socket | None:
         try:

@@ -9,16 +9,16 @@ import struct
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from tierlog.errors import TierlogError
-from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.clock import Clock, Timer, Timers
+from tierlog.serving.admission import RequestMemory, Turns
 from tierlog.serving.metrics import ServingMetrics
 from tierlog.serving.refusals import Refusals, RefusedError
-from tierlog.serving.request_memory import RequestMemory
 from tierlog.serving.response_writer import Reply, ResponseWriter, WriterCalls
 from tierlog.serving.serving_config import ServingConfig
-from tierlog.serving.turns import Turns
 
 _LENGTH: Final = struct.Struct(">i")
 #: What is read of a socket at once, until the length of a frame is known. All connections share the memory; one that
@@ -101,6 +101,7 @@ class Shared:
     loop: asyncio.AbstractEventLoop
     config: ServingConfig
     clock: Clock
+    timers: Timers
     answer: Callable[[Any, memoryview], Coroutine[Any, Any, Reply | None]]
     turns: Turns
     memory: RequestMemory
@@ -152,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         #: A task that is cancelled before it begins runs no line, and gives nothing back.
         self._is_cancellable = False
-        self._delay: asyncio.TimerHandle | None = None
+        self._delay: Timer | None = None
         self._is_reading = True
         self._is_finishing = False
         self._bytes_left_seen = 0
@@ -318,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         end = _LENGTH.size + self._frame_bytes
         if len(data) >= end:
             self._ahead = bytes(data[end:])
-            self._received(bytes(data[_LENGTH.size : end]))
+            self._received(bytearray(data[_LENGTH.size : end]))
             return
         self._ahead = b""
         self._filled_bytes = len(data) - _LENGTH.size
@@ -348,8 +349,8 @@ class Connection(asyncio.BufferedProtocol):
         longer[: len(filling)] = filling
         self._filling = longer
 
-    def _received(self, frame: bytes | bytearray) -> None:
-        """A whole request is there."""
+    def _received(self, frame: bytearray) -> None:
+        """A whole request is there, in memory that is the handler's to write into: an append assigns offsets there."""
         shared = self._shared
         shared.idle.start(self, shared.clock.monotonic_seconds())
         shared.receiving.stop(self)
@@ -399,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not is_open:
             reply.release()
         elif reply.delay_seconds:
-            self._delay = self._shared.loop.call_later(reply.delay_seconds, self._send, reply)
+            self._delay = self._shared.timers.call_later(reply.delay_seconds, partial(self._send, reply))
         else:
             self._send(reply)
 

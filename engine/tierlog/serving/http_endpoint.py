@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Timer
 from tierlog.runtime.waiting.loops import Worker
 from tierlog.serving.accepting import Acceptor, is_reachable
 from tierlog.serving.refusals import Refusals
@@ -51,11 +52,13 @@ class _Client:
 
     Attributes:
         is_idle: Its request is not there yet, and it may be closed for another that wants its place.
+        deadline: Ends it.
     """
 
     host: str
     accepted: socket.socket
     is_idle: bool = True
+    deadline: Timer | None = None
 
 
 class HttpEndpoint:
@@ -112,6 +115,7 @@ class HttpEndpoint:
         acceptor = Acceptor(
             self._config,
             loop=asyncio.get_running_loop(),
+            timers=self._machine.timers,
             refused=self._refusals.tell,
             accepted=self._accepted,
         )
@@ -147,6 +151,7 @@ class HttpEndpoint:
             return
         task = asyncio.get_running_loop().create_task(self._serve(client))
         self._clients[task] = client
+        client.deadline = self._machine.timers.call_later(self._deadline_seconds, task.cancel)
         task.add_done_callback(self._served)
 
     def _make_room(self, host: str) -> bool:
@@ -164,6 +169,8 @@ class HttpEndpoint:
 
     def _close(self, client: _Client) -> None:
         client.accepted.close()
+        if client.deadline is not None:
+            client.deadline.cancel()
         if self._acceptor is not None:
             self._acceptor.closed(client.host)
 
@@ -177,17 +184,16 @@ class HttpEndpoint:
         """Answer one request."""
         loop, accepted = asyncio.get_running_loop(), client.accepted
         try:
-            async with asyncio.timeout(self._deadline_seconds):
-                request = b""
-                while b"\r\n\r\n" not in request and len(request) <= _REQUEST_BYTES_MAX:
-                    part = await loop.sock_recv(accepted, 4096)
-                    if not part:
-                        return
-                    request += part
-                client.is_idle = False
-                await loop.sock_sendall(accepted, await self._answer(request))
-                accepted.shutdown(socket.SHUT_WR)
-        except (OSError, TimeoutError) as error:  # the client went, or hangs: it asks again if it likes
+            request = b""
+            while b"\r\n\r\n" not in request and len(request) <= _REQUEST_BYTES_MAX:
+                part = await loop.sock_recv(accepted, 4096)
+                if not part:
+                    return
+                request += part
+            client.is_idle = False
+            await loop.sock_sendall(accepted, await self._answer(request))
+            accepted.shutdown(socket.SHUT_WR)
+        except OSError as error:  # the client went: it asks again if it likes
             _log.debug("event=scrape_lost reason=%r", str(error))
 
     async def _answer(self, request: bytes) -> bytes:

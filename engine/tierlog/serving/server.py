@@ -17,16 +17,15 @@ import uvloop
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timer
-from tierlog.runtime.waiting.loops import Worker
+from tierlog.runtime.waiting.loops import Alarm, Worker
 from tierlog.serving.accepting import Acceptor
+from tierlog.serving.admission import RequestMemory, Turns
 from tierlog.serving.connection import SCRATCH_BYTES, Client, Connection, Deadlines, Shared
 from tierlog.serving.metrics import LoopLag, ServingMetrics
 from tierlog.serving.refusals import Refusals
 from tierlog.serving.reloaded_files import ReloadedFiles, open_certificate, refusal_text
-from tierlog.serving.request_memory import RequestMemory
 from tierlog.serving.response_writer import Reply
 from tierlog.serving.serving_config import ServingConfig
-from tierlog.serving.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +88,7 @@ class FramedServer:
             loop=loop,
             config=config,
             clock=machine.clock,
+            timers=machine.timers,
             answer=answer,
             turns=Turns(
                 config.requests_at_work_max,
@@ -110,7 +110,9 @@ class FramedServer:
         )
         metrics.requests_waiting = lambda: self.shared.turns.waiting
         metrics.connections = lambda: self.acceptor.open_count
-        self.acceptor = Acceptor(config, loop=loop, refused=self._refuse, accepted=self._accepted)
+        self.acceptor = Acceptor(
+            config, loop=loop, timers=machine.timers, refused=self._refuse, accepted=self._accepted
+        )
         self._lag = LoopLag(machine.timers, machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
         self._reloading = asyncio.Lock()
@@ -119,7 +121,7 @@ class FramedServer:
         self._chores: set[asyncio.Task[None]] = set()
         self._next_connection_id = 0
         self._is_stopping = False
-        self._all_gone = asyncio.Event()
+        self._all_gone = Alarm(machine.timers)
         self._sweep: Timer | None = None
         self._address = ("", 0)
         least_ms = min(
@@ -229,18 +231,18 @@ class FramedServer:
         self._look_whether_all_are_gone()
 
     def _look_whether_all_are_gone(self) -> None:
-        if self._is_stopping and not (self._connections or self._opening or self.shared.turns.at_work):
-            self._all_gone.set()
+        if self._is_stopping and self._are_all_gone():
+            self._all_gone.ring()
+
+    def _are_all_gone(self) -> bool:
+        return not (self._connections or self._opening or self.shared.turns.at_work)
 
     async def _are_gone(self, seconds: float) -> bool:
         """Wait for the end of all connections and of the work for them. Whether it came."""
-        self._look_whether_all_are_gone()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._all_gone.wait()
-        except TimeoutError:
-            return False
-        return True
+        until = self._machine.timers.monotonic_seconds() + seconds
+        while not self._are_all_gone() and (left := until - self._machine.timers.monotonic_seconds()) > 0:
+            await self._all_gone.wait(left)
+        return self._are_all_gone()
 
     # ---- what is looked at now and then
 
@@ -271,7 +273,7 @@ class FramedServer:
 
     async def _watch_files(self) -> None:
         while True:
-            await asyncio.sleep(_FILES_PERIOD_SECONDS)
+            await Alarm(self._machine.timers).wait(_FILES_PERIOD_SECONDS)
             await self.reload_files()
 
 

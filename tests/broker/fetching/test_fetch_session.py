@@ -13,9 +13,16 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers
-from tierlog.broker.fetching.fetch_context import ContextAnswer, FetchManager, has_news
-from tierlog.broker.fetching.fetch_request import FetchPartition, FetchRequest
-from tierlog.broker.fetching.fetch_session import FetchSession, FetchSessionCache, SessionLimits, next_epoch
+from tierlog.broker.fetching.fetch_session import (
+    ContextAnswer,
+    FetchPartition,
+    FetchRequest,
+    FetchSession,
+    FetchSessionCache,
+    SessionLimits,
+    has_news,
+    next_epoch,
+)
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatches
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.runtime.machine import Machine
@@ -81,7 +88,6 @@ class Sessions(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock = ManualClock()
         self.cache = FetchSessionCache(LIMITS, Machine(clock=self.clock, rng=SeededRng(3)))
-        self.manager = FetchManager(self.cache)
         self.model: dict[int, ModelSession] = {}
 
     @rule(seconds=st.sampled_from([0.5, 6.0, 11.0]))
@@ -91,7 +97,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(target=ids, numbers=partition_numbers, principal=principals, uses_ids=st.booleans(), replaced=st.none() | ids)
     def opens_a_session(self, numbers: list[int], principal: str, uses_ids: bool, replaced: int | None) -> int:
         request = request_of(numbers, session_id=replaced or 0, epoch=0, uses_topic_ids=uses_ids)
-        context = self.manager.context_of(request, principal)
+        context = self.cache.context_of(request, principal)
         if replaced in self.model and self.model[replaced].principal == principal:
             del self.model[replaced]
         assert [one.partition for one in context.partitions()] == numbers
@@ -137,7 +143,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(session_id=ids, principal=principals)
     def closes_a_session(self, session_id: int, principal: str) -> None:
-        context = self.manager.context_of(request_of([1], session_id=session_id), principal)
+        context = self.cache.context_of(request_of([1], session_id=session_id), principal)
         if session_id in self.model and self.model[session_id].principal == principal:
             del self.model[session_id]
         told = [(one, FetchablePartition(one.partition, 0, 5, 5, 0)) for one in context.partitions()]
@@ -177,7 +183,7 @@ class Sessions(RuleBasedStateMachine):
         request = request_of(
             numbers, session_id=session_id, epoch=epoch, forgotten=forgotten, uses_topic_ids=uses_ids, offset=offset
         )
-        context = self.manager.context_of(request, principal)
+        context = self.cache.context_of(request, principal)
         if model is None or not mine:
             assert context.answer([]).error_code == ErrorCode.fetch_session_id_not_found.value
             return
@@ -206,7 +212,7 @@ class Sessions(RuleBasedStateMachine):
         assert [(one.partition, one.fetch_offset) for one in asked] == [(n, model.offsets[n]) for n in model.order]
         answers = [(one, self._answer_of(one.partition, outcomes[one.partition])) for one in asked]
         if is_asked_twice:
-            second = self.manager.context_of(
+            second = self.cache.context_of(
                 request_of([], session_id=session_id, epoch=model.epoch, uses_topic_ids=uses_ids), principal
             )
             model.epoch += 1
@@ -274,8 +280,8 @@ def test_epochs_begin_again_at_one(epoch: int, following: int) -> None:
 
 def test_no_slots_mean_no_sessions() -> None:
     """Otherwise an operator cannot switch sessions off."""
-    manager = FetchManager(FetchSessionCache(SessionLimits(slots_max=0), Machine(clock=ManualClock())))
-    context = manager.context_of(request_of([1, 2], epoch=0), "User:alice")
+    sessions = FetchSessionCache(SessionLimits(slots_max=0), Machine(clock=ManualClock()))
+    context = sessions.context_of(request_of([1, 2], epoch=0), "User:alice")
     told = [(one, FetchablePartition(one.partition, 0, 5, 5, 0)) for one in context.partitions()]
     assert context.answer(told) == ContextAnswer(0, 0, told)
 
@@ -286,31 +292,31 @@ def test_what_is_known_to_be_quiet_ends_with_a_change() -> None:
 
 
 async def _quiet_until_a_change() -> None:
-    manager = FetchManager(FetchSessionCache(LIMITS, Machine(clock=ManualClock(), rng=SeededRng(1))))
+    sessions = FetchSessionCache(LIMITS, Machine(clock=ManualClock(), rng=SeededRng(1)))
     watches = PartitionWatches(ManualTimers())
-    opened = manager.context_of(request_of([1], epoch=0), "User:alice")
+    opened = sessions.context_of(request_of([1], epoch=0), "User:alice")
     session_id = opened.answer([(one, FetchablePartition(1, 0, 5, 5, 0)) for one in opened.partitions()]).session_id
-    context = manager.context_of(request_of([], session_id=session_id, epoch=1), "User:alice")
+    context = sessions.context_of(request_of([], session_id=session_id, epoch=1), "User:alice")
     watch = watches.add(one.key for one in context.partitions())
     assert context.note_quiet(watch, False)
     late = context
-    context = manager.context_of(request_of([], session_id=session_id, epoch=2), "User:alice")
+    context = sessions.context_of(request_of([], session_id=session_id, epoch=2), "User:alice")
     assert context.quiet_watch(False) is watch
     assert context.quiet_watch(True) is None
     watch.ring()
     assert context.quiet_watch(False) is None
     assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
     assert len(watches) == 1, "the session has one watch"
-    context = manager.context_of(request_of([2], session_id=session_id, epoch=3), "User:alice")
+    context = sessions.context_of(request_of([2], session_id=session_id, epoch=3), "User:alice")
     assert not len(watches)
     other = watches.add([])
     assert not late.note_quiet(other, False), "a request that was overtaken knows nothing"
     other.close()
     assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
-    context = manager.context_of(request_of([1], session_id=session_id, epoch=4, offset=9), "User:alice")
+    context = sessions.context_of(request_of([1], session_id=session_id, epoch=4, offset=9), "User:alice")
     assert context.quiet_watch(False) is None
     assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
-    manager.context_of(request_of([], session_id=session_id, epoch=-1), "User:alice")
+    sessions.context_of(request_of([], session_id=session_id, epoch=-1), "User:alice")
     assert not len(watches), "the watch ends with its session"
 
 

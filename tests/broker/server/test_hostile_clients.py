@@ -32,8 +32,9 @@ from tests.support.broker_servers import (
     serving,
 )
 from tests.support.waiting import wait_until
-from tierlog.broker.handling import Answer, EncodedBody, RequestContext
+from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
+from tierlog.serving.response_writer import Reply
 
 CONFIG = ServerConfig(port=0)
 
@@ -128,9 +129,7 @@ async def answer_somehow(request: Any, context: RequestContext) -> Answer:
     size = 3 << 20 if chance in (1, 2) else 100
     body = bytes(size)
     LIVE.add(context.connection_id)
-    return EncodedBody(
-        [body[: size // 2], memoryview(body)[size // 2 :]], size, lambda: LIVE.discard(context.connection_id)
-    )
+    return Reply([body[: size // 2], memoryview(body)[size // 2 :]], size, lambda: LIVE.discard(context.connection_id))
 
 
 LIVE: set[int] = set()
@@ -191,7 +190,7 @@ def test_decoded_requests_are_bounded_together() -> None:
     async def wait(request: Any, context: RequestContext) -> Answer:
         at_work.append(len(request.topics[0].partitions))
         await ended.wait()
-        return EncodedBody((b"done",), 4, lambda: None)
+        return Reply((b"done",), 4, lambda: None)
 
     async def end() -> None:
         ended.set()
@@ -230,7 +229,7 @@ def test_a_request_that_is_decoded_to_more_than_there_is_is_answered() -> None:
     """An administrator's tool would wait for ever for a server with little memory."""
 
     async def answer(request: Any, context: RequestContext) -> Answer:
-        return EncodedBody((b"done",), 4, lambda: None)
+        return Reply((b"done",), 4, lambda: None)
 
     config = dataclasses.replace(CONFIG, queued_max_request_bytes=10_000)
     with serving([Call(answer, 2, range(1, 12))], config) as running:

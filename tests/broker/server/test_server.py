@@ -24,13 +24,14 @@ from tests.support.broker_servers import (
     serving,
 )
 from tests.support.waiting import wait_until
-from tierlog.broker.handling import Answer, EncodedBody, RequestContext
+from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.server import server
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
+from tierlog.serving.response_writer import Reply
 
 CONFIG = ServerConfig(port=0)
 
@@ -180,7 +181,7 @@ class Bodies:
 
     async def answer(self, request: Any, context: RequestContext) -> Answer:
         self.made += 1
-        return EncodedBody([memoryview(each) for each in self.buffers], sum(map(len, self.buffers)), self._release)
+        return Reply([memoryview(each) for each in self.buffers], sum(map(len, self.buffers)), self._release)
 
     def _release(self) -> None:
         self.released += 1

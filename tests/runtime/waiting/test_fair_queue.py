@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.runtime.waiting.fair_queue import FairQueue
+from tierlog.runtime.waiting.turns import FairQueue
 
 
 def test_keys_take_turns() -> None:

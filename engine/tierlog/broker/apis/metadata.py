@@ -16,12 +16,13 @@ from tierlog.broker.apis.describe_cluster import (
     ServerIdentity,
 )
 from tierlog.broker.apis.topic_answers import CONCURRENCY, TopicAnswers, load_quietly
-from tierlog.broker.handling import Answer, EncodedBody, RequestContext, may_read_all
+from tierlog.broker.handling import Answer, RequestContext, may_read_all
 from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.entities import LONG_ELEMENTS, MadeElements, entities_of, field_of, topic_id_of
 from tierlog.remote.api import Uuid
 from tierlog.runtime.waiting.loops import SharedCall
 from tierlog.runtime.waiting.side_by_side import give_way, run_each
+from tierlog.serving.response_writer import Reply
 
 #: The first version whose requests may name topics by their ids.
 _TOPIC_IDS_SINCE: Final = 12
@@ -59,8 +60,8 @@ class MetadataHandler:
         self._identity = identity
         self._load_seconds = load_seconds
         #: The answer of all topics at a version of the catalog: many clients ask for it again and again.
-        self._encoded: dict[_Form, tuple[int, EncodedBody]] = {}
-        self._encoding: dict[_Form, SharedCall[EncodedBody]] = {}
+        self._encoded: dict[_Form, tuple[int, Reply]] = {}
+        self._encoding: dict[_Form, SharedCall[Reply]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """All topics, or those that are named; an error for each that is not there."""
@@ -167,10 +168,10 @@ class MetadataHandler:
             self._encoding[form] = SharedCall(partial(self._encode_every_topic, form, context))
         return await self._encoding[form].result()
 
-    async def _encode_every_topic(self, form: _Form, context: RequestContext) -> EncodedBody:
+    async def _encode_every_topic(self, form: _Form, context: RequestContext) -> Reply:
         catalog_version = self._catalog.version
         body = await context.encode(self._topics(form, self._catalog.topics()))
-        encoded = EncodedBody((body,), len(body))
+        encoded = Reply((body,), len(body))
         self._encoded = {key: each for key, each in self._encoded.items() if each[0] == catalog_version}
         self._encoded[form] = catalog_version, encoded
         return encoded

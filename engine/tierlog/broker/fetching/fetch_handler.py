@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 18."""
+"""Fetch, versions 4 to 18, within the memory of all answers: each takes its share before it reads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.fetching.answer_memory import AnswerMemory, Grant
-from tierlog.broker.fetching.fetch_context import (
+from tierlog.broker.fetching.fetch_session import (
+    TOPIC_IDS,
     ContextAnswer,
     FetchContext,
-    FetchManager,
+    FetchRequest,
+    FetchSessionCache,
     PartitionAnswer,
+    SessionLimits,
     has_news,
+    read_fetch_request,
 )
-from tierlog.broker.fetching.fetch_request import TOPIC_IDS, FetchRequest, read_fetch_request
-from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimits
 from tierlog.broker.fetching.partition_reads import LateReads, PartitionReads, ReadOptions
-from tierlog.broker.handling import EncodedBody, RequestContext
+from tierlog.broker.handling import RequestContext
 from tierlog.broker.partition_watches import PartitionWatch
 from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.fetch_response import (
@@ -31,6 +32,9 @@ from tierlog.broker.protocol.fetch_response import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
+from tierlog.runtime.waiting.loops import Alarm
+from tierlog.runtime.waiting.turns import MemoryBudget, Ticket
+from tierlog.serving.response_writer import Reply
 
 #: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
 _LEAST_BYTES: Final = 1 << 20
@@ -52,6 +56,84 @@ class FetchLimits:
     fetch_max_bytes: int = 55 * 1024 * 1024
     answers_max_bytes: int = 256 * 1024 * 1024
     sessions: SessionLimits = field(default_factory=SessionLimits)
+
+
+class Grant:
+    """Memory that one answer may fill. Given back once, in parts or as a whole."""
+
+    __slots__ = ("_budget", "_ticket", "size_bytes")
+
+    def __init__(self, budget: MemoryBudget, ticket: Ticket) -> None:
+        self._budget = budget
+        self._ticket = ticket
+        self.size_bytes = ticket.granted_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """Give back what is above ``size_bytes``."""
+        if size_bytes < self.size_bytes:
+            left, self.size_bytes = self.size_bytes - size_bytes, size_bytes
+            self._budget.give_back(left)
+
+    def release(self) -> None:
+        """Give back all of it; idempotent."""
+        self.shrink(0)
+
+
+class AnswerMemory:
+    """Memory for the records of all answers, in turns that go round the clients' hosts. Used on the event loop alone.
+
+    An answer takes all it wants while there is plenty, and less than it wants, but at least what it must have, when
+    there is not. One that must have more than there is at all gets it when nobody else has any.
+
+    Args:
+        total_bytes: Of all answers that are read, or on their way to a client.
+        timers: Of the event loop.
+        machine: For the budget's lock and clock.
+    """
+
+    def __init__(self, total_bytes: int, timers: Timers, machine: Machine) -> None:
+        self._budget = MemoryBudget(total_bytes, machine)
+        self._timers = timers
+
+    @property
+    def total_bytes(self) -> int:
+        return self._budget.total_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that answers hold now."""
+        return self._budget.held_bytes
+
+    async def take(self, host: str, *, least_bytes: int, wanted_bytes: int, seconds: float) -> Grant | None:
+        """Take memory, when it is the host's turn.
+
+        Args:
+            host: Of the client.
+            least_bytes: Without which there is no answer, > 0.
+            wanted_bytes: What is taken while there is plenty.
+            seconds: How long to wait for it.
+
+        Returns:
+            The memory; None if there was none in time.
+        """
+        ticket = self._budget.ask(host, least_bytes=least_bytes, wanted_bytes=wanted_bytes)
+        if not ticket.is_done and seconds > 0:
+            await self._wait_for(ticket, seconds)
+        if not ticket.is_done:
+            self._budget.cancel(ticket)
+            return None
+        return Grant(self._budget, ticket)
+
+    async def _wait_for(self, ticket: Ticket, seconds: float) -> None:
+        deadline = self._timers.monotonic_seconds() + seconds
+        try:
+            while not ticket.is_done and (left := deadline - self._timers.monotonic_seconds()) > 0:
+                alarm = Alarm(self._timers)
+                ticket.add_done_callback(alarm.ring)  # called for other reasons, too
+                await alarm.wait(left)
+        except BaseException:
+            self._budget.cancel(ticket)
+            raise
 
 
 class FetchHandler:
@@ -81,14 +163,13 @@ class FetchHandler:
         self._limits = limits or FetchLimits()
         self.memory = AnswerMemory(self._limits.answers_max_bytes, timers, machine)
         self.sessions = FetchSessionCache(self._limits.sessions, machine)
-        self._manager = FetchManager(self.sessions)
         self._late = LateReads(timers)
 
     async def close(self) -> None:
         """Cancel the reads that no fetch waits for."""
         await self._late.close()
 
-    async def handle(self, request: Any, context: RequestContext) -> EncodedBody:
+    async def handle(self, request: Any, context: RequestContext) -> Reply:
         """Answer a request: its records as views, which count as held until ``release`` is called."""
         api_version = context.api_version
         wanted = read_fetch_request(request, api_version)
@@ -96,7 +177,7 @@ class FetchHandler:
             return _refusal(wanted, api_version, ErrorCode.cluster_authorization_failed)
         if wanted.is_read_committed is None:
             return _refusal(wanted, api_version, ErrorCode.unknown_server_error)  # Kafka knows no better one
-        fetch_context = self._manager.context_of(wanted, context.principal)
+        fetch_context = self.sessions.context_of(wanted, context.principal)
         answers, grant = await self._wait_for_answers(wanted, fetch_context, context)
         try:
             return self._encoded(fetch_context.answer(answers), grant, context)
@@ -182,7 +263,7 @@ class FetchHandler:
             reads.forget()
             grant.release()
 
-    def _encoded(self, answer: ContextAnswer, grant: Grant | None, context: RequestContext) -> EncodedBody:
+    def _encoded(self, answer: ContextAnswer, grant: Grant | None, context: RequestContext) -> Reply:
         endpoints: tuple[NodeEndpoint, ...] = ()
         if any(told.current_leader is not None for _, told in answer.partitions):
             endpoints = (NodeEndpoint(self._node_id, context.advertised_host, context.advertised_port),)
@@ -193,7 +274,7 @@ class FetchHandler:
             topics=_by_topic(answer.partitions),
             node_endpoints=endpoints,
         )
-        return EncodedBody(buffers, size_bytes) if grant is None else EncodedBody(buffers, size_bytes, grant.release)
+        return Reply(buffers, size_bytes) if grant is None else Reply(buffers, size_bytes, grant.release)
 
 
 def _is_worth_sending(reads: PartitionReads, wanted: FetchRequest, limits: FetchLimits) -> bool:
@@ -214,7 +295,7 @@ def _by_topic(answers: Sequence[PartitionAnswer]) -> list[FetchableTopic]:
     return topics
 
 
-def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> EncodedBody:
+def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> Reply:
     """An error of the whole request, which old versions have in each partition, too."""
     code = error.value
     answers = [
@@ -226,4 +307,4 @@ def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> Encode
         error_code=code,
         topics=_by_topic(answers) if api_version < TOPIC_IDS else (),
     )
-    return EncodedBody(buffers, size_bytes)
+    return Reply(buffers, size_bytes)

@@ -1,18 +1,183 @@
-"""Sessions of consumers: what a client named once it need not name again (KIP-227), and nobody else may use."""
+"""Fetch sessions: what a client named once it need not name again (KIP-227), and nobody else may use.
+
+A request as one form of all its versions; the session that it continues, or none; and which of the answers for its
+partitions are sent (Kafka's FetchManager, FetchContext and FetchSession).
+"""
 
 from __future__ import annotations
 
 import bisect
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from tierlog.broker.fetching.fetch_request import INITIAL_EPOCH, FetchPartition
+from kio.schema.errors import ErrorCode
+
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
+from tierlog.broker.partitions import UNKNOWN
+from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.runtime.machine import Machine
 
+#: From these versions on a request has the epoch of the leader that the client knows; the epoch of the last record that
+#: it has; ids in place of topic names; the asking replica in a structure of its own.
+_LEADER_EPOCH: Final = 9
+_FETCHED_EPOCH: Final = 12
+TOPIC_IDS: Final = 13
+_REPLICA_STATE: Final = 15
+
+#: Of a request that belongs to no session; of the first request of a session; of one that ends a session or wants none.
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+
+_READ_UNCOMMITTED: Final = 0
+_READ_COMMITTED: Final = 1
+NO_ERROR: Final = 0
+_NO_ID: Final = bytes(16)
 _INT32_MAX: Final = 2**31 - 1
+
+
+class FetchPartition:
+    """What a client wants of a partition, and what it was last told of it (Kafka's ``CachedPartition``).
+
+    Attributes:
+        key: Of the partition in its request.
+        topic: Its topic's name; None until the topic's id is known to the server.
+        topic_id: 16 bytes; zeros below version 13.
+        partition: Its number.
+        fetch_offset: The first offset that is wanted.
+        max_bytes: The most of this partition; the client's number, which may be anything.
+        current_leader_epoch: The leader's epoch as the client knows it; UNKNOWN for no check.
+        last_fetched_epoch: The epoch of the record before ``fetch_offset``; UNKNOWN for no check.
+        high_watermark, log_start_offset: As the client was told last in a session; UNKNOWN if never, or after an error.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        topic: str | None,
+        topic_id: bytes,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int = UNKNOWN,
+        last_fetched_epoch: int = UNKNOWN,
+    ) -> None:
+        self.key = key
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = key[1]
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.high_watermark = UNKNOWN
+        self.log_start_offset = UNKNOWN
+
+    def ask_as(self, other: FetchPartition) -> None:
+        """Take over what a newer request wants of the same partition."""
+        self.fetch_offset = other.fetch_offset
+        self.max_bytes = other.max_bytes
+        self.current_leader_epoch = other.current_leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """A Fetch request.
+
+    Attributes:
+        max_wait_seconds: How long the answer may wait for ``min_bytes``; 0 or less for not at all.
+        min_bytes: Records that make an answer worth sending.
+        max_bytes: The most of the answer but for a first batch that is larger.
+        is_read_committed: Whether records of open and aborted transactions are not to be seen; None for an isolation
+            level that nobody knows.
+        session_id, session_epoch: Of the session that it continues; NO_SESSION and FINAL_EPOCH for none.
+        replica_id: Of the broker that asks; negative for a consumer.
+        uses_topic_ids: Whether topics are named by their ids.
+        partitions: What is wanted, in order; one that is named twice stands where it was first and is as it was last.
+        forgotten: Partitions that leave the session.
+    """
+
+    max_wait_seconds: float
+    min_bytes: int
+    max_bytes: int
+    is_read_committed: bool | None
+    session_id: int
+    session_epoch: int
+    replica_id: int
+    uses_topic_ids: bool
+    partitions: dict[PartitionKey, FetchPartition]
+    forgotten: list[PartitionKey]
+
+
+def read_fetch_request(request: Any, api_version: int) -> FetchRequest:
+    """What a request's entity of kio's asks for, at any version from 4 on."""
+    if api_version >= _REPLICA_STATE:
+        replica_id = request.replica_state.replica_id
+    else:
+        replica_id = request.replica_id
+    isolation = {_READ_UNCOMMITTED: False, _READ_COMMITTED: True}.get(request.isolation_level)
+    return FetchRequest(
+        request.max_wait.total_seconds(),
+        request.min_bytes,
+        request.max_bytes,
+        isolation,
+        getattr(request, "session_id", NO_SESSION),
+        getattr(request, "session_epoch", FINAL_EPOCH),
+        replica_id,
+        api_version >= TOPIC_IDS,
+        _partitions(request.topics, api_version) if request.topics else {},
+        _forgotten(getattr(request, "forgotten_topics_data", ()), api_version),
+    )
+
+
+def _partitions(topics: Any, api_version: int) -> dict[PartitionKey, FetchPartition]:
+    found: dict[PartitionKey, FetchPartition] = {}
+    for topic in topics:
+        if api_version >= TOPIC_IDS:
+            name, topic_id = None, _id_bytes(topic.topic_id)
+        else:
+            name, topic_id = topic.topic, _NO_ID
+        named = topic_id if name is None else name
+        for one in topic.partitions:
+            key = (named, one.partition)
+            found[key] = FetchPartition(
+                key,
+                name,
+                topic_id,
+                one.fetch_offset,
+                one.partition_max_bytes,
+                one.current_leader_epoch if api_version >= _LEADER_EPOCH else UNKNOWN,
+                one.last_fetched_epoch if api_version >= _FETCHED_EPOCH else UNKNOWN,
+            )
+    return found
+
+
+def _forgotten(topics: Any, api_version: int) -> list[PartitionKey]:
+    return [
+        (_id_bytes(topic.topic_id) if api_version >= TOPIC_IDS else topic.topic, partition)
+        for topic in topics
+        for partition in topic.partitions
+    ]
+
+
+def _id_bytes(topic_id: UUID | None) -> bytes:
+    return _NO_ID if topic_id is None else topic_id.bytes
 
 
 def next_epoch(epoch: int) -> int:
@@ -121,6 +286,37 @@ class FetchSessionCache:
         """Partitions of all sessions."""
         return self._partitions_count
 
+    def context_of(self, request: FetchRequest, principal: str) -> FetchContext:
+        """The context of a request; its changes to a session are made.
+
+        Args:
+            request: The request.
+            principal: Who asks: the sessions of others do not exist.
+        """
+        session = None
+        if request.session_id != NO_SESSION:
+            session = self.find(request.session_id, principal)
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                self.remove(session)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchContext(request.partitions)
+            return FullContext(request.partitions, self, principal, request.uses_topic_ids)
+        if session is None:
+            return FetchContext({}, ErrorCode.fetch_session_id_not_found.value)
+        if session.epoch != request.session_epoch:
+            return FetchContext({}, ErrorCode.invalid_fetch_session_epoch.value)
+        if session.uses_topic_ids != request.uses_topic_ids:
+            return FetchContext({}, ErrorCode.fetch_session_topic_id_error.value)
+        session.update(request.partitions, request.forgotten)
+        if not session.partitions:
+            self.remove(session)
+            return FetchContext(request.partitions)
+        if not self.note_use(session):
+            return FetchContext({}, ErrorCode.fetch_session_id_not_found.value)
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalContext(session)
+
     def find(self, session_id: int, principal: str) -> FetchSession | None:
         """A client's session; None if there is none of that id, or it is another principal's."""
         session = self._sessions.get(session_id)
@@ -196,3 +392,140 @@ class FetchSessionCache:
         self.remove(victim)
         self.evictions_count += 1
         return True
+
+
+#: A partition of a request, and what is answered of it.
+PartitionAnswer = tuple[FetchPartition, FetchablePartition]
+
+
+class ContextAnswer(NamedTuple):
+    """What is sent: an error of the whole answer, the session's id, and partitions in order."""
+
+    error_code: int
+    session_id: int
+    partitions: Sequence[PartitionAnswer]
+
+
+class FetchContext:
+    """One request, seen as Kafka sees it: here without a session.
+
+    Args:
+        wanted: What it names; nothing of one whose session is not there, or not where the client believes it to be.
+        error_code: Of the whole answer.
+    """
+
+    def __init__(self, wanted: dict[PartitionKey, FetchPartition], error_code: int = NO_ERROR) -> None:
+        self._wanted = wanted
+        self._error_code = error_code
+
+    def partitions(self) -> Sequence[FetchPartition]:
+        """The partitions that the fetch reads, in the order in which they are read."""
+        return list(self._wanted.values())
+
+    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        """The watch of a session whose partitions have nothing to say until it rings; None if that is not known."""
+        del is_read_committed
+        return None
+
+    def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
+        """What is sent of the answers for all partitions; a session notes what its client knows then. Called once."""
+        return ContextAnswer(self._error_code, NO_SESSION, answers)
+
+    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        """Note that there was nothing to say when a watch over all partitions was opened. Whether a session owns the
+        watch from here on.
+        """
+        del watch, is_read_committed
+        return False
+
+
+class FullContext(FetchContext):
+    """A request that names all its partitions and would have a session of them."""
+
+    def __init__(
+        self,
+        wanted: dict[PartitionKey, FetchPartition],
+        sessions: FetchSessionCache,
+        principal: str,
+        uses_topic_ids: bool,
+    ) -> None:
+        super().__init__(wanted)
+        self._sessions = sessions
+        self._principal = principal
+        self._uses_topic_ids = uses_topic_ids
+
+    def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
+        for wanted, told in answers:
+            wanted.high_watermark = told.high_watermark
+            wanted.log_start_offset = told.log_start_offset
+        session = self._sessions.create(
+            self._principal, self._uses_topic_ids, {wanted.key: wanted for wanted, _ in answers}
+        )
+        return ContextAnswer(NO_ERROR, NO_SESSION if session is None else session.session_id, answers)
+
+
+class IncrementalContext(FetchContext):
+    """A request that goes on with a session: only partitions with something new are answered.
+
+    Args:
+        session: After the request's changes.
+    """
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(session.partitions)
+        self._session = session
+        #: From this request on; another one at the answer says that the client has asked again.
+        self._epoch = session.epoch
+
+    def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
+        quiet = self._session.quiet
+        if quiet is None or quiet[0].has_rung or quiet[1] != is_read_committed:
+            return None
+        return quiet[0]
+
+    def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
+        if self._session.epoch != self._epoch:
+            return False
+        self._session.set_quiet((watch, is_read_committed))
+        return True
+
+    def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
+        session = self._session
+        if session.epoch != self._epoch:
+            return ContextAnswer(ErrorCode.invalid_fetch_session_epoch.value, session.session_id, ())
+        sent: list[PartitionAnswer] = []
+        for wanted, told in answers:
+            known = session.partitions.get(wanted.key)
+            if known is None or not _is_news(known, told):
+                continue
+            sent.append((wanted, told))
+            if told.size_bytes:
+                session.move_to_end(wanted.key)
+        return ContextAnswer(NO_ERROR, session.session_id, sent)
+
+
+def has_news(answers: Sequence[PartitionAnswer]) -> bool:
+    """Whether a client in a session learns anything from answers for partitions of it."""
+    return any(
+        told.size_bytes
+        or told.error_code
+        or told.diverging_epoch is not None
+        or told.high_watermark != wanted.high_watermark
+        or told.log_start_offset != wanted.log_start_offset
+        for wanted, told in answers
+    )
+
+
+def _is_news(known: FetchPartition, told: FetchablePartition) -> bool:
+    """Whether an answer says more than the client knows; from here on it knows it."""
+    is_news = bool(told.size_bytes) or told.diverging_epoch is not None
+    if known.high_watermark != told.high_watermark:
+        known.high_watermark = told.high_watermark
+        is_news = True
+    if known.log_start_offset != told.log_start_offset:
+        known.log_start_offset = told.log_start_offset
+        is_news = True
+    if told.error_code:
+        known.high_watermark = UNKNOWN  # so that the client is told once the error has gone
+        is_news = True
+    return is_news

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
-from tierlog.broker.fetching.fetch_request import FetchPartition
+from tierlog.broker.fetching.fetch_session import NO_ERROR, FetchPartition, PartitionAnswer
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, ToldErrors
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
+from tierlog.broker.handling import Handler, RequestCoding, RequestContext, may_read_all
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.protocol.decoding import MalformedRequestError
 from tierlog.broker.protocol.requests import RequestHeader, api_name, read_header
@@ -19,17 +19,16 @@ from tierlog.broker.server.api_versions import (
     SaslAuthenticateHandler,
     SaslHandshakeHandler,
 )
-from tierlog.broker.server.request_coding import RequestCoding
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.broker.server.security.topic_access import TopicAccess
 from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import Worker
+from tierlog.serving.admission import RequestMemory
 from tierlog.serving.connection import Client
 from tierlog.serving.refusals import Refusals, RefusedError
 from tierlog.serving.reloaded_files import ReloadedFiles
-from tierlog.serving.request_memory import RequestMemory
 from tierlog.serving.response_writer import Reply
 
 _log = logging.getLogger(__name__)
@@ -145,9 +144,9 @@ class RequestAnswers:
                 answer = await handler.handle(request, context)
                 if answer is None:
                     return None
-                if not isinstance(answer, EncodedBody):
+                if not isinstance(answer, Reply):
                     body = await coding.encode(answer)
-                    answer = EncodedBody((body,), len(body))
+                    answer = Reply((body,), len(body))
                 prefix = encode_prefix(header, answer.size_bytes)
                 sent_bytes = len(prefix) + answer.size_bytes
                 return Reply((prefix, *answer.buffers), sent_bytes, answer.release)

@@ -20,10 +20,10 @@ from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Alarm, Worker
 from tierlog.serving.accepting import host_of, is_reachable
+from tierlog.serving.admission import RequestMemory
 from tierlog.serving.connection import SCRATCH_BYTES
 from tierlog.serving.refusals import Refusals
 from tierlog.serving.reloaded_files import ReloadedFiles
-from tierlog.serving.request_memory import RequestMemory
 from tierlog.serving.server import FramedServer
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ For threads and loops:
 
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
 - ``shared_loads.SharedLoads``: several want the same thing at the same time, and one load serves all.
-- ``memory_budget.MemoryBudget``: memory is lent to many that hold it for a while.
-- ``fair_queue.FairQueue``: what waits is served key by key, so that no key keeps out the others.
+- ``turns.MemoryBudget``: memory is lent to many that hold it for a while.
+- ``turns.FairQueue``: what waits is served key by key, so that no key keeps out the others.
 
 ``loops`` and ``side_by_side``, which import asyncio, and which nothing below ``aio`` and ``broker`` uses:
 

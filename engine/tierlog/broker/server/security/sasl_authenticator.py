@@ -10,6 +10,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
+from tierlog.broker.handling import RequestCoding
 from tierlog.broker.protocol.api_errors import error_answer
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.protocol.requests import (
@@ -21,7 +22,6 @@ from tierlog.broker.protocol.requests import (
 )
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
 from tierlog.broker.server.api_versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiVersionsHandler
-from tierlog.broker.server.request_coding import RequestCoding
 from tierlog.broker.server.security.users import ScramCredential, Users
 from tierlog.errors import TierlogError
 from tierlog.runtime.machine.randomness import Rng

@@ -17,8 +17,8 @@ from tierlog.remote.storage.fetch.prefetch import AheadLoads
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.shared_loads import SharedLoads
+from tierlog.runtime.waiting.turns import MemoryBudget
 
 #: Closing waits so long for chunks that are being opened.
 _CLOSE_SECONDS: Final = 1.0

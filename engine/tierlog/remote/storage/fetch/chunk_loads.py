@@ -20,8 +20,8 @@ from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import NotSubmitted
-from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
+from tierlog.runtime.waiting.turns import MemoryBudget
 
 ChunkLoad = SharedLoad[ChunkKey, memoryview]
 

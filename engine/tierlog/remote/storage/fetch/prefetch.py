@@ -24,8 +24,8 @@ from tierlog.remote.storage.store_requests import Lane, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
-from tierlog.runtime.waiting.memory_budget import MemoryBudget
 from tierlog.runtime.waiting.shared_loads import SharedLoads, refusal
+from tierlog.runtime.waiting.turns import MemoryBudget
 
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536

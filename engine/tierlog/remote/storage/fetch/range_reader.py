@@ -20,7 +20,7 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
 from tierlog.remote.storage.fetch.chunk_loads import ChunkLoad
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
-from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.turns import MemoryBudget
 from tierlog.runtime.waiting.waits import Interrupt, Wait, WaitingThreads, Waits
 
 

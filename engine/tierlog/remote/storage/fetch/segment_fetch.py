@@ -30,7 +30,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.turns import MemoryBudget
 from tierlog.runtime.waiting.waits import WaitingThreads, Waits
 from tierlog.runtime.weighted_cache import CacheFigures
 

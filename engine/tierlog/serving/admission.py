@@ -1,13 +1,19 @@
-"""The memory of requests, as bytes and decoded, bounded over all connections."""
+"""What a request gets before work on it begins: memory, bounded over all connections, and its client host's turn."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from tierlog.runtime.waiting.fair_queue import FairQueue
 from tierlog.runtime.waiting.loops import LoopFuture
+from tierlog.runtime.waiting.turns import FairQueue
+
+#: So many requests begin before the loop looks at its sockets again; and so many at once, as they come, in a time in
+#: which no more than that can be worked on.
+_STARTS_MAX: Final = 32
+_AT_ONCE_SECONDS: Final = 0.001
 
 #: Called when the bytes that were waited for are the caller's.
 Given = Callable[[], None]
@@ -129,3 +135,90 @@ class RequestMemory:
             self._used += wanted_bytes
             given()
         self._has_waiting = bool(self._waiting or self._decoding)
+
+
+#: Begins the work on a request, without waiting for it; False if it is not wanted any more. Whoever began calls
+#: ``Turns.leave`` when the work is over.
+Begin = Callable[[], bool]
+
+
+class Turns:
+    """Begins requests: at once while there are few, else one client host after another, so that who has a thousand
+    connections delays another host by some requests, not by a thousand. For one thread.
+
+    Args:
+        limit: Requests at work at once.
+        now: The time in seconds, from any beginning.
+        rested: Called when the last request at work is over.
+        call_soon: Has a function called when the loop has looked at its sockets.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        now: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        rested: Callable[[], None],
+    ) -> None:
+        self._limit = limit
+        self._now = now
+        self._period_began = -_AT_ONCE_SECONDS
+        self._begun_at_once = 0
+        self._call_soon = call_soon
+        self._rested = rested
+        self._is_scheduled = False
+        self._at_work = 0
+        self._waiting: FairQueue[Begin] = FairQueue()
+
+    @property
+    def at_work(self) -> int:
+        """Requests that began and are not over."""
+        return self._at_work
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        return len(self._waiting)
+
+    def enter(self, client_host: str, begin: Begin) -> None:
+        """Have a request begun: now, or when it is its host's turn."""
+        if not self._waiting and self._at_work < self._limit and self._may_begin_at_once():
+            self._at_work += begin()
+            return
+        self._waiting.put(client_host, begin)
+        self._schedule()
+
+    def withdraw(self, client_host: str, begin: Begin) -> None:
+        """Forget a request that waits, if it does: its client has gone."""
+        self._waiting.remove(client_host, begin)
+
+    def leave(self) -> None:
+        """The work of a request is over."""
+        self._at_work -= 1
+        if self._waiting:
+            self._schedule()
+        if not self._at_work:
+            self._rested()
+
+    def _may_begin_at_once(self) -> bool:
+        now = self._now()
+        if now - self._period_began >= _AT_ONCE_SECONDS:
+            self._period_began = now
+            self._begun_at_once = 0
+        self._begun_at_once += 1
+        return self._begun_at_once <= _STARTS_MAX
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and self._at_work < self._limit:
+            self._is_scheduled = True
+            self._call_soon(self._begin_some)
+
+    def _begin_some(self) -> None:
+        self._is_scheduled = False
+        left = _STARTS_MAX
+        while left and self._waiting and self._at_work < self._limit:
+            self._at_work += self._waiting.take()()
+            left -= 1
+        if self._waiting:
+            self._schedule()

@@ -1,10 +1,9 @@
-"""What all readers of a storage manager hold in memory beyond the caches, together: requests under way, chunks that are
-opened, and what streams have got and their callers have not taken yet.
+"""Turns that go round by key: a queue, and memory that is lent in turns.
 
 A stream that needs memory for its next bytes takes all of it at once, holding none: so no two wait for one another.
 When there is none left, streams that are not being read at this moment give back what they hold (they fetch it again
-when they are read on), and whoever still lacks memory waits for her turn, partition by partition. What a caller has
-taken out of a stream is hers, and does not count.
+when they are read on), and a stream that still lacks memory waits for its turn, partition by partition. What a caller
+has taken out of a stream is the caller's, and does not count.
 """
 
 from __future__ import annotations
@@ -12,16 +11,72 @@ from __future__ import annotations
 import collections
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.fair_queue import FairQueue
 from tierlog.runtime.waiting.waits import Pending
 
 Holder = TypeVar("Holder")
+Item = TypeVar("Item", bound=Hashable)
 
 #: What plenty leaves to others: a quarter of the total.
 _SHARE_LEFT: Final = 4
+
+
+class FairQueue(Generic[Item]):
+    """Items, each once, in order of arrival for one key, keys in turn: one partition with a thousand in line does not
+    keep out another with one. The caller's lock guards it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: collections.OrderedDict[Hashable, collections.OrderedDict[Item, None]] = collections.OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, key: Hashable, item: Item, *, first: bool = False) -> None:
+        """Put an item behind those of its key, or before all if it had its turn and goes on."""
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = collections.OrderedDict()
+        line[item] = None
+        if first:
+            line.move_to_end(item, last=False)
+            self._lines.move_to_end(key, last=False)
+        self._count += 1
+
+    def first(self) -> Item | None:
+        """The item whose turn it is; None of an empty queue."""
+        return next(iter(next(iter(self._lines.values())))) if self._count else None
+
+    def last(self) -> Item | None:
+        """The newest item of the key whose turn comes last; None of an empty queue."""
+        return next(reversed(next(reversed(self._lines.values())))) if self._count else None
+
+    def take(self) -> Item:
+        """Take out the first item; its key comes last from here on. Raises LookupError: the queue is empty."""
+        if not self._count:
+            raise LookupError("nothing is in the queue")
+        key, line = next(iter(self._lines.items()))
+        item, _ = line.popitem(last=False)
+        if line:
+            self._lines.move_to_end(key)
+        else:
+            del self._lines[key]
+        self._count -= 1
+        return item
+
+    def remove(self, key: Hashable, item: Item) -> bool:
+        """Take out an item wherever it stands; False if it is not there."""
+        line = self._lines.get(key)
+        if line is None or item not in line:
+            return False
+        del line[item]
+        if not line:
+            del self._lines[key]
+        self._count -= 1
+        return True
 
 
 #: A stream that holds memory and is not read, and its method that gives it back.
@@ -72,7 +127,8 @@ class Ticket(Pending):
 
 
 class MemoryBudget:
-    """The memory of all fetches, lent in turns. Any number of threads.
+    """What all readers hold in memory beyond the caches, together: requests under way, chunks that are opened, and what
+    streams have got and their callers have not taken yet. Any number of threads.
 
     Args:
         total_bytes: Of all holders; one that needs more than that for a single chunk gets it when nobody else has any.

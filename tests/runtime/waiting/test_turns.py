@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.waiting.memory_budget import MemoryBudget, Ticket
+from tierlog.runtime.waiting.turns import MemoryBudget, Ticket
 
 
 class Held:
