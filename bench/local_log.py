@@ -5,10 +5,10 @@
 Sides take turns: Kafka 4.3.1's classes in a warm JVM (``bench/peers/LogTurns.java``), the core in C
 (``bench/local_log.c``), ours from Python. 16 records of 1,020 bytes a batch, as producers send them (*plain*), or from
 eight idempotent producers in turn; segments of 64 MiB. Compared first: every file of the log byte for byte between
-Kafka, Python and, as far as it writes them, C; each answer of an index; what recovery rebuilds against what was there,
-and against what Kafka rebuilds. Nothing is fsynced while appends are measured: what a roll leaves for the background is
-dropped on both sides. All files lie in one folder of one file system (``--folder``; the system's own otherwise), and
-are removed behind each round, before the system writes them out.
+Kafka, Python and, as far as it writes them, C; each answer of an index; the files that recovery rebuilds against the
+originals, and against those that Kafka rebuilds. Nothing is fsynced while appends are measured: a roll's background
+fsync is dropped on both sides. All files lie in one folder of one file system (``--folder``; the system's own
+otherwise), and are removed behind each round, before the system writes them out.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ KINDS = ("plain", "idempotent")
 KAFKA, WRITE = "Kafka's UnifiedLog", "write(2)"
 INDEX, INDEX_BYTES, INDEX_BASE = "Kafka's OffsetIndex", 10 << 20, 1_000_000
 QUESTIONS, AT_ONCE = 1 << 20, 64
-#: Behind them Kafka searches in what it takes to be warm.
+#: The tail of an index in which Kafka searches first, as its warm section.
 TAIL_BYTES = 8192
 
 
-# ---- what is appended, and what is asked, from fixed seeds
+# ---- the appends and the lookups, from fixed seeds
 
 
 def _record_of(number: int, offset_delta: int, timestamp_delta: int, value: bytes) -> bytes:
@@ -115,7 +115,7 @@ def write_index(path: pathlib.Path) -> tuple[int, int]:
 
 
 class _Dropped:
-    """Where a roll leaves its fsync, on the other side too: it is never done."""
+    """The queue of a roll's fsync, which is never done, as on the other side."""
 
     def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
         """Forget it."""
@@ -216,7 +216,7 @@ class Bench:
     def _speed(
         self, what: str, found: Rounds, ours: str, peer: str, amount: int, unit: str, bar: float | None, each: str = ""
     ) -> None:
-        """A row of a speed, and the processor time of each piece of work where it is told."""
+        """A row of a speed, and the processor time of each piece of work where a unit is given."""
         self.suite.speed(what, found, peer, amount=amount, unit=unit, ours=ours, bar=bar)
         if each:
             cpu = [[1e6 * taken.cpu / amount for taken in found[side]] for side in (ours, peer)]

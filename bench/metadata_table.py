@@ -5,10 +5,10 @@
 2,600 partitions of 1,000 segments: STARTED and FINISHED of each, in the order of its partition, partitions in turns of
 64, one to three leader epochs a segment; then questions about random ones. Sides take turns: Kafka's cache in a warm
 JVM (``bench/peers/MetadataCache.java``), ours in C (``bench/metadata_table.c``), ours from Python. Caches lie in an
-array in the JVM, so that what its manager looks up in maps before is not counted. Each round applies all events to an
-empty table, from one buffer of record batches; what the sides found is compared before any time counts. CRC-32C is
-checked by all. Questions are asked of a table that is settled (``SegmentTable.settle``), as the manager does when
-nothing comes. What is started from a snapshot is the table that a round filled.
+array in the JVM, so that its manager's look-ups in maps before are not counted. Each round applies all events to an
+empty table, from one buffer of record batches; the sides' results are compared before any time counts. CRC-32C is
+checked by all. Questions are asked of a table that is settled (``SegmentTable.settle``), as the manager does when no
+events come. A start from a snapshot loads the table that a round filled.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def write_questions(path: pathlib.Path, partitions: int, segments: int, count: i
 
 
 class FromPython:
-    """Ours from Python: seconds of a round, and what it found."""
+    """Our table from Python: seconds of a round, and its results."""
 
     def __init__(self, folder: pathlib.Path, events: bytes, questions: np.ndarray[Any, Any], partitions: int) -> None:
         self._snapshot = str(folder / "snapshot")

@@ -1,13 +1,13 @@
-"""One core, one process: decoding into Arrow, scanning, CRC-32C, and what chunks of a segment are made and opened with.
+"""One core, one process: decoding into Arrow, scanning, CRC-32C, and the transforms of a segment's chunks.
 
     python -m bench.micro [decode scan crc32c chunks] [--scale 0.05] [--rounds 5]
 
 Memory decides what a copy costs, so several are shown beside *decode*: into pieces from Arrow's pool as large as the
-decoder's record batches, each dropped before the next, which is what those go through (the bar's); the checksum and
-then that copy, batch by batch, which is all that must be done to the bytes; into one buffer; and into fresh pages.
-*kept* keeps all record batches, beside a copy that keeps its pieces. Compressed data is held against liblz4 or libzstd
-alone. *scan* reads every header and checks every batch, against the checksum alone. *chunks* is what a copy does to the
-bytes of a segment and a fetch undoes, in chunks of 4 MiB, against the libraries' own calls.
+decoder's record batches, each dropped before the next, as the decoder's are (the bar's); the checksum and then that
+copy, batch by batch, the least work on the bytes; into one buffer; and into fresh pages. *kept* holds all record
+batches, beside a copy that holds its pieces. Compressed data is held against liblz4 or libzstd alone. *scan* reads
+every header and checks every batch, against the checksum alone. *chunks* is a copy's transform of a segment's bytes and
+a fetch's reversal, in chunks of 4 MiB, against the libraries' own calls.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decode(log: BenchLog, *, columns: tuple[str, ...] = COLUMNS, kept: list[obje
 
 
 def checked(log: BenchLog) -> int:
-    """Compare what is decoded with the workload; the most bytes of Arrow's pool meanwhile."""
+    """Compare the decoded records with the workload; return the most bytes of Arrow's pool meanwhile."""
     decoder = RecordDecoder(COLUMNS, timestamp_unit="us")
     before = pa.total_allocated_bytes()
     records = check = peak = 0
@@ -103,7 +103,7 @@ def _into_fresh_pages(source: memoryview) -> None:
 
 
 def _and_drop(action: Callable[[list[object]], object]) -> Callable[[], None]:
-    """Keep everything until the round ends."""
+    """Hold all results until the round ends."""
     kept: list[object] = []
 
     def run() -> None:
@@ -143,7 +143,7 @@ def measure_decode(suite: Suite, scale: float, rounds: int) -> None:
 
 
 def _decode_headers(suite: Suite, size: int, scale: float, rounds: int) -> None:
-    """Three small headers a record; also what the column costs beside passing them over."""
+    """Measure three small headers a record; also the column's cost beside passing them over."""
     total = int(64 * MIB * scale)
     log = bench_log("none", batch_bytes=MIB, mean_size=size, total_bytes=total, with_headers=True)
     source, columns = np.frombuffer(log.data, np.uint8), (*COLUMNS, "headers")

@@ -6,15 +6,15 @@
 LocalTieredStorage, which knows plain objects alone) and deletes them locally; a C client (``bench/fetch_client.c``) and
 Kafka's and librdkafka's own consumers read the topic from the broker and from the replica in turn. Another topic stays
 on the broker's disk, for its sendfile; objects that are compressed and encrypted are opened by the bare calls, too. All
-files are in the page cache: cold is what no cache of the server has. The hash of all batches is equal before a time
-counts; CPU seconds are those of the server's process.
+files are in the page cache: cold is data that no cache of the server has. The hash of all batches is equal before a
+time counts; CPU seconds are those of the server's process.
 
 *start*: from the start of the process until the first record of one partition is out, over 10⁴ segments in 10³
 partitions, in a folder and on a real S3 server on loopback (SeaweedFS): without a state, and with the listing that the
 run before has left. *latency*: 1 MiB that is cached, beside pread and send of as many bytes (``bench/pread_server.c``).
 *polls*: empty long polls of 200 partitions in a fetch session. *memory*: 10⁴ partitions that were all read, by a
-thousand connections that stay, less what the caches hold by their own figures; and with caches of no size. All parts at
-full scale take some 25 minutes.
+thousand connections that stay, less the bytes of the caches by their own figures; and with caches of no size. All parts
+at full scale take some 25 minutes.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def measure_polls(suite: Suite, folder: pathlib.Path, scale: float, rounds: int)
         request = request_class(1, 12)
         session = client.ask(request(topics=topics, session_id=0, session_epoch=0, **common)).session_id
         assert session, "the server made no session"
-        time.sleep(8)  # what a server does after its start is not of the polls
+        time.sleep(8)  # a server's work after its start does not count as polls
         spent, number = [], 0
         for _ in range(rounds + 1):
             cpu = cpu_seconds(ours.pid)
@@ -165,7 +165,7 @@ def _asked(topic: str, partitions: Any, offset: int) -> Any:
 
 
 def measure_memory(suite: Suite, folder: pathlib.Path, scale: float, rounds: int) -> None:
-    """Memory with the caches' own figures taken off, and with caches of no size."""
+    """Measure memory less the caches' own figures, and with caches of no size."""
     root = folder / "bucket"
     count = max(1, int(CONNECTIONS * min(1, scale)))
     ends = many_segments(root, partitions=count * MEMORY_TOPICS, segments=1, topics=MEMORY_TOPICS)

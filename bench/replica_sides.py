@@ -135,7 +135,7 @@ class Client:
 
 
 def rounds_of(reads: Mapping[Served, Callable[[], object]], rounds: int) -> Rounds:
-    """Rounds in turn with the CPU seconds of the servers; a read may tell how many seconds it took itself."""
+    """Rounds in turn with the CPU seconds of the servers; a read may return its own seconds."""
 
     def timed(side: Served, read: Callable[[], object]) -> dict[str, float]:
         cpu, began = cpu_seconds(side.pid), time.perf_counter()

@@ -87,9 +87,9 @@ def _log_of(root: pathlib.Path, keys: dict[str, str], topic: str) -> Bytes:
 def _objects(
     suite: Suite, folder: pathlib.Path, form: str, ours: Served, client: Client, log: Bytes, rounds: int
 ) -> None:
-    """The replica beside the bare calls over a file of the same chunks: how fast these open all on two threads, and
-    what a server in C spends that opens and sends them. Both sides are counted by the bytes of the log: bytes that the
-    replica sends twice, since a fetch ends in the middle of a batch, count for nothing.
+    """Measure the replica beside the bare calls over a file of the same chunks: the speed at which these open all on
+    two threads, and the costs of a server in C that opens and sends them. Both sides are counted by the bytes of the
+    log: bytes that the replica sends twice, since a fetch ends in the middle of a batch, count for nothing.
     """
     path, places = folder / "bare.chunks", folder / "bare.places"
     chunks = Chunks(path, log, CHUNK, FORMS[form])
@@ -114,12 +114,12 @@ def _objects(
 
 
 def _lag(suite: Suite, form: str, ours: Served, client: Client, monitor: int) -> None:
-    """How late the replica's event loop comes round while clients read all that they can, on the cores that these and
-    whatever else the machine does leave to it.
+    """Measure the lag of the replica's event loop while clients read all that they can, on the cores that these and
+    other processes leave to it.
     """
 
     def waited() -> float:
-        """How long the process's first thread was ready to run and had no core."""
+        """Return the seconds that the process's first thread was ready to run and had no core."""
         return int(pathlib.Path(f"/proc/{ours.pid}/task/{ours.pid}/schedstat").read_text().split()[1]) / 1e9
 
     before, waited_before, began = _lags(monitor), waited(), time.monotonic()
@@ -148,7 +148,7 @@ def _lags(monitor: int) -> dict[float, float]:
 
 
 def _quantile(counts: dict[float, float], share: float) -> float:
-    """As Prometheus's histogram_quantile: linear within a bucket."""
+    """Compute Prometheus's histogram_quantile: linear within a bucket."""
     wanted = share * counts[float("inf")]
     low = below = 0.0
     for bound, count in sorted(counts.items()):

@@ -2,16 +2,16 @@
 
     TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [plugin steps requests] [--scale 0.1] [--rounds 5] [--forms zstd]
 
-One segment of 256 MiB in chunks of 4 MiB, zstd at level 3, everything in the page cache; what was copied is read back
-and compared before anything is timed.
+One segment of 256 MiB in chunks of 4 MiB, zstd at level 3, everything in the page cache; copies are read back and
+compared before anything is timed.
 
-*plugin*: beside the Java plugin in a JVM of its own (``-Xmx2g``, G1), in turn, where TIERLOG_PLUGIN_JARS names its
-jars (no registry has them). It is warmed first: its JVM needs some 13 copies until it has AES in machine code. It syncs
+*plugin*: beside the Java plugin in a JVM of its own (``-Xmx2g``, G1), in turn, where TIERLOG_PLUGIN_JARS names its jars
+(no registry has them). It is warmed first: its JVM needs some 13 copies until it has AES in machine code. It syncs
 nothing and checks no batch; ours checks every batch of a copy and of a fetch, and syncs file and folder unless a row
 says *without fsync*. Whole segments and random mebibytes are read into a buffer of the reader's on both sides; *by
-views* is what ours gives without that copy. *steps*: a copy against pread, ZSTD_compress2, AES-256-GCM and write with
-fsync, one after another in one thread. *requests*: what a copy and fetches ask of the store, and what ten copies at
-once take.
+views* is our read without that copy. *steps*: a copy against pread, ZSTD_compress2, AES-256-GCM and write with fsync,
+one after another in one thread. *requests*: the store requests of a copy and of fetches, and the seconds of ten copies
+at once.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class BesidePlugin:
         return plugin.with_pem_keys(keys, self.folder) if name == PLUGIN else keys
 
     def _awake(self, sides: Mapping[str, Side], number: int) -> Iterator[tuple[str, Side]]:
-        """Whose turn it is: the plugin warms up by itself until the last rounds before the ones that count."""
+        """Yield the sides of a round: the plugin warms up by itself until the last rounds before the ones
+        that count.
+        """
         for name, each in sides.items():
             if name == PLUGIN or number >= self.warm - OUR_WARM:
                 yield name, each
@@ -111,7 +113,7 @@ class BesidePlugin:
 
     def _copies(self, sides: Mapping[str, Side], number: int) -> None:
         for name, each in self._awake(sides, number):
-            os.sync()  # what the one before left to write is not on this one's account
+            os.sync()  # writes that an earlier side left behind do not count for this one
             self._keep("copy", name, number, measured(partial(each, "copy", name, id=number + 1)))
             each("delete", name, id=number + 1)
 

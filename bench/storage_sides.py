@@ -3,15 +3,14 @@
     python -m bench.storage_sides ours|bare SEGMENT.json
 
 A side is a process: ours, the bare calls over a file of the same chunks (``bench/bare.py``), or the Java plugin
-(``bench/peers/PluginTurns.java``). It measures itself, so the hand-over does not count; one that lives for all rounds
-is warm, and its memory can be told. All answer the same operations:
+(``bench/peers/PluginTurns.java``). It measures itself, so the hand-over does not count; a side that lives for all
+rounds is warm, and its memory can be measured. All answer the same operations:
 
-    open      keys (ours, the plugin), or form, chunk_bytes and path (bare): a manager of that name; ``close`` ends it
-    copy      id: copy the segment under that id; ``copies`` ids: at once, a thread each; ``delete`` id
-    whole     id, check, into: read the whole segment once
-    random    id, starts, given, check: a mebibyte at each position, one thread; ``each`` tells their seconds
-    many      id, lists, given, check: a thread for each list of positions
-    memory    VmRSS and VmHWM in bytes, and threads; behind ``peak`` the high-water mark begins anew
+    open keys (ours, the plugin), or form, chunk_bytes and path (bare): a manager of that name; ``close`` ends it copy
+    id: copy the segment under that id; ``copies`` ids: at once, a thread each; ``delete`` id whole id, check, into:
+    read the whole segment once random id, starts, given, check: a mebibyte at each position, one thread; ``each`` holds
+    their seconds many id, lists, given, check: a thread for each list of positions memory VmRSS and VmHWM in bytes, and
+    threads; behind ``peak`` the high-water mark begins anew
 """
 
 from __future__ import annotations
@@ -239,7 +238,9 @@ class Ours(_Served):
         self.managers[job["manager"]].delete_log_segment_data(self.segment.with_id(job["id"]).finished())
 
     def whole(self, job: Job) -> Mapping[str, Any]:
-        """By views, which nobody keeps, or (``into``) into one buffer of a mebibyte, as Java's streams are read."""
+        """Read all by views, which are dropped, or (``into``) into one buffer of a mebibyte, as Java's streams are
+        read.
+        """
         metadata, buffer = self.segment.with_id(job["id"]).finished(), _buffer()
 
         def read() -> int:

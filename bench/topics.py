@@ -48,7 +48,8 @@ def plugin_keys(form: str, root: pathlib.Path, folder: pathlib.Path) -> dict[str
 
 
 def broker_settings(form: str, root: pathlib.Path, folder: pathlib.Path, cache_bytes: int = 0) -> dict[str, str]:
-    """Settings of a broker that tiers at once and keeps no closed segment, with a chunk cache of the plugin's or none.
+    """Settings of a broker that tiers at once and deletes closed segments locally, with a chunk cache of the plugin's
+    or none.
 
     The tier is the plugin's where TIERLOG_PLUGIN_JARS names its jars, else that of Kafka's LocalTieredStorage, which
     knows plain objects alone.

@@ -8,7 +8,7 @@ from typing import Final
 
 from tierlog.errors import ConfigError
 
-#: What an extra brings, by the names that are imported.
+#: Import names of the packages that an extra brings.
 EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "s3": ("aiohttp", "botocore"),
     "gcs": ("aiohttp", "google.auth", "urllib3"),

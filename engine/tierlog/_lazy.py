@@ -15,7 +15,7 @@ def lazy_names(
     Args:
         package: Its ``__name__``.
         names: Public name → module that defines it.
-        modules: Submodules that are attributes of the package although nobody has imported them.
+        modules: Submodules that are attributes of the package before they are imported.
 
     ``dir`` of the package lists its ``__all__``, and no name that it has by chance.
     """

@@ -1,7 +1,7 @@
-"""Checks of what a Python caller passes in: a TypeError names the argument and the types that it takes.
+"""Checks of a Python caller's arguments: a TypeError names the argument and its types.
 
-Without them a string in place of a list is taken letter by letter, ``"no"`` for true, and the error appears far below
-in other words. No message shows a value: an argument may hold a secret.
+Without them a string in place of a list is read letter by letter, ``"no"`` is true, and the error appears far below in
+other words. No message shows a value: an argument may hold a secret.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require_flag(name: str, value: object) -> bool:
 
 
 def require_int(name: str, value: object) -> int:
-    """The value as an int. Types that convert exactly (numpy's) are taken too; True and False are not."""
+    """The value as an int. Types that convert exactly (numpy's) are accepted too; True and False are not."""
     if type(value) is int:
         return value
     if not isinstance(value, bool):
@@ -115,7 +115,7 @@ def require_writable(name: str, value: object) -> memoryview:
 
 
 def require_names(name: str, value: object) -> tuple[str, ...]:
-    """The value as several strs. One str alone is refused: it would be taken for its letters."""
+    """The value as several strs. One str alone is refused: it would be read as its letters."""
     wanted = "a sequence of str"
     if isinstance(value, str):
         raise TypeError(f"{name} is {wanted}, not str: write [{value[:40]!r}]")

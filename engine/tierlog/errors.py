@@ -28,8 +28,8 @@ class CorruptDataError(TierlogError, ValueError):
         position: Byte position of the batch or entry in its file; -1 if it does not apply.
         base_offset: Kafka offset of the batch or record; -1 if unknown.
         record: Index of the record in its batch; -1 if it does not apply.
-        expected: What the format demands or the bytes declare; 0 if it does not apply.
-        found: What is there; 0 if it does not apply.
+        expected: The value that the format demands or the bytes declare; 0 if it does not apply.
+        found: The value found; 0 if it does not apply.
         where: The object or file, as far as it is known; "" if not.
     """
 
@@ -56,7 +56,7 @@ class CorruptDataError(TierlogError, ValueError):
         self.where = where
 
     def located(self, where: str) -> Self:
-        """The same error with the name of the object or file in front (kept if it has one already)."""
+        """Return this error with the name of the object or file in front (unchanged if it has one already)."""
         if not self.where:
             self.where = where
         return self
@@ -97,7 +97,7 @@ class StoreError(TierlogError, OSError):
     """The object store (or a disk) failed in a way that trying again will not mend.
 
     Attributes:
-        refused: Whether the store answered that it did nothing of the call, so that there is nothing to undo.
+        refused: Whether the store answered that the call had no effect, so that there is nothing to undo.
     """
 
     refused: bool = False
@@ -141,7 +141,7 @@ class PoolClosedError(TierlogError, RuntimeError):
 
 
 class ForkedProcessError(TierlogError, RuntimeError):
-    """What was opened in the parent process is used in a fork of it, where its threads are not: open it anew."""
+    """An object of the parent process is used in a fork of it, which lacks its threads: open it anew."""
 
 
 class NoThreadError(TierlogError, RuntimeError):

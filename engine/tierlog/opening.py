@@ -1,9 +1,9 @@
-"""From a caller's path, configuration and metadata to an open tier.
+"""The open tier of a caller's path, configuration and metadata.
 
 ``tierlog.read``, ``tierlog.topics``, the jobs of ``tierlog.upkeep`` and the command's verbs open their tiers here.
 
-What belongs here: the forms in which a Python caller gives these, and their checks. What does not: what a reader asks
-of a tier (``tierlog.scan``).
+What belongs here: the forms in which a Python caller gives these, and their checks. What does not: reads of a tier
+(``tierlog.scan``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_path(
         layout: As for ``tierlog.open_tier``.
         metadata: What says which segments count; the tier has these, and no others.
         metadata_client: Keys of Kafka's client for metadata of a running Kafka.
-        machine: What the tier runs on; by default this machine.
+        machine: The machine that the tier runs on; this machine by default.
         limited: As for ``tierlog.open_tier``.
         list_once: As for ``tierlog.open_tier``.
 
@@ -90,7 +90,7 @@ def read_metadata(
     machine: Machine | None = None,
     remember_departed: bool = False,
 ) -> MetadataView:
-    """Read what the sources know of segments, to their end; errors as ``open_metadata``. Close the view."""
+    """Read the segments' metadata from the sources, to their end; errors as ``open_metadata``. Close the view."""
     from tierlog.remote.metadata.metadata_source import open_metadata  # a third of this module's import, for few
 
     if isinstance(metadata, str | os.PathLike):

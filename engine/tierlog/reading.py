@@ -1,4 +1,4 @@
-"""``tierlog.topics`` and ``tierlog.read``: what a tier holds, and its records as Arrow, without a broker."""
+"""``tierlog.topics`` and ``tierlog.read``: a tier's content, and its records as Arrow, without a broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tierlog.scan.scan_request import (
 )
 from tierlog.scan.topic_info import TopicInfo, topic_infos
 
-#: A range is what one core decodes at a time: small, so that several under way keep their order in little memory.
+#: Bytes of a range, which one core decodes at a time: small, so that several pending ones are ordered in little memory.
 RANGE_BYTES = 16 << 20
 BATCH_BYTES = 2 << 20
 
@@ -105,13 +105,13 @@ def read(
             holds. By partition of several topics: ``{topic: {partition: offset}}``. No offset is negative: None reads
             from the first one. A time is a text of ISO 8601, a ``datetime``, a ``pandas.Timestamp`` or a
             ``numpy.datetime64``; without a zone it is of UTC, as the column ``timestamp`` is, whatever the machine's.
-        end: The same, exclusive: 0 reads nothing, None all that there is.
+        end: The same, exclusive: 0 reads nothing, None reads to the end.
         columns: Which columns, in which order. There are key, value (binary), topic (string), partition (int32), offset
             (int64), timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none),
             headers (list<struct<key: string, value: binary>>), leaderEpoch (int32), segment (string). By default the
             first seven, which are those of Spark's Kafka source.
-        isolation_level: ``read_committed`` leaves out aborted transactions, and ends before the first one that was open
-            when the newest segment was tiered.
+        isolation_level: ``read_committed`` leaves out aborted transactions, and ends before the first transaction that
+            was open when the newest segment was tiered.
         config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or the path of a file of them
             (``.properties``, JSON, TOML).
         layout: How the objects are laid out, as for ``tierlog.open_tier``.
@@ -125,13 +125,13 @@ def read(
         verify_checksums: Check the CRC-32C of every batch.
         fail_on_data_loss: False names damaged and missing data in a log warning and goes on behind it.
         threads: Decoding threads; by default one a core, at most 16.
-        machine: What the read runs on; by default this machine.
+        machine: The machine that the read runs on; this machine by default.
 
     Returns:
         A ``pyarrow.RecordBatchReader`` whose batches come by topic, partition, then offset. It streams: memory is
-        bounded by about 24 MiB a thread beside what the store's windows take. Closing it, leaving its ``with`` block or
-        dropping it ends the read and its threads, whatever the store does. Nothing is read before the first batch is
-        asked for, but the plan is made here, so that a wrong topic or configuration fails here.
+        bounded by about 24 MiB a thread beside the store's windows. Closing it, leaving its ``with`` block or dropping
+        it ends the read and its threads, whatever the store does. Nothing is read before the first batch is asked for,
+        but the plan is made here, so that a wrong topic or configuration fails here.
 
     Raises:
         TypeError: an argument is of another type; it is named.
@@ -287,7 +287,7 @@ def _timestamp_ms(which: str, given: str | datetime.datetime | np.datetime64) ->
 
 
 def _ceil_ms(which: str, given: np.datetime64) -> int:
-    """By exact arithmetic: numpy's own conversion wraps around. Raises ConfigError: NaT, or no unit."""
+    """Round up to ms by exact arithmetic: numpy's own conversion wraps around. Raises ConfigError: NaT, or no unit."""
     if np.isnat(given):
         raise ConfigError(f"{which} is NaT, which is no time")
     unit, step = np.datetime_data(given.dtype)

@@ -1,4 +1,4 @@
-"""The reader that ``tierlog.read`` gives: pyarrow's, with a ``close`` that reaches what it reads from.
+"""The reader that ``tierlog.read`` returns: pyarrow's, with a ``close`` that reaches the scan.
 
 A ``pyarrow.RecordBatchReader`` over a Python iterator cannot be closed: its ``close`` does nothing, and the next batch
 comes as before. A reader imported from a C stream can be closed, but its errors are plain texts. This reader hands
@@ -23,9 +23,9 @@ _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
     """A ``pyarrow.RecordBatchReader`` of the records of a scan. A context manager.
 
-    Closing the reader, or dropping the last reference to it, ends the scan: requests under way are cancelled, threads
+    Closing the reader, or dropping the last reference to it, ends the scan: pending requests are cancelled, threads
     end, and asking for another batch raises ValueError. An error of the scan is raised again by each later call, so
-    that nobody takes the batches before it for the whole answer.
+    that the batches before it do not pass for the whole answer.
 
     Args:
         schema: Of every batch.

@@ -25,7 +25,7 @@ _SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
 
 
 def checked_schema(options: ReadOptions, schema: spark.StructType) -> pa.Schema:
-    """The columns of the schema that Spark wants filled: our own, or the one that the user gave.
+    """The columns of the schema that Spark wants filled: our own schema, or the user's.
 
     Raises:
         ConfigError: the user's schema names a column that the table does not have, or gives it another type, or

@@ -55,7 +55,9 @@ class Listing:
 
 
 def list_tiers(options: ReadOptions) -> Listing:
-    """List what the options name, once. Never raises a TierlogError: a failure becomes part of the listing."""
+    """List the tiers that the options name, once. Never raises a TierlogError: a failure becomes part of
+    the listing.
+    """
     try:
         return Listing(tuple(_list_tier(options, path) for path in options.paths))
     except TierlogError as error:

@@ -1,4 +1,4 @@
-"""From a pinned listing to Spark tasks: on the driver only."""
+"""Spark tasks from a pinned listing: on the driver only."""
 
 from __future__ import annotations
 

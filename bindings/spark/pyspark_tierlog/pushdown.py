@@ -1,7 +1,7 @@
-"""Filters that the plan can keep exactly, so that segments and batches outside of them are never fetched.
+"""Filters that the plan can apply exactly, so that segments and batches outside of them are never fetched.
 
 Comparisons of ``topic``, ``partition``, ``offset`` and ``timestamp`` with a literal become bounds of the scan. A filter
-that only narrows the bounds (``offset IN (1, 5)``) is used and given back to Spark, which evaluates it again.
+that only narrows the bounds (``offset IN (1, 5)``) is used and also returned to Spark, which evaluates it again.
 
 Both paths end in ``tighten``: Spark's own filter classes through ``absorb``, the jar's through the plan protocol.
 """

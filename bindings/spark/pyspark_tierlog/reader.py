@@ -115,7 +115,7 @@ class PushdownReader(TierlogReader):
 
     @told_in_one_line()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Keep the filters that the plan applies exactly; yields the others for Spark to evaluate."""
+        """Store the filters that the plan applies exactly; yield the others for Spark to evaluate."""
         from pyspark_tierlog.pushdown import absorb
 
         self._filter, left = absorb(filters, self._filter, table=self._table)
@@ -136,11 +136,11 @@ def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> T
 
 
 def _takes_filters(wanted: bool | None) -> bool:
-    """Whether to take filters in this process, which is the one in which Spark pushes them.
+    """Whether to accept filters in this process, in which Spark pushes them.
 
-    Spark 4.1 to 4.3 keep the plan of a filtered query in the loaded DataFrame, run later queries over it without a
+    Spark 4.1 to 4.3 cache the plan of a filtered query in the loaded DataFrame, run later queries over it without a
     filter by that plan, and a query with two filters by the last one's: rows would be missing silently. In these
-    versions filters are taken only if the user promises one query for each ``load()``. Limit pushdown (SPARK-58551)
+    versions filters are accepted only if the user promises one query for each ``load()``. Limit pushdown (SPARK-58551)
     fixes it.
     """
     if not _filters_are_offered():

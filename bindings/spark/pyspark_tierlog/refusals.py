@@ -1,4 +1,4 @@
-"""Error messages for who streams from this source of batches, or writes to it."""
+"""Error messages for streams from this source of batches, and for writes to it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NoStream(DataSourceStreamReader):
     """A stream whose first call raises that this source has no streams.
 
     ``streamReader`` itself must not raise it: PySpark 4.x would then stop a reader that it does not have, and show that
-    error. Before, in ``load()``, a Python source cannot tell that it is used as a stream.
+    error. Before, in ``load()``, a Python source cannot see that it is used as a stream.
     """
 
     def initialOffset(self) -> NoReturn:  # noqa: N802  Spark's name

@@ -1,4 +1,4 @@
-"""From options to scan requests of ``tierlog.scan``."""
+"""Scan requests of ``tierlog.scan`` from options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The class that Spark finds under the name ``tierlog``.
 
-Spark makes one in a Python process of the driver for each ``load()``, keeps its pickle, and plans every query over that
-DataFrame from the pickle, in a process of its own. The pickle is the one thing that these queries, and both sides of a
-self-join, share: so the listing of the bucket is taken when the instance is first pickled, and travels in it.
+Spark makes one in a Python process of the driver for each ``load()``, stores its pickle, and plans every query over
+that DataFrame from the pickle, in a process of its own. The pickle is the one thing that these queries, and both sides
+of a self-join, share: so the bucket is listed when the instance is first pickled, and the listing travels in it.
 
 Only PySpark is imported here, other modules when they are used: the look-up of data sources imports this module in
 every application of an environment that has the package.
@@ -57,7 +57,7 @@ class DefaultSource(DataSource):
         self._read_options: ReadOptions | None = None
         self._table_options = table_options(options)
         self._given = dict(options) if self._table_options is None else self._table_options
-        if self._given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() tells
+        if self._given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() raises
             self._read_options = _checked(self._given, creating_table=self._table_options is not None)
 
     @classmethod
@@ -99,9 +99,7 @@ class DefaultSource(DataSource):
         refuse_writing()
 
     def __getstate__(self) -> dict[str, object]:
-        """The state that planning needs, with the listing of the bucket, which is taken here unless it was taken
-        before.
-        """
+        """The state that planning needs, with the listing of the bucket, which is made here unless it exists."""
         if self.__dict__ and self._listing is None and self._read_options is not None and self._table_options is None:
             from pyspark_tierlog.listing import list_tiers
 
@@ -134,7 +132,7 @@ def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> Rea
 
 
 def _check_interpreter() -> None:
-    """Raises ImportError: Spark's interpreter has this package, but lacks what it needs."""
+    """Check the imports. Raises ImportError: Spark's interpreter has this package, but lacks its dependencies."""
     try:
         import pyspark_tierlog.columns
         import pyspark_tierlog.options.source_options  # noqa: F401

@@ -1,4 +1,4 @@
-"""Which of Spark's Python processes this is; for facts that Spark passes on in no other way."""
+"""The kind of Spark's Python process that runs this; for facts that Spark passes on in no other way."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def is_first(mark: str) -> bool:
             return False
         files.make_directories(path, durable=False)
     except StoreError:
-        return True  # a full disk: told again rather than never
+        return True  # a full disk: logged again rather than never
     return True

@@ -34,7 +34,7 @@ def chosen_schema(options: ReadOptions) -> pa.Schema:
     """The columns that these options ask for, in their order. Reads nothing.
 
     Raises:
-        ConfigError: ``columns`` names one that the table does not have.
+        ConfigError: ``columns`` names a column that the table does not have.
     """
     if options.columns is not None:
         return picked_schema(options, options.columns)

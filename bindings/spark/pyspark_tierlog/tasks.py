@@ -1,4 +1,4 @@
-"""What one Spark task reads: small, picklable, free of secrets. Executors import this module, and not the planning."""
+"""The work of one Spark task: small, picklable, free of secrets. Executors import this module, and not the planning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tierlog.scan.scan_range import ScanRange
 
 @dataclass(frozen=True, slots=True)
 class TierLocation:
-    """How an executor opens a tier.
+    """The arguments with which an executor opens a tier.
 
     Attributes:
         path, layout: Arguments of ``open_tier``.

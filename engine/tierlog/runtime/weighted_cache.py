@@ -1,9 +1,9 @@
 """A cache bounded exactly by bytes that a scan does not flush: S3-FIFO, with retention after the last use.
 
-What is new waits in a small queue, a tenth of the cache. Only what is asked for again while it waits, or soon after it
-left (its key is remembered for as many bytes as the cache holds), comes into the main queue, which gives its entries
-another round for each use, three at most. Who reads a segment from end to end asks for each chunk once, so that what
-it reads goes through the small queue and out.
+New entries wait in a small queue, a tenth of the cache. Only an entry that is asked for again while it waits, or soon
+after it left (its key is remembered for as many bytes as the cache holds), comes into the main queue, which gives its
+entries another round for each use, three at most. A reader that reads a segment from end to end asks for each chunk
+once, so that its chunks go through the small queue and out.
 
 Source: Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023).
 ``tests/support/cache_traces.py`` measures it beside LRU, ARC, LIRS, SIEVE and W-TinyLFU.
@@ -21,11 +21,11 @@ from tierlog.runtime.machine import Machine
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-#: Share of the cache for what is new.
+#: Share of the cache for new entries.
 SMALL_SHARE: Final = 0.1
 #: Uses that are counted.
 USES_MAX: Final = 3
-#: What an entry counts for at least: its own objects take so much.
+#: Bytes that an entry counts for at least: its own objects take so much.
 ENTRY_BYTES_MIN: Final = 512
 #: Keys that are remembered beside those of entries, at most so many for each of these, and as many in any case.
 _GHOSTS_PER_ENTRY: Final = 4
@@ -44,7 +44,7 @@ class _Entry(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """What a cache holds, and how often it was asked and had to make room."""
+    """The content of a cache, and the numbers of its lookups and evictions."""
 
     entries: int
     size_bytes: int
@@ -58,15 +58,15 @@ class WeightedCache(Generic[Key, Value]):
     """Values by key, up to a number of bytes; the keys that are asked for again stay.
 
     Args:
-        size_bytes_max: Of all values together; UNBOUNDED for no limit, 0 keeps nothing.
+        size_bytes_max: Of all values together; UNBOUNDED for no limit, 0 caches nothing.
         machine: Its clock and locks.
-        retention_ms: What was not asked for in so long is gone; -1 for ever.
+        retention_ms: Time since its last use after which an entry is evicted; -1 for ever.
         entries_max: A second limit; UNBOUNDED for none.
         entry_bytes_min: What each counts for at least, so that a cache of tiny values is bounded too.
-        on_evict: Told how many had to make room.
+        on_evict: Called with the number of entries that had to make room.
 
-    Invariant: the sizes of what is held never add up to more than ``size_bytes_max``.
-    Thread safety: any number of threads; the lock is held for memory work only.
+    Invariant: the sizes of the entries never add up to more than ``size_bytes_max``. Thread safety: any number of
+    threads; the lock is held for memory work only.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class WeightedCache(Generic[Key, Value]):
         return self.peek(key) is not None
 
     def peek(self, key: Key) -> Value | None:
-        """What is held under a key, without using it."""
+        """Return the value under a key, without counting as a use."""
         with self._lock:
             entry = self._small.get(key) or self._main.get(key)
             is_there = entry is not None and not self._is_stale(entry, self._clock.monotonic_seconds())
             return entry.value if entry is not None and is_there else None
 
     def find(self, key: Key, *, again: bool = False) -> Value | None:
-        """What is held under a key.
+        """Find the value under a key.
 
         Args:
             key: As it was put.
@@ -139,7 +139,7 @@ class WeightedCache(Generic[Key, Value]):
             return entry.value
 
     def put(self, key: Key, value: Value, size_bytes: int) -> list[tuple[Key, Value]]:
-        """Keep a value, in place of one that is there.
+        """Cache a value, in place of one that is there.
 
         Returns:
             What left for it, or because it was not asked for in so long; itself if it is larger than the cache.
@@ -191,7 +191,7 @@ class WeightedCache(Generic[Key, Value]):
         return self._limit != UNBOUNDED and self.size_bytes + more_bytes > self._limit
 
     def _sweep(self, now: float) -> list[tuple[Key, Value]]:
-        """Old entries leave even if nobody asks for them: a few times in the retention, in one pass."""
+        """Evict old entries even if they are not asked for: a few times in the retention, in one pass."""
         if self._retention_seconds is None or now - self._swept_at_seconds < self._retention_seconds / 4:
             return []
         self._swept_at_seconds = now

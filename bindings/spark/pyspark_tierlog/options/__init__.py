@@ -1,4 +1,4 @@
-"""What a user asks of ``spark.read.format("tierlog")``: options read and checked before any store is opened.
+"""The options of ``spark.read.format("tierlog")``, read and checked before any store is opened.
 
 What belongs here: turning option texts into values. What does not: planning and reading.
 """

@@ -1,8 +1,8 @@
 """``CREATE TABLE … USING tierlog OPTIONS (…)``: how a table of Spark's catalog remembers its options.
 
 Spark calls a Python data source for the schema when the table is created, with the options mixed into the table's
-properties, and then for every query over the table with no options at all. The catalog keeps the schema, metadata of
-its fields included, and hands it to ``reader``: so that is where the options are kept.
+properties, and then for every query over the table with no options at all. The catalog stores the schema, metadata of
+its fields included, and passes it to ``reader``: so the options are stored there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
     """The user's options among the properties of a table that is being created; None if no table is being created.
 
     Raises:
-        ConfigError: keys of the storage are among them: the catalog would keep them, readable by every user of it.
+        ConfigError: keys of the storage are among them: the catalog would store them, readable by every user of it.
     """
     if "provider" not in options:
         return None

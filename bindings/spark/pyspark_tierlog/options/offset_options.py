@@ -101,7 +101,8 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read a comma list; blanks around names do not count, empty names and repeated ones are dropped, order is kept.
+    """Read a comma list; blanks around names do not count, empty names and repeated ones are dropped, and the order
+    stays.
 
     Raises:
         ValueError: it names nothing.

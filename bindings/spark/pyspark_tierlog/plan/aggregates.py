@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 #: Of logs that are read here, since a Spark job would cost more.
 SMALL_BYTES: Final = 8 << 20
 _SMALL_RANGES: Final = 32
-#: What looking for first and last offsets may read: so much, or this part of what a scan reads.
+#: Bytes that a search for first and last offsets may read: so many, or this share of a scan's bytes.
 _PROBE_BYTES: Final = 64 << 20
 _PROBE_PART: Final = 64
 _CONCURRENCY: Final = 16

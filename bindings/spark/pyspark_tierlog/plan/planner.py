@@ -1,4 +1,4 @@
-"""From a request of the jar to the frames of its answer, by the same calls as the Python path."""
+"""The frames that answer a request of the jar, by the same calls as the Python path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tierlog.scan.planning.plan import PreparedScan, prepare_scan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, take_enough
 from tierlog.scan.scan_range import ScanRange
 
-#: What may be read to find out that a part of the plan holds enough records for a limit.
+#: Bytes that may be read to find out that a part of the plan holds enough records for a limit.
 LIMIT_BYTES: Final = 4 << 20
 
 
@@ -33,7 +33,7 @@ def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
     """Write all frames of an answer but its last one.
 
     Raises:
-        TierlogError: what the Python path would raise.
+        TierlogError: the same errors as on the Python path.
         PlanProtocolError: the request makes no sense.
     """
     if isinstance(request, ListRequest):
@@ -44,7 +44,7 @@ def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
 
 def _list(request: ListRequest, out: FrameWriter) -> None:
     options, warning = parse_options(request.options)
-    chosen_schema(options)  # a column that is not there is told at load()
+    chosen_schema(options)  # a missing column is an error at load()
     if warning is not None:
         out.warn(warning)
     listing = list_tiers(options)
@@ -151,7 +151,7 @@ class _Answer:
         try:
             budget = ByteBudget(LIMIT_BYTES, part.tier.machine)
             return 0, tuple(take_enough(part.tier, part.scan.iter_ranges(), limit, budget))
-        except (OverBudgetError, TierlogError):  # what is damaged is told by who reads it
+        except (OverBudgetError, TierlogError):  # the task that reads the damage reports it
             return None
 
     def _iter_tasks(self) -> Iterator[_Task]:

@@ -42,7 +42,7 @@ def main() -> int:
         return _serve(requests, FrameWriter(answers))
     except BrokenPipeError:
         _drop(answers)
-        return 0  # the driver is gone: nobody is left to tell
+        return 0  # the driver is gone: no process is left to answer
 
 
 def _arrange_signals() -> None:
@@ -52,7 +52,7 @@ def _arrange_signals() -> None:
 
 
 def _watch(descriptor: int) -> None:
-    """End at once when nobody can read an answer any more, even during a listing that takes minutes."""
+    """End at once when the driver can read no answer any more, even during a listing that takes minutes."""
 
     def wait() -> None:
         poll = select.poll()
@@ -74,7 +74,7 @@ def _serve(requests: BinaryIO, out: FrameWriter) -> int:
 
     out.write_json("V", {"protocol": PROTOCOL, "version": __version__, "python": platform.python_version()})
     out.flush()
-    with contextlib.suppress(ImportError):  # told when there is somebody to tell
+    with contextlib.suppress(ImportError):  # reported once there is a request
         _brain()
     while True:
         try:
@@ -106,10 +106,10 @@ def _answer(frame: tuple[str, bytes], requests: BinaryIO, out: FrameWriter) -> N
 
 
 def _brain() -> tuple[Callable[[bytes], Request], Callable[[Request, Sequence[bytes], FrameWriter], None]]:
-    """The module that plans. It is imported after the driver was greeted, which goes on meanwhile.
+    """The module that plans. It is imported after the greeting, so that the driver goes on meanwhile.
 
     Raises:
-        ImportError: this interpreter has Tierlog, but not what it needs.
+        ImportError: this interpreter has Tierlog, but not its dependencies.
     """
     from pyspark_tierlog.plan.planner import answer
     from pyspark_tierlog.plan.requests import parse_request

@@ -1,4 +1,4 @@
-"""What code runs on, as one argument: clock, randomness, threads, files, buffers.
+"""The machine that code runs on, as one argument: clock, randomness, threads, files, buffers.
 
 What belongs here: a small protocol for each of them (``Clock``, ``Rng``, ``Scheduler``, ``Files``) and its
 implementation for this machine; ``Machine`` holds all of them. What does not: stores (``runtime.stores``), and the same

@@ -1,10 +1,9 @@
 """Reused memory for data that comes and goes by the megabyte.
 
-Memory that malloc maps anew for each buffer, and gives back, costs a page fault for every 4 KiB: a random read of 1 MiB
-from the page cache took 1.4 ms into such memory and 0.35 ms into a reused buffer. Memory that malloc keeps, it keeps
-for ever: after fifty threads of fetches a process had 2 GiB that nobody held. So buffers come from a pool of the
-process: a buffer returns there when its last view is gone, and buffers that nobody wants for some seconds go back to
-the system.
+Memory that malloc maps anew for each buffer, and unmaps, costs a page fault for every 4 KiB: a random read of 1 MiB
+from the page cache took 1.4 ms into such memory and 0.35 ms into a reused buffer. Memory that malloc caches, it caches
+for ever: after fifty threads of fetches a process had 2 GiB that were free. So buffers come from a pool of the process:
+a buffer returns there when its last view is gone, and buffers that are unused for some seconds go back to the system.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Final
 
 from tierlog._native.buffers import BufferPool
 
-#: Buffers that nobody holds are kept up to so much in all, for some seconds: fifty threads with a chunk of 4 MiB each.
+#: Bytes of free buffers that are cached for some seconds: fifty threads with a chunk of 4 MiB each.
 KEPT_BYTES_MAX: Final = 256 << 20
-#: So much of them beside what is lent: beyond that they make room for buffers of other sizes.
+#: Bytes of free buffers that are cached beside the lent ones: beyond them free buffers make room for other sizes.
 KEPT_BYTES_SPARE: Final = 48 << 20
 #: So much of them for good.
 KEPT_BYTES_MIN: Final = 4 << 20

@@ -1,4 +1,4 @@
-"""Cancelling work in other threads: requests that belong together, and reads of a bucket that nobody wants any more.
+"""Cancelling work in other threads: requests that belong together, and reads of a bucket that are not wanted any more.
 
 A read is cancelled by the ``with`` block that it runs in, not by an argument: so stores that wrap others, third
 parties' among them, need not pass anything on.
@@ -58,7 +58,7 @@ class CancelScope:
 
     @property
     def running(self) -> int:
-        """How many requests have not ended."""
+        """The number of requests that have not ended."""
         return len(self._cancels)
 
     def cancel(self) -> None:
@@ -72,7 +72,7 @@ class CancelScope:
 
 
 class CancelledCallError(StoreError):
-    """A call of a store was cancelled by its caller or by a close: nobody waits for it."""
+    """A call of a store was cancelled by its caller or by a close."""
 
 
 class CancelledReadError(CancelledCallError):

@@ -25,7 +25,7 @@ class Timer(Protocol):
     """A call that is to be made later."""
 
     def cancel(self) -> None:
-        """Keep the call from being made; idempotent."""
+        """Cancel the call; idempotent."""
 
 
 class Timers(Protocol):
@@ -71,7 +71,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when it is told to, or when somebody sleeps: for tests and simulation."""
+    """A clock that moves only by ``advance`` and by sleeps: for tests and simulation."""
 
     def __init__(self, *, time_ms: int = 1_700_000_000_000) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Files, as an argument: the protocol, and what an operating system's error means.
+"""Files, as an argument: the protocol, and the meaning of an operating system's errors.
 
 Nothing above ``runtime`` calls ``open``. A file gets its final name only when it is whole: written under a temporary
 name beside it, fsynced, renamed, the directory fsynced. Files that are written more than once (a cache, an index that
@@ -23,10 +23,10 @@ from typing_extensions import Buffer
 from tierlog._native.files import GrowingFile, ReadyFile
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 
-#: What a file that is being written is called until it is whole; readers of a folder skip it.
+#: Suffix of a file that is being written, until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
 
-#: What a file system says that is away: over a network, of a process, on a device.
+#: Errors of a file system that is away: over a network, of a process, on a device.
 _AWAY = frozenset((errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV))
 #: A later try may succeed.
 _PASSING = _AWAY | {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY}
@@ -79,7 +79,7 @@ class WritableFile(Protocol):
 
     def write(self, data: Buffer) -> None: ...
     def commit(self) -> None:
-        """fsync, rename to the final name (replacing what is there), fsync the directory; closes."""
+        """fsync, rename to the final name (replacing a file of that name), fsync the directory; closes."""
 
     def abort(self) -> None:
         """Close and remove the temporary file; nothing after commit."""
@@ -104,7 +104,7 @@ class UpdatableFile(Protocol):
 
     @property
     def growing(self) -> GrowingFile | None:
-        """How native code appends without a call of Python's; None: ``append`` is the only way."""
+        """The handle by which native code appends without a call of Python's; None: ``append`` is the only way."""
         return None
 
     @property
@@ -123,9 +123,9 @@ class UpdatableFile(Protocol):
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to a size, or lengthen it with zeros."""
 
-    def reserve_ahead(self, limit_bytes: int) -> None:  # noqa: ARG002 - for files that know no such thing
-        """Have the system keep room for what will be appended, until the file has so many bytes; its size does not
-        change. 0: no more, and what is left of the room is given back. No guarantee, and no error.
+    def reserve_ahead(self, limit_bytes: int) -> None:  # noqa: ARG002 - for files without reserved space
+        """Reserve space on the disk for later appends, up to so many bytes of the file; its size does not change. 0: no
+        more, and the rest of the space is freed. No guarantee, and no error.
         """
         return
 
@@ -148,7 +148,9 @@ class FileLock(Protocol):
     """A lock that is held. Leaving the ``with`` block, or the end of the process, releases it."""
 
     def release(self) -> None:
-        """Release the lock; idempotent. It does not fail: at worst the lock's file stays, which keeps nobody out."""
+        """Release the lock; idempotent. It does not fail: at worst the lock's file stays, which locks no
+        process out.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -200,8 +202,8 @@ class Files(ReadableFiles, Protocol):
         """
 
     def open_ready(self, path: str) -> ReadyFile | None:
-        """An open file of this machine that tells which of its bytes are in memory, for who must not wait for a disk;
-        None where opening it would wait for one, or fail, and where files are none of this machine's.
+        """Open a file of this machine that knows which of its bytes are in memory, for callers that must not wait for a
+        disk; None where opening it would wait for a disk, or fail, and where files are none of this machine's.
         """
 
     def open_write(self, path: str) -> WritableFile:
@@ -240,7 +242,7 @@ class Files(ReadableFiles, Protocol):
         """Make the names in a directory survive a crash as they are now."""
 
     def free_bytes(self, path: str) -> int:
-        """How many bytes can still be written to the file system that holds a file or directory."""
+        """Return the number of bytes that can still be written to the file system that holds a file or directory."""
 
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
@@ -281,7 +283,7 @@ def translated(path: str) -> Iterator[None]:
 
 _log = logging.getLogger(__name__)
 
-#: What was told of already: once a process is enough.
+#: Texts that were logged already: once a process is enough.
 _told: Final[set[str]] = set()
 
 

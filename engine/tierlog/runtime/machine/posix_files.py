@@ -31,9 +31,9 @@ from tierlog.runtime.machine.files import (
     translated,
 )
 
-#: Of a file system that has no locks: there one who writes at the same time is not seen.
+#: Errors of a file system without locks: there a second writer at the same time is not noticed.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
-#: What a file has allocated beyond its size, above the rounding of blocks and what its map of them takes.
+#: Allocated bytes beyond a file's size that mean a reserve: more than the rounding and the map of its blocks.
 _RESERVE_SEEN_BYTES: Final = 1 << 16
 #: ``struct flock`` of a whole file: type, whence, start, length, process (0: the lock is the open file's).
 _WHOLE_FILE: Final = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -100,7 +100,7 @@ class _Descriptor:
         """Free the room that was reserved behind the end, here or by a process that was killed."""
         found = os.fstat(self.number)
         if found.st_blocks * 512 - found.st_size >= _RESERVE_SEEN_BYTES:
-            os.ftruncate(self.number, found.st_size)  # the same size: nothing but what is behind it goes
+            os.ftruncate(self.number, found.st_size)  # the same size: this frees only the space behind it
             os.utime(self.number, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     def fsync(self) -> None:
@@ -190,7 +190,7 @@ class PosixNewFile(WritableFile):
     def commit(self) -> None:
         self._file.fsync()
         with translated(self._path):
-            os.replace(self._temporary, self._path)  # while it is locked: then nobody else has it open
+            os.replace(self._temporary, self._path)  # while it is locked: then no other process has it open
             self._open = False
             self._file.close()
             _fsync_directory(_parent(self._path))
@@ -295,7 +295,7 @@ class PosixLock(FileLock):
         file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had it removes the file and lets go: what was locked then may be a file without a name.
+            # A previous holder removes the file before it unlocks: the lock may be on a file without a name.
             named = os.stat(path).st_ino == os.fstat(file.number).st_ino
         except (BlockingIOError, FileNotFoundError):
             named = False
@@ -317,10 +317,10 @@ class PosixLock(FileLock):
 class PosixRecordLock(FileLock):
     """A record lock over a whole file, as Java takes it; the file stays.
 
-    Java's locks belong to the process, which loses one when it closes any descriptor of the file, and never keeps
-    itself out. Ours belong to one open file where the system has that (Linux's ``F_OFD_SETLK``): they keep Java's out
-    and are kept out by them, and by others of this process too. A fork shares such a lock with its parent: it is free
-    when both have let go.
+    Java's locks belong to the process, which loses one when it closes any descriptor of the file, and never locks
+    itself out. Ours belong to one open file where the system has that (Linux's ``F_OFD_SETLK``): they exclude Java's
+    and are excluded by them, and by others of this process too. A fork shares such a lock with its parent: it is free
+    when both have released it.
     """
 
     def __init__(self, file: _Descriptor) -> None:
@@ -332,7 +332,7 @@ class PosixRecordLock(FileLock):
         try:
             if hasattr(fcntl, "F_OFD_SETLK"):
                 fcntl.fcntl(file.number, fcntl.F_OFD_SETLK, _WHOLE_FILE)
-            else:  # the BSDs, where flock and record locks keep each other out
+            else:  # the BSDs, where flock and record locks exclude each other
                 fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as cause:
             file.close()
@@ -437,7 +437,7 @@ class PosixFiles:
             raise _read_error(cause, path) from cause
 
     def open_ready(self, path: str) -> ReadyFile | None:
-        """An open file that tells which of its bytes the page cache has; None before Linux 5.12."""
+        """Open a file that knows which of its bytes the page cache has; None before Linux 5.12."""
         try:
             return open_ready(path)
         except ValueError as cause:
@@ -478,7 +478,7 @@ class PosixFiles:
                     # Another thread was quicker; if it is no directory and still there, it is in the way.
                     if not os.path.isdir(each) and os.path.lexists(each):
                         raise
-                # Also then: the other may not have come to this yet. What was removed meanwhile is "not found".
+                # Also then: the other may not have come to this yet. A file that was removed meanwhile is "not found".
                 if durable:
                     _fsync_directory(_parent(each))
 
@@ -503,7 +503,7 @@ class PosixFiles:
             _fsync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        """How many bytes can still be written to the file system that holds a file or directory."""
+        """Return the number of bytes that can still be written to the file system that holds a file or directory."""
         with translated(path):
             return shutil.disk_usage(path).free
 

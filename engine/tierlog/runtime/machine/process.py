@@ -1,5 +1,5 @@
-"""The process: what exists once in it, what holds something of it until it is closed, what a fork of it must not use,
-and its standard streams.
+"""The process: its shared objects, its closable resources, the objects that a fork of it must not use, and its standard
+streams.
 
 A fork leaves threads and connections in the parent process: a child that used an object which has some would wait for
 ever. So such an object remembers the process in which it was made, and refuses calls in another. The check is a
@@ -43,7 +43,7 @@ class Process:
         self._things: dict[str, Any] = {}
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
-        """The object of a name, made by the first who asks for it. ``make`` must not wait for anything."""
+        """Return the object of a name, made by the first call. ``make`` must not wait for anything."""
         with self._lock:
             if name not in self._things:
                 self._things[name] = make()
@@ -51,7 +51,7 @@ class Process:
             return thing
 
 
-#: The one that runs this.
+#: The process that runs this code.
 THIS_PROCESS = Process()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=THIS_PROCESS.forget)
@@ -61,7 +61,7 @@ class Closeable:
     """An object that holds something until it is closed; a ``with`` block closes it at its end."""
 
     def close(self) -> None:
-        """Let go of what is held; idempotent."""
+        """Release all resources; idempotent."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ class SharedRuntime:
     """The threads of a native library, one set for each process: they start with the first use, and survive no fork.
 
     Args:
-        name: Name of the library, and what it does for us.
+        name: Name of the library, and its use here.
     """
 
     def __init__(self, name: str) -> None:
@@ -121,7 +121,7 @@ OBSTORE: Final = SharedRuntime("obstore, which reads buckets,")
 
 
 def point_at_nothing(descriptor: int) -> None:
-    """Point a descriptor at nothing: reading from it ends at once, what is written to it is dropped."""
+    """Point a descriptor at nothing: reading from it ends at once, bytes that are written to it are dropped."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, descriptor)
     os.close(nothing)

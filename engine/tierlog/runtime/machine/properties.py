@@ -19,7 +19,7 @@ def parse_properties(text: str) -> Iterator[tuple[str, str]]:
     for line in _logical_lines(text):
         match = _KEY_AND_VALUE.match(line)
         assert match is not None  # every part may be empty
-        yield _unescape(match[1]), _unescape(match[2]).rstrip()  # Kafka trims what it reads
+        yield _unescape(match[1]), _unescape(match[2]).rstrip()  # Kafka trims names and values
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Threads and locks, as an argument.
 
 Nothing above this room makes a thread, a lock or a pool otherwise: a simulator that runs a whole cluster in one thread,
-in an order that its seed decides, replaces the Scheduler and nothing else. What ``runtime.waiting`` has is made of a
-Scheduler's parts, so that there is one of each for all schedulers.
+in an order that its seed decides, replaces the Scheduler and nothing else. ``runtime.waiting`` is built from a
+Scheduler's parts, so that there is one of each primitive for all schedulers.
 
 A simulator may switch between threads at every call of this module, and nowhere else. Code that waits in another way (a
 bare loop, a lock of Python's own) stops it for ever.
@@ -11,7 +11,7 @@ bare loop, a lock of Python's own) stops it for ever.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import CancelledError as CancelledError  # noqa: PLC0414 - for who uses a Future
+from concurrent.futures import CancelledError as CancelledError  # noqa: PLC0414 - for users of a Future
 from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
@@ -41,7 +41,7 @@ class Condition(Lock, Protocol):
         """
 
     def notify_all(self) -> None:
-        """Wake all who wait. The caller holds the lock."""
+        """Wake all waiters. The caller holds the lock."""
 
 
 class Future(Protocol[Result_co]):
@@ -51,7 +51,7 @@ class Future(Protocol[Result_co]):
         """Wait for the result, at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: there is no result yet. CancelledError: the call was cancelled. Else what the call raised.
+            TimeoutError: there is no result yet. CancelledError: the call was cancelled. Else the call's error.
         """
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -60,7 +60,7 @@ class Future(Protocol[Result_co]):
     def done(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool:
-        """Keep the call from beginning; False if it has begun, or cannot be cancelled."""
+        """Cancel a call that has not begun; False if it has begun, or cannot be cancelled."""
 
     def add_done_callback(self, function: Callable[[Future[Result_co]], object], /) -> None:
         """Have a function called when the result is there, in the thread that made it; at once if it is. It must
@@ -75,7 +75,7 @@ class PendingFuture(Future[Result], Protocol[Result]):
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
-#: What ``Pool.submit`` raises: who has somebody waiting tells her so. All else is a fault of ours.
+#: Errors of ``Pool.submit``, which a caller passes on to its waiters. All other errors are bugs.
 NotSubmitted: Final = (PoolClosedError, ForkedProcessError, NoThreadError)
 
 
@@ -96,8 +96,7 @@ class Pool(Protocol):
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
         """Cancel the calls that have not begun (or run them), wait for those that run, end the workers; idempotent.
 
-        A call that still runs after ``wait_seconds`` (None: no limit) goes on in its thread, which does not keep the
-        process alive.
+        A call that still runs after ``wait_seconds`` (None: no limit) goes on in its thread, a daemon.
         """
 
     def __enter__(self) -> Self:
@@ -112,7 +111,7 @@ class Scheduler(Protocol):
 
     @property
     def cores(self) -> int:
-        """How many threads can run at once, at least 1: for the size of pools that compute."""
+        """The number of threads that can run at once, at least 1: for the size of pools that compute."""
 
     def lock(self) -> Lock: ...
     def condition(self) -> Condition: ...
@@ -123,7 +122,7 @@ class Scheduler(Protocol):
         """A pool whose workers start when there is work. With 0 workers, ``submit`` runs the call itself."""
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """Run a long task in a thread of its own, which does not keep the process alive."""
+        """Run a long task in a daemon thread of its own."""
 
 
 def run_into(future: ThreadFuture[Result], function: Callable[[], Result]) -> None:

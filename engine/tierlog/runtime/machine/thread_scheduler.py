@@ -1,7 +1,7 @@
 """The Scheduler of production: threads, locks and conditions of this process, and pools whose threads end without work.
 
-The standard library's pool keeps every thread that it ever made until it is closed, and joins them all at the end of
-the process, however long a store takes. Here no stalled call keeps the process alive.
+The standard library's pool holds every thread that it ever made until it is closed, and joins them all at the end of
+the process, however long a store takes. Here no stalled call delays the end of the process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ThreadPool(Pool):
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
         self._waiting = 0  # workers that wait for a call
-        self._queued = 0  # calls that no worker has taken
+        self._queued = 0  # calls that no worker has begun
         self._count = 0
         self._closed = False
         self._origin: Origin | None = None
@@ -91,7 +91,7 @@ class ThreadPool(Pool):
                 return
         while (call := self._next()) is not None:
             run_into(*call)
-            del call  # or what it refers to would live until the next one
+            del call  # or its referents would live until the next call
 
     def _next(self) -> _Call | None:
         """The next call, or None if this worker is to end."""
@@ -115,8 +115,8 @@ class ThreadPool(Pool):
         return call
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
-        """Close the pool, as Pool says. In a fork there is nobody to wait for, and the lock may be held by a thread of
-        the parent.
+        """Close the pool, as Pool says. A fork has no threads to wait for, and the lock may be held by a thread of the
+        parent.
         """
         if self._origin is not None and not self._origin.is_here:
             return
@@ -133,7 +133,7 @@ class ThreadPool(Pool):
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
     def _take_queued(self) -> list[_Call]:
-        """The calls that no worker has taken. The caller holds the lock."""
+        """Remove and return the calls that no worker has begun. The caller holds the lock."""
         found: list[_Call] = []
         while True:
             try:
@@ -163,7 +163,7 @@ class ThreadScheduler:
 
     @property
     def cores(self) -> int:
-        """How many cores this process may use."""
+        """The number of cores that this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def lock(self) -> Lock:
@@ -185,7 +185,7 @@ class ThreadScheduler:
         return ThreadPool(workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """Run a long task in a thread of its own, which does not keep the process alive."""
+        """Run a long task in a daemon thread of its own."""
         future: ThreadFuture[None] = ThreadFuture()
         thread = threading.Thread(target=run_into, args=(future, function), name=name, daemon=True)
         try:

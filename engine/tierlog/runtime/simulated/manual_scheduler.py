@@ -145,9 +145,9 @@ class ManualFuture(Generic[Result]):
             return
         try:
             result = function()
-        except GreenletExit:  # the scheduler is closed: nobody is left to tell
+        except GreenletExit:  # the scheduler is closed: no waiter is left
             raise
-        except BaseException as error:  # noqa: BLE001 - all that is raised is who waits' to know
+        except BaseException as error:  # noqa: BLE001 - all errors go to the waiter
             self.set_exception(error)
         else:
             self.set_result(result)
@@ -230,7 +230,7 @@ class ManualPool(Pool):
             run, _ = self._calls.popleft()
             run()
             self._scheduler.may_switch()
-        self._alive -= 1  # with no switch since the last look at the calls: who submits begins another worker
+        self._alive -= 1  # with no switch since the last look at the calls: the next submit begins another worker
         self._ended.wake_all()
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
@@ -281,7 +281,7 @@ class ManualScheduler(Closeable):
 
     @property
     def cores(self) -> int:
-        """How many threads can run at once, at least 1: for the size of pools that compute."""
+        """The number of threads that can run at once, at least 1: for the size of pools that compute."""
         return self._cores
 
     @property
@@ -308,7 +308,7 @@ class ManualScheduler(Closeable):
         return ManualPool(self, workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """Run a long task in a thread of its own, which does not keep the process alive."""
+        """Run a long task in a daemon thread of its own."""
         future: ManualFuture[None] = ManualFuture(self)
         self.spawn(lambda: future.run(function), name=name)
         self.may_switch()

@@ -1,4 +1,6 @@
-"""The disk behind MemoryFiles: its operations and how one fails, contents, names, and what a crash leaves of both."""
+"""The disk behind MemoryFiles: its operations and their faults, contents, names, and the remains of both
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,16 @@ class DiskOperation(enum.Enum):
     READ = "read"
 
 
-#: Those that change what is on the disk, or make it durable.
+#: Operations that change the disk's content, or make it durable.
 CHANGES: Final = frozenset(DiskOperation) - {DiskOperation.OPEN, DiskOperation.READ}
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """An operation fails.
+    """A failure of an operation.
 
     Attributes:
-        errno: What the system says.
+        errno: The system's error number.
         rng: Draws how much of a write was done before it failed, and what of a file a failed fsync leaves; None: a
             write does nothing, and a failed fsync writes nothing.
     """
@@ -61,13 +63,16 @@ class DiskFault:
         return error
 
 
-#: Asked before each operation, with the path; a power cut is one who calls ``crash`` of the files.
+#: A function that is called before each operation, with the path; a power cut is a hook that calls ``crash`` of the
+#: files.
 DiskHook = Callable[[DiskOperation, str], DiskFault | None]
 
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """What each of some names becomes in one step, None for nothing; ``moved``: a directory's old and new name."""
+    """The content that each of some names gets in one step, None for no file; ``moved``: a directory's old and new
+    name.
+    """
 
     names: dict[str, Content | None]
     moved: tuple[str, str] | None = None
@@ -134,7 +139,7 @@ class MemoryDisk:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A block in which nobody else changes anything; its holder can enter it again.
+        """A block with the disk's lock held, which is reentrant.
 
         Raises:
             StoreError: the machine has crashed.
@@ -148,7 +153,7 @@ class MemoryDisk:
             raise StoreError("the machine has crashed: what it ran before is no more")
 
     def fault(self, operation: DiskOperation, path: str) -> DiskFault | None:
-        """How an operation fails that is about to be done; None if it does not.
+        """Return the fault of the next operation; None if it does not fail.
 
         Raises:
             StoreError: the power went in front of it.

@@ -1,5 +1,5 @@
 """A file system in memory: for tests and simulation, where a crash loses what was not fsynced; and for dry runs, over
-another one that is only read.
+another file system that is only read.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class MemoryFiles:
     Args:
         clock: Source of the files' times of change.
         capacity_bytes: The most bytes of all files together; writing more fails as on a full disk.
-        base: Files that are seen here too, and only read: what is changed is changed here and nowhere else, and ends
-            with this object. What changes there meanwhile may be seen or not; what is changed here counts as bytes. A
-            record lock is taken of the real file too, if that exists: that changes nothing, and keeps writers out.
+        base: Files that are seen here too, and only read: changes are made here and nowhere else, and end with this
+            object. Changes of the base meanwhile may be seen or not; changes made here count as bytes. A record lock is
+            acquired on the real file too, if that exists: that changes nothing, and locks writers out.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40, base: Files | None = None) -> None:
@@ -101,7 +101,7 @@ class MemoryFiles:
                 yield replace(found, path=f"{path.rstrip('/')}/{name.rpartition('/')[2]}")
 
     def open_read(self, path: str) -> ReadableFile:
-        """An open file, which keeps its content when its name is removed."""
+        """Open a file, whose content stays when its name is removed."""
         return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
@@ -151,7 +151,7 @@ class MemoryFiles:
             file.write(data)
             file.commit()
 
-    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else is here
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - no other user is here
         """A file to change in place, made (empty) if it does not exist; its directory must exist."""
         return _MemoryUpdatableFile(self._open(path, make=True))
 
@@ -216,7 +216,7 @@ class MemoryFiles:
             self._disk.make_durable(self._disk.name_of(path))
 
     def free_bytes(self, path: str) -> int:
-        """How many bytes can still be written to the file system that holds a file or directory."""
+        """Return the number of bytes that can still be written to the file system that holds a file or directory."""
         self.stat(path)
         with self._disk.held():
             return self._disk.free_bytes()
@@ -233,8 +233,8 @@ class MemoryFiles:
             return _MemoryLock(self, held)
 
     def try_record_lock(self, path: str) -> FileLock | None:
-        """The lock of a file, which stays; None if it is held, by a process that has locked the base's file too. That
-        is not made, and one that may not be written is not locked.
+        """Lock a file, which stays; None if it is locked, by a process that has locked the base's file too. A base file
+        is never made, and locked only if it may be written.
         """
         name = self._disk.name_of(path)
         with self._disk.held():
@@ -254,7 +254,7 @@ class MemoryFiles:
         """Release a lock of ``try_lock`` or, if the file ``stays``, of ``try_record_lock``."""
         if held.is_open:
             held.close()
-            with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
+            with contextlib.suppress(StoreError), self._disk.held():  # after a crash it has no owner
                 if not stays:
                     self.remove(held.path)
                 self._disk.locked.discard(self._disk.name_of(held.path))
@@ -316,7 +316,7 @@ class _MemoryNewFile(WritableFile):
             try:
                 if not self._file.disk.lost:
                     self._files.remove(self._file.path)
-            finally:  # what cannot be removed is in nobody's way: the next writer replaces it
+            finally:  # a file that cannot be removed is harmless: the next writer replaces it
                 self._close()
 
     def _close(self) -> None:
@@ -347,7 +347,7 @@ class _MemoryUpdatableFile(UpdatableFile):
         try:
             self.write_at(data, position=position)
         except StoreError:
-            with contextlib.suppress(StoreError):  # as on a real disk: what of it was written counts for nobody
+            with contextlib.suppress(StoreError):  # as on a real disk: a part of it does not count
                 self.truncate(position)
             raise
         return position
@@ -361,7 +361,7 @@ class _MemoryUpdatableFile(UpdatableFile):
         self._size_bytes = size_bytes
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        pass  # what is not fsynced may survive a crash or not, as before
+        pass  # bytes without an fsync may survive a crash or not, as before
 
     def fsync(self) -> None:
         self._file.fsync()

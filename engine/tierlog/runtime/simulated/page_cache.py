@@ -1,9 +1,9 @@
-"""The content of a file in memory: what its readers see, what the disk has, and what a power cut leaves of both.
+"""The content of a file in memory: its readers' view, the disk's, and the remains of both after a power cut.
 
 Writes reach the disk in sectors, at any moment before the fsync and in any order; a sector is written whole, as it is
 then, so it never has a later write without the earlier ones to the same sector. The length is the file system's own
-record: it reaches the disk in its own order, and what lies below it and was not written reads as zeros. Sectors that a
-truncation frees belong to nobody: what is written there afterwards is not seen until the truncation is on the disk.
+record: it reaches the disk in its own order, and bytes below it that were not written read as zeros. Sectors that a
+truncation frees have no owner: later writes there are not seen until the truncation is on the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Content:
         modified_ms: Last change of the bytes.
         names: How many names the file has.
         data: What readers see.
-        durable: What is on the disk for certain.
+        durable: The bytes that are on the disk for certain.
     """
 
     __slots__ = ("_changes", "_clean", "data", "durable", "modified_ms", "names")
@@ -42,7 +42,7 @@ class Content:
         self.names = 0
         self.data = bytearray(data)
         self.durable = bytes(data)
-        #: What readers saw at the last fsync; other than what is on the disk only after one that failed.
+        #: The readers' view at the last fsync; it differs from the disk's content only after an fsync that failed.
         self._clean = self.durable
         #: Since the last fsync.
         self._changes: list[_Change] = []
@@ -56,7 +56,7 @@ class Content:
         return FileInfo(path, self.size_bytes, self.modified_ms, is_directory=False)
 
     def growth_bytes(self, position: int, size_bytes: int) -> int:
-        """How much more memory a write would take."""
+        """Return the additional memory that a write would take."""
         return max(0, position + size_bytes - self.size_bytes)
 
     def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:  # noqa: ARG002 - of BaseContent
@@ -134,8 +134,8 @@ class Content:
 
 
 class BaseContent(Content):
-    """The bytes of a file of the file system below, which is only read: a first part that is there, and what was
-    written behind it. A change in the first part copies it into memory. It has no disk, and no power to lose.
+    """The bytes of a file of the file system below, which is only read: a first part in the file below, and the bytes
+    that were written behind it. A change in the first part copies it into memory. It has no disk, and no power to lose.
     """
 
     __slots__ = ("_info", "base_bytes")
@@ -161,18 +161,18 @@ class BaseContent(Content):
         )
 
     def growth_bytes(self, position: int, size_bytes: int) -> int:
-        """How much more memory a write would take."""
+        """Return the additional memory that a write would take."""
         return super().growth_bytes(position, size_bytes) + (self.base_bytes if position < self.base_bytes else 0)
 
     def read(self, view: memoryview, position: int, base: ReadableFile | None) -> int:
-        """As Content says; ``base`` is the open file below."""
+        """Read like ``Content.read``; ``base`` is the open file below."""
         done = 0
         if base is not None and position < self.base_bytes:
             done = base.read_into(view[: self.base_bytes - position], position=position)
         return done + super().read(view[done:], max(0, position + done - self.base_bytes), None)
 
     def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:
-        """As Content says; ``base`` is the open file below."""
+        """Write like ``Content.write``; ``base`` is the open file below."""
         if position < self.base_bytes:
             copied = bytearray(self.base_bytes)
             self.read(memoryview(copied), 0, base)

@@ -149,7 +149,7 @@ def _require_unused(path: str) -> None:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # else it makes a file for shared memory
             try:
                 connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-            except sqlite3.Error as error:  # any other one: that of the caller tells more
+            except sqlite3.Error as error:  # any other one: the caller's error says more
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise
 
@@ -161,7 +161,7 @@ def _translated(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as cause:
         raise _error_of(cause, path) from cause
-    except UnicodeDecodeError as cause:  # SQLite quotes what it found
+    except UnicodeDecodeError as cause:  # SQLite quotes the bytes it found
         raise CorruptDataError(f"SQLite finds damage: {cause.object!r}", where=path) from cause
 
 

@@ -43,8 +43,8 @@ _BLOCK_BYTES: Final = 1 << 20
 def check_write_ahead_log(files: Files, path: str) -> None:
     """Check that SQLite will find all commits of a log that were durable for certain.
 
-    What is left out behind the last whole transaction is a warning: a power cut may have interrupted a commit, or the
-    last one is damaged.
+    Frames behind the last whole transaction are a warning: a power cut may have interrupted a commit, or the last one
+    is damaged.
 
     Blocks while the file is read, in pieces; takes some 100 bytes of memory a frame beside them.
 
@@ -73,13 +73,13 @@ def check_write_ahead_log(files: Files, path: str) -> None:
     fits = is_ours & follows
     if fits.all():
         return
-    cut = int(fits.argmin())  # where SQLite stops; all before fits, so that what is computed for this one is right
+    cut = int(fits.argmin())  # where SQLite stops; all before fits, so that the sums computed for this one are right
     if not is_commit[cut]:  # it was, if with some size its sums are right: a flipped bit makes 0 of a power of two
         sizes = fields[is_commit, 1:2].astype(">u4").view(order).astype(np.uint32)
         is_commit[cut] = (computed[cut] + sizes * size_weight == stored[cut]).all(axis=1).any()
     goes_on = fits[cut + 1 :].copy()
     if goes_on.size and is_ours[cut + 1] and (own_sums[cut + 1] + computed[cut] @ carry == stored[cut + 1]).all():
-        goes_on[0] = True  # the sums of the frame were damaged, not what they are of
+        goes_on[0] = True  # the sums of the frame were damaged, not its content
     if (is_commit[cut:-1] & goes_on).any():
         position = _HEADER.size + cut * (_FRAME_BYTES + page_size)
         text = "the write-ahead log is damaged: commits behind this frame would be lost"
@@ -89,7 +89,9 @@ def check_write_ahead_log(files: Files, path: str) -> None:
 
 
 def _read_frames(file: ReadableFile, page_size: int, order: str) -> tuple[Words, Words]:
-    """The six fields of each frame, uint32[n, 6], and what it adds to the sums of the frame before, uint32[n, 2]."""
+    """Read the six fields of each frame, uint32[n, 6], and its addition to the sums of the frame before,
+    uint32[n, 2].
+    """
     size = _FRAME_BYTES + page_size
     count = (file.size_bytes - _HEADER.size) // size
     fields, own_sums = np.empty((count, 6), np.uint32), np.empty((count, 2), np.uint32)
@@ -109,7 +111,7 @@ def _read_frames(file: ReadableFile, page_size: int, order: str) -> tuple[Words,
 
 
 def _weights(count: int) -> Words:
-    """How often each of so many words is in the two sums (a, b), uint32[count, 2], modulo 2^32.
+    """Return the multiplicity of each of ``count`` words in the two sums (a, b), uint32[count, 2], modulo 2^32.
 
     SQLite takes words in pairs: ``a += first + b``, then ``b += second + a``. So a word is in ``a`` as often as the
     Fibonacci number of its distance from the end says, in ``b`` as the next one. Of sums to go on from, ``a`` counts

@@ -17,9 +17,9 @@ Three disciplines:
 For threads and loops:
 
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
-- ``shared_loads.SharedLoads``: several want the same thing at the same time, and one load serves all.
-- ``turns.MemoryBudget``: memory is lent to many that hold it for a while.
-- ``turns.FairQueue``: what waits is served key by key, so that no key keeps out the others.
+- ``shared_loads.SharedLoads``: several callers want the same value at the same time, and one load serves all.
+- ``turns.MemoryBudget``: memory is lent to many streams that hold it for a while.
+- ``turns.FairQueue``: waiters are served key by key, so that no key starves the others.
 
 ``loops`` and ``side_by_side``, which import asyncio, and which nothing below ``aio`` and ``broker`` uses:
 

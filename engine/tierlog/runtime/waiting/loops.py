@@ -17,15 +17,15 @@ from tierlog.runtime.waiting.waits import LOOK_SECONDS, Interrupt, Wait, Waits, 
 
 Result = TypeVar("Result")
 
-#: What a cancelled task gets where it waits.
+#: The error that a cancelled task gets where it waits.
 TaskCancelledError: Final = asyncio.CancelledError
 
 
 class Alarm:
-    """Wakes the tasks that wait for it. Any thread may ring it, once or often.
+    """An alarm that wakes the tasks waiting for it. Any thread may ring it, once or often.
 
-    A ring wakes the tasks that wait when the loop comes round, one at each turn; it is not remembered. So a task looks
-    whether what it waits for is there, and waits without another ``await`` in between.
+    A ring wakes the tasks that wait when the loop comes round, one at each turn; it is not remembered. So a task checks
+    its condition, and waits without another ``await`` in between.
 
     Args:
         timers: The clock of the loop.
@@ -74,7 +74,7 @@ def _expire(waiter: asyncio.Future[bool]) -> None:
 
 
 class LoopCalls:
-    """Runs calls on the event loop that made this, at the wish of any thread; and tasks that nobody waits for."""
+    """Calls from any thread that run on the event loop which made this object; and background tasks."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ class LoopCalls:
             self._loop.call_soon_threadsafe(call)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that nobody waits for, which raises nothing. On the event loop alone."""
+        """Run a coroutine as a background task; it must raise nothing. On the event loop alone."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -153,7 +153,7 @@ class Worker:
         """Submit a call and wait for its result. A call that is cancelled, or late, before it began does not run.
 
         Raises:
-            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+            StoreUnavailableError: there is no result after ``seconds``. Else the call's error.
         """
         future = self.submit(call)
         try:
@@ -169,19 +169,19 @@ class Worker:
         thread.
 
         Args:
-            waits: The code, which yields what it waits for.
+            waits: The code, which yields its waits.
             interrupt: Ends a wait early, as in ``WaitingThreads.run``.
             until_seconds: When all waits are late, by the machine's monotonic clock, whatever their own limits.
 
         Raises:
-            StoreUnavailableError: a wait took longer than its limit. Else what the code raises.
+            StoreUnavailableError: a wait took longer than its limit. Else the code's error.
         """
         try:
             wait = next(waits)
             while True:
                 try:
                     await self._wait_for(wait, interrupt, until_seconds)
-                except BaseException as error:  # noqa: BLE001 - the code's to see to, a cancellation too
+                except BaseException as error:  # noqa: BLE001 - the code handles it, a cancellation too
                     wait = waits.throw(error)
                 else:
                     wait = next(waits)
@@ -244,7 +244,7 @@ class SingleCalls:
         Cancelling, and being late, end the waiting alone: the next call still begins after this one.
 
         Raises:
-            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+            StoreUnavailableError: there is no result after ``seconds``. Else the call's error.
         """
         until = self._timers.monotonic_seconds() + seconds
         while self._running is not None and not self._running.done():
@@ -276,10 +276,10 @@ class SharedCall(Generic[Result]):
         self._task: asyncio.Task[Result] | None = None
 
     async def result(self, *, seconds: float | None = None) -> Result:
-        """The result of the call under way, or of one that begins now.
+        """Return the result of the pending call, or of a new one.
 
         Raises:
-            StoreUnavailableError: there is none after ``seconds``; the call goes on. What the call raises.
+            StoreUnavailableError: there is none after ``seconds``; the call goes on. Else the call's error.
         """
         task = self._task
         if task is None or task.done():
@@ -320,7 +320,7 @@ class Begun(Generic[Result]):
             awaited = coroutine.send(None)
         except StopIteration as end:
             self._result = end.value
-        except Exception as error:  # noqa: BLE001 - told by ``result``, as that of a task is
+        except Exception as error:  # noqa: BLE001 - raised by ``result``, like a task's error
             self._error = error
         else:
             self._task = asyncio.get_running_loop().create_task(_Rest(coroutine, awaited))
@@ -331,7 +331,7 @@ class Begun(Generic[Result]):
         return self._task is None or self._task.done()
 
     def result(self) -> Result:
-        """What the coroutine returned, or the error that it raised. Not before it ``is_done``."""
+        """Return the coroutine's result, or raise its error. Not before it ``is_done``."""
         if self._task is not None:
             return self._task.result()
         if self._error is not None:
@@ -346,17 +346,17 @@ class Begun(Generic[Result]):
             self._task.add_done_callback(lambda _: call())
 
     async def cancel(self) -> None:
-        """Cancel the coroutine and wait for its end. What it returned or raised is gone; idempotent."""
+        """Cancel the coroutine and wait for its end. Its result or error is dropped; idempotent."""
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.wait([self._task])
         if not self._task.cancelled():
-            self._task.exception()  # it is heard, so that nobody logs it
+            self._task.exception()  # it is retrieved, so that asyncio does not log it
 
 
 class _Rest(Coroutine[Any, Any, Result]):
-    """What is left of a coroutine that waits for something, as a coroutine that has not begun.
+    """The rest of a coroutine that waits for something, as a coroutine that has not begun.
 
     A task throws a cancellation that comes before its first step into the coroutine: here it arrives where the
     coroutine waits, and its ``finally`` blocks run.

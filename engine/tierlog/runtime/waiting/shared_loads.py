@@ -1,11 +1,11 @@
-"""One load for all who want the same thing at the same time.
+"""One load for all callers that want the same value at the same time.
 
-A load is told to those who wait by calls, so that it needs no thread of its own: who asks first begins it, whoever has
-the bytes lands it. A load that computes, or reads a disk, is work that is done once, by the first thread that needs
-its result or by a pool's, whichever comes first.
+Waiters are notified by callbacks, so that a load needs no thread of its own: the first caller begins it, the thread
+that has the bytes lands it. A load that computes, or reads a disk, is work that is done once, by the first thread that
+needs its result or by a pool's, whichever comes first.
 
-A caller who gave up does not cancel the load where a cache will keep what comes, for her next try; where none does, the
-load ends when the last one has left. A failed load is told to those who wait for it and kept for nobody.
+A caller that gives up does not cancel a load whose value will be cached, for a later try; any other load ends when the
+last waiter has left. The error of a failed load goes to its waiters and is not cached.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Value = TypeVar("Value")
 
 
 class SharedLoad(Pending, Generic[Key, Value]):
-    """One load under way. Made by ``SharedLoads``; any number of threads.
+    """One pending load. Made by ``SharedLoads``; any number of threads.
 
     Args:
         key: Of the value.
-        lock: Of all under_way.
+        lock: The lock of all pending loads.
 
     Attributes:
-        readers: Who wait for it.
-        on_unwanted: Called, by the one who leaves, when nobody waits any more.
-        began_at_seconds: When its request was sent; None while it waits for its turn.
+        readers: Number of waiters.
+        on_unwanted: Called when the last waiter leaves, in its thread.
+        began_at_seconds: Time at which its request was sent; None while it waits for its turn.
     """
 
     __slots__ = (
@@ -67,15 +67,15 @@ class SharedLoad(Pending, Generic[Key, Value]):
 
     @property
     def has_work(self) -> bool:
-        """Whether ``run`` has something to do that nobody has begun."""
+        """Whether ``run`` has work that no thread has begun."""
         return self._work is not None
 
     def offer(self, work: Callable[[], None]) -> None:
-        """Set the work that makes the value and lands it, for the first who calls ``run``; it raises nothing."""
+        """Set the work that makes the value and lands it, for the first caller of ``run``; it raises nothing."""
         self._work = work
 
     def run(self) -> bool:
-        """Do the work in this thread; False if there is none, or somebody has begun it."""
+        """Do the work in this thread; False if there is none, or another thread has begun it."""
         with self._lock:
             work, self._work = self._work, None
         if work is None:
@@ -84,7 +84,7 @@ class SharedLoad(Pending, Generic[Key, Value]):
         return True
 
     def call_for_help(self) -> None:
-        """Wake those who wait, one of whom then does the work that nobody has begun."""
+        """Wake the waiters, one of which then does the work that no thread has begun."""
         with self._lock:
             callbacks = list(self._callbacks)
         for function in callbacks:
@@ -97,7 +97,9 @@ class SharedLoad(Pending, Generic[Key, Value]):
         return work is not None
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
-        """Called once it is done, in the thread that landed it; at once if it is. It must not raise, nor wait."""
+        """Call a function once the load is done, in the thread that landed it; at once if it is. It must not raise, nor
+        wait.
+        """
         with self._lock:
             if not self._is_done:
                 self._callbacks.append(function)
@@ -105,14 +107,14 @@ class SharedLoad(Pending, Generic[Key, Value]):
         function()
 
     def result(self) -> Value:
-        """The value of a load that is done. Raises what it failed with."""
+        """Return the value of a load that is done, or raise its error."""
         if self._error is not None:
             raise self._error
         value: Value = self._value  # type: ignore[assignment]
         return value
 
     def end(self, value: Value | None, error: BaseException | None) -> None:
-        """End the load; the first outcome counts. Called by ``SharedLoads``, or for a load that nobody shares."""
+        """End the load; the first outcome counts. Called by ``SharedLoads``, or for a load that is not shared."""
         with self._lock:
             if self._is_done:
                 return
@@ -124,7 +126,7 @@ class SharedLoad(Pending, Generic[Key, Value]):
 
 
 class SharedLoads(Generic[Key, Value]):
-    """The loads that are under way, by key. Thread safety: any number of threads."""
+    """The pending loads, by key. Thread safety: any number of threads."""
 
     def __init__(self, machine: Machine) -> None:
         self._lock = machine.scheduler.lock()
@@ -137,13 +139,14 @@ class SharedLoads(Generic[Key, Value]):
         return key in self._under_way
 
     def alone(self, key: Key) -> SharedLoad[Key, Value]:
-        """A load of one reader's own, which nobody can join; who lands it calls ``SharedLoad.end``."""
+        """Make a load of one reader's own, which no other can join; it is landed by ``SharedLoad.end``."""
         return SharedLoad(key, self._lock, readers=1)
 
     def join(self, key: Key) -> tuple[SharedLoad[Key, Value], bool]:
-        """The load under way, or a new one that the caller has to begin; whether it is new.
+        """Join the pending load, or make a new one that the caller has to begin; return it, and whether it is new.
 
-        Who begins one looks into the cache once more: an earlier load may have landed there since she looked first.
+        A caller that begins one looks into the cache once more: an earlier load may have landed there since its first
+        look.
         """
         with self._lock:
             found = self._under_way.get(key)
@@ -154,7 +157,7 @@ class SharedLoads(Generic[Key, Value]):
             return made, True
 
     def begin(self, key: Key) -> SharedLoad[Key, Value] | None:
-        """A new load that nobody waits for; None if one is under way."""
+        """Make a load without a waiter; None if one is pending."""
         with self._lock:
             if key in self._under_way:
                 return None
@@ -162,22 +165,22 @@ class SharedLoads(Generic[Key, Value]):
             return made
 
     def land(self, load: SharedLoad[Key, Value], value: Value) -> None:
-        """End the load with its value, which all who wait get; a cache that keeps it has it already."""
+        """End the load with its value, which all waiters get; a caller that caches the value has done so before."""
         self._forget(load)
         load.end(value, None)
 
     def fail(self, load: SharedLoad[Key, Value], error: BaseException) -> None:
-        """End the load with an error, which all who wait get."""
+        """End the load with an error, which all waiters get."""
         self._forget(load)
         load.end(None, error)
 
     def _forget(self, load: SharedLoad[Key, Value]) -> None:
         with self._lock:
-            if self._under_way.get(load.key) is load:  # one that was abandoned may have a successor
+            if self._under_way.get(load.key) is load:  # an abandoned load may have a successor
                 del self._under_way[load.key]
 
     def continue_in(self, pool: Pool, load: SharedLoad[Key, Value], work: Callable[[], None]) -> None:
-        """Run the next step of a load in a pool; one that is closed before it ran fails the load."""
+        """Run the next step of a load in a pool; if the pool closes before it ran, the load fails."""
         try:
             future = pool.submit(work)
         except NotSubmitted as error:
@@ -186,7 +189,7 @@ class SharedLoads(Generic[Key, Value]):
         future.add_done_callback(lambda done: self.fail(load, closed_error()) if done.cancelled() else None)
 
     def leave(self, load: SharedLoad[Key, Value]) -> None:
-        """Say that one who joined waits no more."""
+        """Note that one waiter has left."""
         with self._lock:
             load.readers -= 1
             on_unwanted = load.on_unwanted if load.readers == 0 else None
@@ -194,9 +197,9 @@ class SharedLoads(Generic[Key, Value]):
             on_unwanted()
 
     def abandon(self, under_way: Sequence[SharedLoad[Key, Value]]) -> bool:
-        """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
+        """End those of these loads that are pending, if none has a waiter; False if one has.
 
-        Who asks for one from now on begins a load of her own.
+        A later caller begins a new load.
         """
         with self._lock:
             under_way = [load for load in under_way if self._under_way.get(load.key) is load]
@@ -208,10 +211,10 @@ class SharedLoads(Generic[Key, Value]):
 
 
 def closed_error() -> StoreUnavailableError:
-    """The error of those who wait for a load when what loads is closed."""
+    """Make the error of a load's waiters when the loader is closed."""
     return StoreUnavailableError("closed while this was loaded")
 
 
 def refusal(error: Exception) -> Exception:
-    """The error of readers who wait for work that a pool did not take (``NotSubmitted``)."""
+    """Make the error of readers that wait for work which a pool did not accept (``NotSubmitted``)."""
     return closed_error() if isinstance(error, PoolClosedError) else error

@@ -37,16 +37,16 @@ async def run_each(
     seconds: float,
     timers: Timers = LOOP_TIMERS,
 ) -> list[Result | None]:
-    """Make calls side by side and give their results, in the order of the calls.
+    """Make calls side by side and return their results, in the order of the calls.
 
     A call that waits for nothing costs no task of its own.
 
     Args:
-        calls: Each makes the coroutine of one call, whose result tells of its errors: one that raises cancels the
-            others. They are taken one by one, and need not be there before.
+        calls: Each makes the coroutine of one call, whose result says its errors: a coroutine that raises cancels the
+            others. The iterable is read lazily.
         count: Of the calls.
         limit: So many at most at once.
-        seconds: For all of them together. What has not returned by then is cancelled, and its result is None.
+        seconds: For all of them together. A call that has not returned by then is cancelled, and its result is None.
         timers: The clock of the loop.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What threads wait by: an event, the first of several futures, calls side by side, calls with a time limit."""
+"""Waiting of threads: an event, the first of several futures, calls side by side, calls with a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tierlog.runtime.machine.scheduling import Future, Pool, Scheduler
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: What a call gets to end in, once it is told to.
+#: Time that a cancelled call has to end.
 ENDING_SECONDS: Final = 0.2
 
 
@@ -32,7 +32,7 @@ class Event:
         return self._is_set
 
     def set(self) -> None:
-        """Wake all who wait; idempotent."""
+        """Wake all waiters; idempotent."""
         with self._changed:
             self._is_set = True
             self._changed.notify_all()
@@ -48,8 +48,8 @@ class Event:
 class Arrivals(Generic[Result]):
     """Futures in the order in which they are done: a way to wait for the first of several.
 
-    ``len`` is the number of futures that were added and not yet taken. Thread safety: any number of threads may add;
-    one takes.
+    ``len`` is the number of futures that were added and not yet returned. Thread safety: any number of threads may add;
+    one thread takes.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -131,10 +131,10 @@ class OrderedCalls:
             return self._pool.submit(as_wanted_here(partial(call_within, self._scope, partial(function, item))))
 
     def iter_ahead(self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int) -> Generator[Result]:
-        """``function`` of each item, in order, at most ``ahead`` calls beyond the one that is waited for.
+        """``function`` of each item, in order, at most ``ahead`` calls beyond the one whose result is next.
 
-        0 calls in the caller's own thread. The first error is raised where its result would come. Closing the
-        iterator cancels what has not begun; what runs ends on its own and its result is dropped.
+        0 calls in the caller's own thread. The first error is raised where its result would come. Closing the iterator
+        cancels calls that have not begun; running calls end on their own and their results are dropped.
         """
         if ahead <= 0:
             yield from map(function, items)
@@ -159,7 +159,7 @@ class OrderedCalls:
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
     ) -> Generator[Result | TierlogError]:
-        """As iter_ahead, but an error of this package is a result like any other."""
+        """Yield results like ``iter_ahead``, but an error of this package is a result like any other."""
 
         def outcome(item: Item) -> Result | TierlogError:
             try:
@@ -182,15 +182,15 @@ class OrderedCalls:
 
 
 class CallAbandonedError(StoreUnavailableError):
-    """Nobody waits for the call any more; it may have taken effect, or may yet."""
+    """No caller waits for the call any more; it may have taken effect, or may yet."""
 
 
 class BoundedCalls:
-    """Runs store calls with a time limit of the caller's, whatever the store does.
+    """Store calls with a time limit of the caller's, whatever the store does.
 
     When the time is up the call is cancelled (``cancelling``), which ends it at once in our own stores. In a store that
-    can only block, the call goes on in a thread that nobody waits for. Its result is lost, so that the caller must
-    assume that it may have taken effect.
+    can only block, the call goes on in a thread without a waiter. Its result is lost, so that the caller must assume
+    that it may have taken effect.
 
     Args:
         machine: Has the threads and the clock.
@@ -210,13 +210,13 @@ class BoundedCalls:
         """Run a call and return its result.
 
         Args:
-            what: What the call does, for the message.
+            what: The call's action, for the message.
             call: Runs in another thread within a ``cancelled_by`` block; cancelling this thread's blocks cancels it
                 too.
             seconds: How long to wait.
 
         Raises:
-            CallAbandonedError: the call did not end in time, or ``close`` was called. Else what the call raises.
+            CallAbandonedError: the call did not end in time, or ``close`` was called. Else the call's error.
         """
         scope = CancelScope(self._machine.scheduler)
         clock = self._machine.clock
@@ -257,7 +257,7 @@ class BoundedCalls:
             self._changed.notify_all()
 
     def give_up(self) -> None:
-        """Raise CallAbandonedError in all who wait, now and later."""
+        """Raise CallAbandonedError in all waiters, now and later."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,9 +1,9 @@
 """Turns that go round by key: a queue, and memory that is lent in turns.
 
 A stream that needs memory for its next bytes takes all of it at once, holding none: so no two wait for one another.
-When there is none left, streams that are not being read at this moment give back what they hold (they fetch it again
-when they are read on), and a stream that still lacks memory waits for its turn, partition by partition. What a caller
-has taken out of a stream is the caller's, and does not count.
+When there is none left, streams that are not being read at this moment release theirs (they fetch the bytes again when
+they are read on), and a stream that still lacks memory waits for its turn, partition by partition. Bytes that a caller
+has read out of a stream belong to the caller, and do not count.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tierlog.runtime.waiting.waits import Pending
 Holder = TypeVar("Holder")
 Item = TypeVar("Item", bound=Hashable)
 
-#: What plenty leaves to others: a quarter of the total.
+#: Share of the total that a large grant leaves to others: a quarter.
 _SHARE_LEFT: Final = 4
 
 
 class FairQueue(Generic[Item]):
-    """Items, each once, in order of arrival for one key, keys in turn: one partition with a thousand in line does not
-    keep out another with one. The caller's lock guards it.
+    """A queue of items, each once, in order of arrival for one key, keys in turn: a partition with a thousand entries
+    does not starve another with one. The caller's lock guards it.
     """
 
     def __init__(self) -> None:
@@ -79,12 +79,12 @@ class FairQueue(Generic[Item]):
         return True
 
 
-#: A stream that holds memory and is not read, and its method that gives it back.
+#: A stream that holds memory and is not read, and its method that releases it.
 _Resting = tuple[weakref.ref[Any], Callable[[Any], None]]
 
 
 class Ticket(Pending):
-    """One stream's turn for memory: granted at some time, by whoever gives some back.
+    """One stream's turn for memory, granted when enough is released.
 
     Attributes:
         granted_bytes: 0 until it is granted.
@@ -102,18 +102,18 @@ class Ticket(Pending):
 
     @property
     def is_done(self) -> bool:
-        """Whether it was granted."""
+        """Whether memory was granted."""
         return self.granted_bytes > 0
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
-        """Call a function once memory is granted, or once this ticket is the one that looks; in any thread."""
+        """Call a function once memory is granted, or once ``needs_looks`` becomes true; in any thread."""
         self._callbacks.append(function)
-        if self.is_done:  # it came just now; who waits looks again once too often, which harms nobody
+        if self.is_done:  # it was granted just now; the waiter may look once too often, which is harmless
             function()
 
     @property
     def needs_looks(self) -> bool:
-        """Whether this ticket is the one in line that looks for dropped streams."""
+        """Whether this queued ticket is the one that looks for dropped streams."""
         return self._budget.is_looked_after_by(self)
 
     def look(self) -> None:
@@ -121,7 +121,7 @@ class Ticket(Pending):
         self._budget.bury()
 
     def tell(self) -> None:
-        """Call all whom ``add_done_callback`` was given."""
+        """Call all callbacks."""
         for function in self._callbacks:
             function()
 
@@ -131,7 +131,7 @@ class MemoryBudget:
     streams have got and their callers have not taken yet. Any number of threads.
 
     Args:
-        total_bytes: Of all holders; one that needs more than that for a single chunk gets it when nobody else has any.
+        total_bytes: Of all holders; a stream that needs more for a single chunk gets it when no other holds any.
         machine: Its clock and locks.
     """
 
@@ -146,7 +146,7 @@ class MemoryBudget:
         self._is_serving = False
         self._dropped: collections.deque[Callable[[], None]] = collections.deque()
         self._granted_at_seconds = 0.0
-        self._looking: Ticket | None = None  # of those in line, the one that looks for dropped streams
+        self._looking: Ticket | None = None  # the queued ticket that looks for dropped streams
 
     @property
     def total_bytes(self) -> int:
@@ -161,11 +161,13 @@ class MemoryBudget:
 
     @property
     def granted_at_seconds(self) -> float:
-        """When somebody last got memory, by the machine's monotonic clock."""
+        """Time of the last grant, in seconds of the machine's monotonic clock."""
         return self._granted_at_seconds
 
     def rest(self, holder: Holder, give_up: Callable[[Holder], None]) -> None:
-        """Note that a stream holds memory and is not being read: who rests for longest gives it up first."""
+        """Note that a stream holds memory and is not being read: the stream that rests for longest gives its memory up
+        first.
+        """
         self._resting[id(holder)] = (weakref.ref(holder), give_up)
         if self._waiting:
             self._serve()
@@ -175,11 +177,11 @@ class MemoryBudget:
         self._resting.pop(id(holder), None)
 
     def drop(self, abandon: Callable[[], None]) -> None:
-        """Note a stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
+        """Note a dropped stream; from a finalizer, which may run in the middle of anything."""
         self._dropped.append(abandon)
 
     def try_take(self, size_bytes: int, *, leaving_bytes: int = 0) -> bool:
-        """Take memory if so much is left, and ``leaving_bytes`` behind it, and nobody waits."""
+        """Take memory if so much is left, and ``leaving_bytes`` beyond it, and no ticket waits."""
         with self._lock:
             if self._waiting or self._left_bytes - size_bytes < leaving_bytes:
                 return False
@@ -187,12 +189,12 @@ class MemoryBudget:
             return True
 
     def ask(self, key: Hashable, *, least_bytes: int, wanted_bytes: int) -> Ticket:
-        """Memory for a stream that holds none: granted at once where there is enough, else at its turn.
+        """Ask memory for a stream that holds none: granted at once where there is enough, else at its turn.
 
         Args:
-            key: Whose turns go round: the partition.
-            least_bytes: Without which it cannot go on.
-            wanted_bytes: What it takes while there is plenty.
+            key: The partition; partitions are served in turn.
+            least_bytes: The least that it can go on with.
+            wanted_bytes: The most that it is granted while there is plenty.
         """
         if self._dropped:
             self.bury()
@@ -210,15 +212,16 @@ class MemoryBudget:
         return self._looking is ticket
 
     def _looking_anew(self) -> tuple[Ticket, ...]:
-        """While holding the lock: who is to be told that it looks from now on, since the one that did left the line.
+        """Choose the ticket that looks from now on, since the last one left the queue; return it for ``tell``. The
+        caller holds the lock.
 
-        The last: it waits for longest, so that it is rarely somebody else's turn to look.
+        The last in the queue: it waits for longest, so that the choice is rarely made again.
         """
         self._looking = self._waiting.last()
         return () if self._looking is None else (self._looking,)
 
     def _grant(self, ticket: Ticket) -> bool:
-        """While holding the lock: grant all that a ticket wants, or as much as leaves something to others."""
+        """Grant all that a ticket wants, or as much as leaves something to others. The caller holds the lock."""
         left = self._left_bytes
         if left < ticket.least_bytes and left < self._total_bytes:
             return False
@@ -229,7 +232,7 @@ class MemoryBudget:
         return True
 
     def cancel(self, ticket: Ticket) -> None:
-        """Take a ticket out of the line; memory that it was granted meanwhile is given back."""
+        """Take a ticket out of the queue, and release memory that it was granted meanwhile."""
         with self._lock:
             self._waiting.remove(ticket.key, ticket)
             granted, ticket.granted_bytes = ticket.granted_bytes, 0
@@ -239,7 +242,7 @@ class MemoryBudget:
         self.give_back(granted)
 
     def give_back(self, size_bytes: int) -> None:
-        """Give back bytes that were taken."""
+        """Release bytes of a grant or of ``try_take``."""
         if not size_bytes:
             return
         granted: list[Ticket] = []
@@ -253,7 +256,7 @@ class MemoryBudget:
             ticket.tell()
 
     def bury(self) -> None:
-        """Take back the memory of streams that nobody has any more."""
+        """Release the memory of dropped streams."""
         while self._dropped:
             try:
                 abandon = self._dropped.popleft()
@@ -262,9 +265,9 @@ class MemoryBudget:
             abandon()
 
     def _serve(self) -> None:
-        """Let streams at rest give memory back while somebody waits; one thread at a time: calls do not nest."""
+        """Let streams at rest release memory while a ticket waits; one thread at a time: calls do not nest."""
         with self._lock:
-            if self._is_serving:  # whoever serves looks under the lock before the end, and sees who waits now
+            if self._is_serving:  # the serving thread looks under the lock before it ends, and sees this ticket
                 return
             self._is_serving = True
         while True:

@@ -1,6 +1,6 @@
-"""Waiting for what others land, in one place: code that needs something yields it, and is driven by who calls it.
+"""Waits as values: code that needs something yields a wait, and its caller drives it.
 
-The same code serves a thread, which waits (``WaitingThreads``), and an event loop, which is told.
+The same code serves a thread, which waits (``WaitingThreads``), and an event loop, which gets a callback.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tierlog.runtime.machine.scheduling import Condition, Scheduler
 
 Value = TypeVar("Value")
 
-#: However much progress others make, nobody waits longer than so many times her time limit.
+#: Factor of its time limit that a wait lasts at most, however much progress others make.
 PATIENCE: Final = 12
-#: Of those who wait for memory one looks this often for streams that were dropped and can give some back. If each did,
-#: two thousand threads would keep the interpreter from those whose bytes are there: 9 s and late errors instead of 2.5.
+#: Interval at which one waiter for memory looks for dropped streams, whose memory can be released. If each waiter
+#: looked, two thousand threads would hold the interpreter against those whose bytes are there: 9 s and late errors
+#: instead of 2.5.
 LOOK_SECONDS: Final = 0.25
 
 
 #: Threads that are woken and do not run yet. A thread of CPython that wants to run asks for the interpreter every 5 ms:
-#: two thousand that are woken at once ask 400,000 times a second, and keep the processor from the one that could go on.
-#: That took 3 to 5 s of fetches which take 2.5 s when those that are not needed yet stay asleep. One would do; a second
-#: one hides the time that the system takes to start it.
+#: two thousand that are woken at once ask 400,000 times a second, and take the processor from the thread that could go
+#: on. That took 3 to 5 s of fetches which take 2.5 s when threads that are not needed yet stay asleep. One would do; a
+#: second one hides the time that the system takes to start it.
 _AT_ONCE: Final = 2
 
 
@@ -53,10 +54,9 @@ class Pending:
         return False
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
-        """Have a function called once it is done, in the thread that did it; at once if it is. It must not raise, nor
-        wait.
+        """Call a function once it is done, in the thread that did it; at once if it is. It must not raise, nor wait.
 
-        It may be called before, too: whoever waits then looks at ``has_work`` and ``needs_looks`` again.
+        It may be called before, too: the waiter then looks at ``has_work`` and ``needs_looks`` again.
         """
         raise NotImplementedError
 
@@ -65,20 +65,20 @@ class Pending:
         return False
 
     def look(self) -> None:
-        """Look whether it can be done now; whoever waits calls this now and then."""
+        """Look whether it can be done now; a waiter calls this now and then."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """Something that code cannot go on without.
+    """A wait for something that code needs to go on.
 
     Args:
-        pending: What it waits for.
-        what: For the message of an error: what is waited for.
-        outcome: For the same: what becomes of it.
-        timeout_seconds: How long it may take since ``progress`` before that is an error.
-        progress: The moment, by the machine's monotonic clock, at which its request was sent or somebody else before
-            it in line was served.
+        pending: The object that it waits for.
+        what: The name of that object, for an error's message.
+        outcome: The further course of that object, for the same message.
+        timeout_seconds: Time since ``progress`` after which the wait is an error.
+        progress: The moment, by the machine's monotonic clock, at which its request was sent or another one before it
+            in the queue was served.
     """
 
     pending: Pending
@@ -88,23 +88,23 @@ class Wait:
     progress: Callable[[], float]
 
     def late(self, seconds: float) -> str:
-        """The message where it was not done in time."""
+        """Format the message for a wait that was not done in time."""
         return f"{self.what}: not there after {seconds:.3g} s; {self.outcome}"
 
 
-#: The outcome of a load that who waits for it does not end.
+#: The outcome of a load that its waiters do not end.
 GOES_ON: Final = "the download goes on, and a later try finds it"
 
-#: Code that waits: yields what it needs, is sent None once that is there, or is thrown the error of who waits for it.
+#: Code that waits: it yields a wait, is sent None once that is done, or is thrown the error of its driver.
 Waits = Generator[Wait, None, Value]
 
 
 class Interrupt:
-    """Ends the waits of one owner early, now and from now on. Any thread may set it.
+    """A switch that ends the waits of one owner early, now and from now on. Any thread may set it.
 
     Attributes:
         is_set: Whether it was set.
-        wake: Wakes whoever waits now; set by the driver of the wait.
+        wake: Wakes the current waiter; set by the driver of the wait.
     """
 
     __slots__ = ("is_set", "wake")
@@ -114,15 +114,15 @@ class Interrupt:
         self.wake: Callable[[], None] | None = None
 
     def set(self) -> None:
-        """End the wait under way; idempotent."""
-        self.is_set = True  # before it looks who waits, as the driver of a wait says that before it looks at this
+        """End the current wait; idempotent."""
+        self.is_set = True  # before it reads ``wake``; the driver sets ``wake`` before it reads this
         wake = self.wake
         if wake is not None:
             wake()
 
 
 class WaitingThreads:
-    """Drives code in the threads that call it, which wait for what it needs.
+    """A driver of waiting code in the threads that call it.
 
     Args:
         machine: Its clock and locks.
@@ -135,21 +135,21 @@ class WaitingThreads:
         self._queue = WakeQueue(machine.scheduler)
 
     def run(self, waits: Waits[Value], interrupt: Interrupt | None = None) -> Value:
-        """Drive code in this thread.
+        """Drive code in the calling thread.
 
         Args:
             waits: The code.
-            interrupt: Ends a wait early; the code sees to what that means.
+            interrupt: Ends a wait early; the code handles that.
 
         Raises:
-            StoreUnavailableError: something is not there in time. Else what the code raises.
+            StoreUnavailableError: a wait is not done in time. Else the code's error.
         """
         try:
             wait = next(waits)
             while True:
                 try:
                     self._wait_for(wait, interrupt)
-                except BaseException as error:  # noqa: BLE001 - the code's to see to, whatever it is
+                except BaseException as error:  # noqa: BLE001 - the code handles it, whatever it is
                     wait = waits.throw(error)
                 else:
                     wait = next(waits)
@@ -208,7 +208,7 @@ class Sleeper:
     """One thread's wait.
 
     Attributes:
-        changed: What it waits on. Who notifies that directly wakes it past the queue, as a close does.
+        changed: The condition that it waits on. A direct notification wakes it past the queue, as a close does.
     """
 
     __slots__ = ("changed", "state")
@@ -219,7 +219,7 @@ class Sleeper:
 
     @property
     def is_called(self) -> bool:
-        """Whether the thread was told to look again."""
+        """Whether the thread was woken to look again."""
         return self.state is not _State.WAITING
 
 
