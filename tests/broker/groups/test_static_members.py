@@ -71,6 +71,35 @@ def test_a_leader_that_restarts_does_not_assign_anew() -> None:
     assert rig.heartbeat(leader, instance_id="a") is ErrorCode.fenced_instance_id
 
 
+def test_a_leader_of_a_generation_that_was_lost_assigns_nothing() -> None:
+    """After a full disk and a crash the same generation begins anew, with another leader: were the first one heeded,
+    it would have two assignments.
+    """
+    rig = Rig()
+    changes = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 20_000}
+    joins = [rig.join(group_instance_id=name, **changes) for name in "ab"]
+    rig.advance(9)
+    leader, follower = rig.give(joins)
+    rig.store.fault = StoreError("disk full")
+    rejoined = [
+        rig.join(each.member_id, group_instance_id=name, **changes) for each, name in ((leader, "a"), (follower, "b"))
+    ]
+    lost = rejoined[0].only
+    assert (lost.generation_id, lost.leader) == (2, leader.member_id)
+    own = {member_id: b"lost" for member_id, _, _ in lost.members}
+    assert rig.sync(lost, own, group_instance_id="a").only.error is ErrorCode.coordinator_not_available
+    rig.restart()
+    rig.store.fault = None
+    other, joining = rig.new_member(**changes)
+    rig.advance(20)
+    begun = joining.only
+    assert (begun.generation_id, begun.leader) == (2, other), "the static members are away, and stay members"
+    waiting = rig.sync(lost, own, group_instance_id="a")
+    assert not waiting
+    assert rig.sync(begun, {leader.member_id: b"found"}).only.error is NONE
+    assert waiting.only.assignment == b"found"
+
+
 def test_a_restart_with_another_protocol_rebalances() -> None:
     """Otherwise a member is given an assignment in a protocol that it does not speak."""
     rig = Rig()
