@@ -20,6 +20,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.loops import LOOPS, run_on
 from tests.support.manager_configs import KEYS, local_keys
 from tests.support.servers import StoreServer
+from tests.support.waiting import ENDLESS_SECONDS, ends, until
 from tierlog.aio import AsyncStorageManager
 from tierlog.errors import TierlogError
 from tierlog.remote import (
@@ -34,8 +35,6 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.optional_reads import Answer, Cancel, OnAnswer
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
-#: Long on a busy machine, and less than the 30 s that a stalled bucket takes.
-SOON_SECONDS = 20.0
 CORES = len(os.sched_getaffinity(0))
 TRANSFORMS = {"plain": {}, "zstd-aes": {"compression.enabled": "true"} | KEYS}
 
@@ -49,13 +48,6 @@ def loop(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
     return made_segment(tmp_path / "made", batches=80)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 class SlowBucket(PassingStore):
@@ -165,11 +157,8 @@ def test_a_thousand_fetches_of_a_slow_bucket_hold_no_threads(
                 assert await stream.read(20_000) == segment.log[start : start + 20_000]
             threads.append(len(set(threading.enumerate()) - before))
 
-        began = time.monotonic()
         await asyncio.gather(*(fetch(13 * n) for n in range(1000)))
-        took = time.monotonic() - began
         assert bucket.most > 200 or transform != "plain"  # at once, and not one after another
-        assert took < 60  # one after another they take 200 s
 
     patient = {"fetch.chunk.cache.get.timeout.ms": 120_000}  # a busy machine decrypts a thousand in more than 10 s
     over_slow_bucket(tmp_path / "store", loop, main, seconds=0.2, **TRANSFORMS[transform], **patient)
@@ -212,15 +201,14 @@ def test_a_stream_that_is_closed_wakes_its_reader(tmp_path: pathlib.Path, segmen
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)
         stream = manager.fetch_log_segment(segment.finished(custom), 0)
         assert await stream.read(10) == segment.log[:10]
-        bucket.seconds = 30
+        bucket.seconds = ENDLESS_SECONDS
         reading = asyncio.create_task(stream.read())
         begun = bucket.begun
         await until(lambda: bucket.begun > begun)
-        began = time.monotonic()
-        await stream.aclose()
-        with pytest.raises(ValueError, match="closed"):
-            await reading
-        assert time.monotonic() - began < SOON_SECONDS
+        with ends():
+            await stream.aclose()
+            with pytest.raises(ValueError, match="closed"):
+                await reading
 
     over_slow_bucket(
         tmp_path / "store", loop, main, seconds=0.01, **{"chunk.size": 4096, "fetch.request.max.bytes": 65536}
@@ -259,15 +247,14 @@ def test_closing_the_manager_ends_reads_that_wait(tmp_path: pathlib.Path, segmen
     async def main(manager: AsyncStorageManager, bucket: SlowBucket) -> None:
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)
         metadata = segment.finished(custom)
-        bucket.seconds = 30
+        bucket.seconds = ENDLESS_SECONDS
         reads = [asyncio.create_task(manager.fetch_log_segment(metadata, n).read()) for n in range(20)]
         reads += [asyncio.create_task(manager.fetch_index(metadata, IndexType.OFFSET))]
         await until(lambda: bucket.begun > 0)
-        began = time.monotonic()
-        await manager.aclose()
-        for outcome in await asyncio.gather(*reads, return_exceptions=True):
-            assert isinstance(outcome, RemoteStorageException)
-        assert time.monotonic() - began < SOON_SECONDS
+        with ends():
+            await manager.aclose()
+            for outcome in await asyncio.gather(*reads, return_exceptions=True):
+                assert isinstance(outcome, RemoteStorageException)
 
     over_slow_bucket(tmp_path / "store", loop, main, seconds=0.01)
 
@@ -279,7 +266,7 @@ def test_cancelling_many_reads_ends_their_requests(tmp_path: pathlib.Path, segme
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)
         metadata = segment.finished(custom)
         assert await manager.fetch_log_segment(metadata, 0, 0).read() == segment.log[:1]
-        bucket.seconds, begun = 30, bucket.begun
+        bucket.seconds, begun = ENDLESS_SECONDS, bucket.begun
         reads = [asyncio.create_task(manager.fetch_log_segment(metadata, 100 * n).read()) for n in range(50)]
         await until(lambda: bucket.begun > begun)
         await asyncio.sleep(0.05)
@@ -302,11 +289,9 @@ def test_cancelling_a_read_ends_its_request(s3: StoreServer, segment: ClosedSegm
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)
         rule = proxy.add("stall", verb="GET", path=".log", times=None)
         stream = manager.fetch_log_segment(segment.finished(custom), 0)
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
+        with ends(), pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await stream.read()
-        assert time.monotonic() - began < SOON_SECONDS
         await asyncio.to_thread(rule.wait_left, 1)
         with pytest.raises(ValueError, match="closed"):
             await stream.read()
@@ -323,11 +308,10 @@ def test_cancelling_a_copy_ends_its_upload(s3: StoreServer, segment: ClosedSegme
         rule = proxy.add("stall", verb="PUT", times=1, skip=skip)
         copying = asyncio.create_task(manager.copy_log_segment_data(segment.metadata, segment.data))
         await until(lambda: rule.struck == 1)
-        began = time.monotonic()
-        copying.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await copying
-        assert time.monotonic() - began < SOON_SECONDS
+        with ends():
+            copying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await copying
         await asyncio.to_thread(rule.wait_left, 1)
         with pytest.raises(RemoteResourceNotFoundException):
             await manager.fetch_log_segment(segment.finished(), 0).read()

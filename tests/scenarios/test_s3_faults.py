@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support.fault_proxy import NO_SUCH_HOST, PATIENT, FaultProxy, limits_for
 from tests.support.servers import StoreServer
+from tests.support.waiting import ENDLESS_STORE, ends
 from tierlog.errors import (
     ObjectConflictError,
     ObjectNotFoundError,
@@ -103,10 +103,8 @@ def test_an_upload_survives_at_each_step(broken: Broken, kind: str, more: dict[s
 def test_a_store_that_stays_broken_is_an_error_in_time(broken: Broken) -> None:
     """If this fails, a copy hangs for as long as its store is ill."""
     broken.proxy.add("status", verb="PUT", times=None)
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailableError, match=r"SlowDown.*tried 4 times"):
+    with ends(), pytest.raises(StoreUnavailableError, match=r"SlowDown.*tried 4 times"):
         broken.store.put("k", BODY)
-    assert time.monotonic() - started < 25  # each of the four tries may take 30 s
     assert broken.sound.find("k") is None
 
 
@@ -158,11 +156,9 @@ def test_an_abort_ends_what_runs(broken: Broken) -> None:
     thread = threading.Thread(target=put)
     thread.start()
     broken.proxy.wait_for(3)
-    started = time.monotonic()
-    under_way.abort()
-    thread.join(20)
-    assert not thread.is_alive()
-    assert time.monotonic() - started < 20  # the request may take 30 s
+    with ends():
+        under_way.abort()
+        thread.join()
     assert len(failed) == 1
     assert list(broken.sound.iter_uploads()) == []
     assert broken.sound.find("k") is None
@@ -171,7 +167,7 @@ def test_an_abort_ends_what_runs(broken: Broken) -> None:
 def test_closing_ends_what_runs(s3: StoreServer) -> None:
     """If this fails, a broker that stops waits for its store."""
     with FaultProxy.before(s3) as proxy:
-        store = open_store(s3.url, {**s3.options, "store.endpoint": proxy.endpoint})
+        store = open_store(s3.url, {**s3.options, **ENDLESS_STORE, "store.endpoint": proxy.endpoint})
         proxy.add("stall", times=None)
         failed: list[BaseException] = []
 
@@ -184,9 +180,9 @@ def test_closing_ends_what_runs(s3: StoreServer) -> None:
         thread = threading.Thread(target=put)
         thread.start()
         proxy.wait_for(1)
-        store.close()
-        thread.join(20)
-        assert not thread.is_alive()
+        with ends():
+            store.close()
+            thread.join()
         assert len(failed) == 1
         store.close()
         with pytest.raises(StoreError, match="closed"):

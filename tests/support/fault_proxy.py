@@ -33,6 +33,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from tests.support.servers import StoreServer
+from tests.support.waiting import ENDLESS_STORE
 
 KINDS: Final = (
     "reset",
@@ -49,7 +50,7 @@ KINDS: Final = (
     "slow",
 )
 #: A store's own limits behind a proxy. A busy machine may hold a sound answer up for seconds: that is no fault …
-PATIENT: Final = {"store.timeout": "30s", "store.max_retries": "3", "store.retry_timeout": "120s"}
+PATIENT: Final = {"store.max_retries": "3", "store.retry_timeout": "1200s"} | ENDLESS_STORE
 #: … and only where a request is not answered at all does its limit have to pass.
 _STALLING: Final = {"store.timeout": "2s"}
 #: A host that no resolver knows (RFC 6761): DNS is gone.

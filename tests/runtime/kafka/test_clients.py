@@ -8,13 +8,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.support.forked import told_by_fork
-from tests.support.waiting import wait_until
+from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS, ends, wait_until
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, PositionOutOfRangeError, our_error
@@ -38,14 +38,6 @@ def settings(role: str, bootstrap: str, **more: str) -> ClientSettings:
     return client_settings(role, keys, client_id="test")  # type: ignore[arg-type]
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Within a time that is long on a busy machine, and short beside the 30 s and more of librdkafka's own limits."""
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < 20
-
-
 def thread_count() -> int:
     """Native threads too."""
     return len(list(pathlib.Path("/proc/self/task").iterdir()))
@@ -55,11 +47,7 @@ def thread_count() -> int:
 def _no_thread_is_left() -> Iterator[None]:
     before = thread_count()
     yield
-    for _ in range(100):
-        if thread_count() <= before:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"threads: {[each.name for each in threading.enumerate()]}")
+    wait_until(lambda: thread_count() <= before)
 
 
 def test_questions_end_in_time(silent: str) -> None:
@@ -74,7 +62,7 @@ def test_questions_end_in_time(silent: str) -> None:
             ),
         ]  # fmt: skip
         for each in ask:
-            with at_once(), pytest.raises(StoreUnavailableError, match="no answer in time"):
+            with ends(), pytest.raises(StoreUnavailableError, match="no answer in time"):
                 each()
         assert admin.offsets("t", [], timeout_seconds=0.2) == {}
 
@@ -86,14 +74,14 @@ def test_close_ends_a_question_under_way(silent: str) -> None:
 
     def ask() -> None:
         try:
-            admin.describe_topic("t", timeout_seconds=30)
+            admin.describe_topic("t", timeout_seconds=ENDLESS_SECONDS)
         except StoreError as error:
             errors.append(error)
 
     thread = threading.Thread(target=ask)
     thread.start()
     time.sleep(0.1)
-    with at_once():
+    with ends():
         admin.close()
         thread.join()
     admin.close()
@@ -121,49 +109,49 @@ def test_answers_that_come_late_touch_no_client(silent: str) -> None:
     with TopicAdmin(settings("admin", silent), machine=Machine()) as admin:
         watched = admin._client = Watched(admin._client)
         future = admin.begin_describe_topic("t", timeout_seconds=0.05)
-        assert isinstance(future.exception(60), StoreError)
+        assert isinstance(future.exception(LIMIT_SECONDS), StoreError)
         assert watched.threads == {threading.get_ident()}
 
 
 def test_a_read_ends_in_time_when_woken_and_when_closed(silent: str) -> None:
     """The manager's one thread would not see an assignment, or its own end."""
     consumer = RecordConsumer(settings("consumer", silent), "t", machine=Machine())
-    with at_once():
+    with ends():
         assert consumer.read({0: 0}, max_bytes=1000, timeout_seconds=0.1) == []
         assert consumer.read({}, max_bytes=1000, timeout_seconds=0.1) == []
     for positions in ({0: 5}, {}):
         timer = threading.Timer(0.1, consumer.wake)
         timer.start()
-        with at_once():
-            assert consumer.read(positions, max_bytes=1000, timeout_seconds=30) == []
+        with ends():
+            assert consumer.read(positions, max_bytes=1000, timeout_seconds=ENDLESS_SECONDS) == []
         timer.join()
         consumer.wake()
-        with at_once():  # the next one
-            assert consumer.read(positions, max_bytes=1000, timeout_seconds=30) == []
+        with ends():  # the next one
+            assert consumer.read(positions, max_bytes=1000, timeout_seconds=ENDLESS_SECONDS) == []
         timer = threading.Timer(0.1, consumer.wake)
         timer.start()
     timer.join()
     timer = threading.Timer(0.1, consumer.close)
     timer.start()
-    with at_once():
+    with ends():
         consumer_read_until_closed(consumer)
     timer.join()
     consumer.close()
 
 
 def consumer_read_until_closed(consumer: RecordConsumer) -> None:
-    consumer.read({0: 5}, max_bytes=1000, timeout_seconds=30)  # ended by the wake before
+    consumer.read({0: 5}, max_bytes=1000, timeout_seconds=ENDLESS_SECONDS)  # ended by the wake before
     with pytest.raises(ClientClosedError):
-        consumer.read({0: 5}, max_bytes=1000, timeout_seconds=30)
+        consumer.read({0: 5}, max_bytes=1000, timeout_seconds=ENDLESS_SECONDS)
 
 
 def test_two_reads_take_turns(silent: str) -> None:
     """A consumer of librdkafka has one place; the second reader's time counts while it waits."""
     with RecordConsumer(settings("consumer", silent), "t", machine=Machine()) as consumer:
-        thread = threading.Thread(target=lambda: consumer.read({0: 0}, max_bytes=9, timeout_seconds=40))
+        thread = threading.Thread(target=lambda: consumer.read({0: 0}, max_bytes=9, timeout_seconds=ENDLESS_SECONDS))
         thread.start()
         wait_until(lambda: consumer._reading)
-        with at_once():
+        with ends():
             assert consumer.read({0: 0}, max_bytes=9, timeout_seconds=0.2) == []
         assert thread.is_alive()
         consumer.wake()
@@ -174,7 +162,7 @@ def test_records_without_a_broker_end_with_an_error(silent: str) -> None:
     """The future of a segment's event would stay open for ever, and its copy with it."""
     producer = RecordProducer(settings("producer", silent), "t", machine=Machine())
     future = producer.append(0, b"x")
-    with at_once():
+    with ends():
         producer.close(flush_seconds=0.2)
     with pytest.raises(ClientClosedError):
         future.result(0)
@@ -187,7 +175,7 @@ def test_a_record_that_nobody_takes_may_be_tried_again(silent: str) -> None:
     """Whoever waits is told within ``delivery.timeout.ms``."""
     late = settings("producer", silent, delivery_timeout_ms="300", linger_ms="0")
     with RecordProducer(late, "t", machine=Machine()) as producer:
-        error = producer.append(0, b"x").exception(5)
+        error = producer.append(0, b"x").exception(LIMIT_SECONDS)
         assert isinstance(error, StoreUnavailableError)
 
 

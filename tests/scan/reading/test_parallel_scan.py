@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS, ends
 from tierlog.scan.reading.parallel_scan import BUFFERED_BATCHES, ParallelScan
 
 
@@ -36,7 +36,7 @@ def test_batches_come_in_the_order_of_the_ranges(threads: int) -> None:
 
 def test_ranges_are_worked_on_side_by_side() -> None:
     """Only one core would decode."""
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=LIMIT_SECONDS)
 
     def read(scan_range: Any) -> Iterator[pa.RecordBatch]:
         together.wait()
@@ -106,7 +106,7 @@ def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
 
     def read(scan_range: Any) -> Iterator[pa.RecordBatch]:
         reading.set()
-        go.wait(60)
+        go.wait(ENDLESS_SECONDS)
         yield row(scan_range.number, 0)
 
     scan = ParallelScan(ranges(2), read, threads=1, on_close=closed.set)
@@ -119,15 +119,14 @@ def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert reading.wait(30)
-    began = time.monotonic()
-    scan.close()
-    consumer.join(30)
-    assert time.monotonic() - began < 30
+    assert reading.wait(LIMIT_SECONDS)
+    with ends():
+        scan.close()
+        consumer.join()
     assert [str(error) for error in said] == ["the reader is closed"]
     assert not closed.is_set()  # what the stuck read reads from must not be closed under it
     go.set()
-    assert closed.wait(30)
+    assert closed.wait(LIMIT_SECONDS)
 
 
 def test_dropping_it_closes_the_ranges_under_way() -> None:
