@@ -16,9 +16,9 @@ from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.cli.app import application
-from tierlog.log.local.config_keys import BROKER_KEYS, TOPIC_KEYS, LogKey
+from tierlog.config_keys import Key, rows
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
-from tierlog.remote.config.key_facts import INT32_MAX, INT64_MAX, KeyFacts, KeyGroup
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
@@ -35,7 +35,7 @@ from tierlog.remote.storage.storage_metrics import (
     STORE_INFO,
     Series,
 )
-from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
+from tierlog.runtime.stores.settings.keys import KEYS_BY_SCHEME, ClientKeys, OwnKeys
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -262,7 +262,7 @@ alone or nothing may stand in front. Keys match without case. An unknown key is 
 one, values that contradict each other are an error, and no message quotes a secret.
 """
 SCHEMES = {"s3": "S3", "gs": "Google", "az": "Azure"}
-KINDS = {"tuple": "list", "SecretStr": "secret", "bool": "boolean", "int": "number", "str": "text"}
+KINDS = {"tuple[str, ...]": "list", "Password": "secret", "bool": "boolean", "int": "number", "str": "text"}
 
 
 def default_text(name: str) -> str:
@@ -409,31 +409,41 @@ or equal. `remote.storage.enable` goes back to false with `remote.log.delete.on.
 def log_page() -> str:
     """The keys of a local log."""
     topics = "".join(
-        f"| `{key.name}`{' **ours**' if key.own else ''} | {', '.join(f'`{each.name}`' for each in key.broker_names)} "
-        f"| {log_default(key)} | {log_limits(key)} | {key.meaning} |\n"
-        for key in TOPIC_KEYS
+        f"| `{key.name}`{' **ours**' if key.own else ''} | {', '.join(f'`{name}`' for name in key.other_names)} "
+        f"| {log_default(key)} | {shown_limits(key)} | {key.meaning} |\n"
+        for key in rows(LogConfig).values()
     )
     brokers = "".join(
-        f"| `{key.name}` | {log_default(key)} | {log_limits(key)} | {key.meaning} |\n" for key in BROKER_KEYS
+        f"| `{key.name}` | {log_default(key)} | {shown_limits(key)} | {key.meaning} |\n"
+        for key in rows(LogDirectoryConfig).values()
     )
     return LOG_HEAD + topics + LOG_TIERING + brokers
 
 
-def log_default(key: LogKey) -> str:
+def log_default(key: Key) -> str:
     return "2^63-1" if key.default == 2**63 - 1 else key.shown(key.default) or "empty"
 
 
-def log_limits(key: LogKey) -> str:
+def shown_limits(key: Key) -> str:
+    """What the values of a key may be."""
     if key.choices:
         return ", ".join(f"`{choice}`" for choice in key.choices)
-    if isinstance(key.default, bool):
+    if key.kind == "bool":
         return "`true`, `false`"
-    if isinstance(key.default, tuple):
+    if key.pattern:
         return "`*`, or `<partition>:<broker>` by comma"
+    if key.kind == "Duration":
+        return "as `30s`, `500ms`"
+    if key.url:
+        return "http, https"
+    if key.kind not in ("int", "float"):
+        return "not empty" if key.not_empty else ""
     if key.minimum == -(2**63):
         return "any number"
     maximum = {2**63 - 1: "", 2**31 - 1: " 2^31-1"}.get(key.maximum, f" {key.maximum}")
-    return f"{key.minimum} …{maximum}{'' if key.also is None else f', or {key.also}'}"
+    also = "" if key.also is None else f", or {key.also}"
+    multiple = "" if key.multiple_of is None else f", multiple of {key.multiple_of}"
+    return f"{key.minimum} …{maximum}{also}{multiple}"
 
 
 def cell(text: str | None) -> str:
@@ -489,7 +499,7 @@ def configuration_page() -> str:
     lines = [CONFIGURATION_HEAD]
     for title, group in KEY_GROUPS.items():
         lines += [f"## {title}\n", *key_table(group)]
-        if PAIRS in (group.model_fields[field].alias for field in group.model_fields):
+        if PAIRS in (key.name for key in rows(group).values()):
             lines += _pair_rows()
         lines.append("")
     lines += list(_store_keys())
@@ -497,18 +507,15 @@ def configuration_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def key_table(group: type[KeyGroup]) -> list[str]:
-    """The lines of a table of a group's keys; fields that are none are left out."""
-    rows = [_key_row(group, field) for field in group.model_fields if group.model_fields[field].alias]
-    return ["| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |", *rows]
-
-
-def _key_row(group: type[KeyGroup], field: str) -> str:
-    info, facts = group.model_fields[field], group.facts(field)
-    marks = "".join(f" **{mark}**" for mark, there in (("ours", facts.own), ("live", facts.live)) if there)
-    kind = next(shown for name, shown in KINDS.items() if name in str(info.annotation))
-    allowed = _shown_range(facts)
-    return f"| `{info.alias}`{marks} | {kind} | {_shown_default(info.default)} | {allowed} | {info.description} |"
+def key_table(group: type[object]) -> list[str]:
+    """The lines of a table of a group's keys."""
+    lines = ["| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]
+    for key in rows(group).values():
+        marks = "".join(f" **{mark}**" for mark, there in (("ours", key.own), ("live", key.live)) if there)
+        allowed = "" if key.kind == "bool" else shown_limits(key)
+        default = _shown_default(key.default)
+        lines.append(f"| `{key.name}`{marks} | {KINDS[key.kind]} | {default} | {allowed} | {key.meaning} |")
+    return lines
 
 
 def _shown_default(value: object) -> str:
@@ -517,22 +524,6 @@ def _shown_default(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else f"`{value}`" if value else "empty"
-
-
-def _shown_range(facts: KeyFacts) -> str:
-    if facts.choices:
-        return ", ".join(f"`{choice}`" for choice in facts.choices)
-    if facts.url:
-        return "http, https"
-    if facts.minimum is None:
-        return "not empty" if facts.not_empty else ""
-    maximum = facts.maximum
-    shown = f"{facts.minimum} …" if maximum in (None, INT64_MAX) else f"{facts.minimum} … {_shown_number(maximum)}"
-    return f"{shown}, multiple of {facts.multiple_of}" if facts.multiple_of else shown
-
-
-def _shown_number(value: int | None) -> str:
-    return "2^31-1" if value == INT32_MAX else str(value)
 
 
 def _pair_rows() -> list[str]:
@@ -549,12 +540,12 @@ def _store_keys() -> Iterator[str]:
     yield "[obstore](https://developmentseed.org/obstore/), which also takes a store's own keys with its brand in front"
     yield "(`store.aws_region`) and finds what is not given in its environment variables (`AWS_REGION`). How they are"
     yield "used is on [reaching-a-bucket.md](reaching-a-bucket.md).\n"
-    groups = {"Every store": (*OWN_KEYS, *CLIENT_KEYS)} | {SCHEMES[name]: keys for name, keys in KEYS_BY_SCHEME.items()}
+    groups = {"Every store": (OwnKeys, ClientKeys)} | {SCHEMES[name]: (keys,) for name, keys in KEYS_BY_SCHEME.items()}
     yield "| key | of | default | allowed | meaning |\n| --- | --- | --- | --- | --- |"
-    for of, keys in groups.items():
-        for each in keys:
-            default = f"`{each.default}`" if each.default else "–"
-            yield f"| `store.{each.name}` | {of} | {default} | {each.allowed} | {each.meaning} |"
+    for of, tables in groups.items():
+        for name, key in (each for table in tables for each in rows(table).items()):
+            default = "–" if key.default is None else f"`{key.shown(key.default)}`"
+            yield f"| `store.{name}` | {of} | {default} | {shown_limits(key)} | {key.meaning} |"
     yield ""
 
 

@@ -10,9 +10,9 @@ import subprocess
 import pytest
 
 from tests.support.peers import install
+from tierlog.config_keys import rows
 from tierlog.errors import ConfigError
-from tierlog.log.local.config_keys import BROKER_KEYS, TOPIC_KEYS
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 
 pytestmark = pytest.mark.interop
 
@@ -89,7 +89,7 @@ def test_keys_defaults_and_verdicts(tmp_path: pathlib.Path) -> None:
         pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
     source = tmp_path / "Ask.java"
     source.write_text(_ASK)
-    known = [key for key in TOPIC_KEYS if not key.own]
+    known = {key: field for field, key in rows(LogConfig).items() if not key.own}
     questions = [(key, text) for key in known for text in (*_NUMBERS, *_WORDS)]
     command = [install.java(), "-cp", install.class_path("kafka"), str(source)]
     run = subprocess.run(
@@ -100,16 +100,16 @@ def test_keys_defaults_and_verdicts(tmp_path: pathlib.Path) -> None:
     brokers = {name: default for kind, name, default in lines if kind == "broker"}
     assert topics.pop("internal.segment.bytes") == "null"
     assert {key.name: key.shown(key.default) for key in known} == topics
-    ours = {key.name: key.shown(key.default) for key in BROKER_KEYS}
+    ours = {key.name: key.shown(key.default) for key in rows(LogDirectoryConfig).values()}
     differing = {name for name, default in ours.items() if brokers[name] != default}
     assert differing == {"transaction.partition.verification.enable"}
-    assert {each.name for key in known for each in key.broker_names} <= brokers.keys() | _TOPICS_OWN
+    assert {name for key in known for name in key.other_names} <= brokers.keys() | _TOPICS_OWN
 
     answers = [said for kind, _, said in lines if kind == "said"]
     assert len(answers) == len(questions)
     for (key, text), theirs in zip(questions, answers, strict=True):
         try:
-            value = getattr(LogConfig.from_kafka({key.name: text}), key.field)
+            value = getattr(LogConfig.from_kafka({key.name: text}), known[key])
             mine = ",".join(re.split(", *", text)) if isinstance(value, frozenset) else key.shown(value)
         except ConfigError:
             mine = "refused"
@@ -120,5 +120,5 @@ def test_keys_defaults_and_verdicts(tmp_path: pathlib.Path) -> None:
 _TOPICS_OWN = {
     *("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
     *("message.max.bytes", "log.local.retention.ms", "log.local.retention.bytes"),
-    *(key.broker_names[0].name for key in TOPIC_KEYS if key.broker_names and "cleaner" in key.broker_names[0].name),
+    *(name for key in rows(LogConfig).values() for name in key.other_names if "cleaner" in name),
 }

@@ -9,8 +9,7 @@ import pathlib
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.remote.config import KNOWN_KEYS, StorageConfig, read_storage_config
-from tierlog.remote.config.key_facts import KeyFacts
+from tierlog.remote.config import KNOWN_KEYS, read_storage_config
 from tierlog.remote.config.storage_keys import STORAGE_KEYS
 
 FILES = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
@@ -98,8 +97,6 @@ def test_every_field_has_its_keys_name() -> None:
     """If this fails, a reader of the code cannot find a key's use by its name."""
     odd = {"custom_metadata_bytes_max": "remote.log.metadata.custom.metadata.max.bytes"}
     assert {f: k for k, f in KNOWN_KEYS.items() if f != k.replace(".", "_")} == odd
-    for field in KNOWN_KEYS.values():
-        assert isinstance(StorageConfig.facts(field), KeyFacts)
 
 
 def test_the_golden_brokers_configurations_are_whole(fixtures: pathlib.Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptObjectError
@@ -65,14 +66,14 @@ def server_config(given: Mapping[str, object] | None, *, machine: Machine | None
     Raises: as ``read_storage_config``.
     """
     config = read_storage_config(given, machine=machine)
-    defaults: dict[str, object] = {}
+    defaults: dict[str, Any] = {}
     if config.fetch_chunk_cache_class is None:
         size = config.fetch_chunk_cache_size
         defaults["fetch_chunk_cache_class"] = "memory"
         defaults["fetch_chunk_cache_size"] = CHUNK_CACHE_BYTES if size is None else size
-    if "fetch_indexes_cache_size" not in config.model_fields_set:
+    if "fetch.indexes.cache.size" not in config.given:
         defaults["fetch_indexes_cache_size"] = INDEX_CACHE_BYTES
-    return config.model_copy(update=defaults)
+    return replace(config, **defaults)
 
 
 def _cached_pieces_max(config: StorageConfig) -> int:

@@ -9,7 +9,7 @@ judging files by each other (``log.checks``), replication (which asks this room)
 
 From the bottom:
 
-- ``config_keys``: Kafka's keys as tables; ``log_config`` has the values.
+- ``log_config``: Kafka's keys of a topic and of a broker, a row each.
 - ``log_folder``: a log's folder and its files, none of which is opened before it is needed: thousands of segments are
   opened at no cost.
 - ``log_appends``: a batch is checked, and offset, epoch and timestamps are written into it in place: the bytes are read

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from tierlog._native.appends import LogEnd
-from tierlog.arguments import require_type
+from tierlog.arguments import INT32_MAX, require_type
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.log_config import INT32_MAX, LogConfig
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments

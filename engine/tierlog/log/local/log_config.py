@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from tierlog.arguments import require_flag, require_int64, require_texts, require_type
+from tierlog.arguments import INT32_MAX, INT64_MAX, require_flag, require_int64, require_texts, require_type
+from tierlog.config_keys import Key, check_values, key, names_of, nearest_name, read_values, rows
 from tierlog.errors import ConfigError
-from tierlog.log.local.config_keys import (
-    BROKER_KEYS,
-    INT64_MAX,
-    INTERNAL_SEGMENT_BYTES,
-    KNOWN_NAMES,
-    TOPIC_KEYS,
-    LogKey,
-    Value,
-    unknown_key,
-)
-from tierlog.log.local.config_keys import INT32_MAX as INT32_MAX  # noqa: PLC0414 - for those who bound a log
 from tierlog.runtime.machine.randomness import Rng
 
-_BY_NAME: Final = {key.name: key for key in TOPIC_KEYS}
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+_REPLICAS: Final = (r"[0-9]+:[0-9]+", "* or <partition>:<broker> expected")
+#: In a test's configuration: ``segment.bytes`` without its lower limit; it wins over that.
+_INTERNAL_SEGMENT_BYTES: Final = Key(
+    "internal.segment.bytes", "int", 1 << 30, "`segment.bytes` without its minimum.", minimum=1, maximum=INT32_MAX
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,51 +27,204 @@ class LogConfig:
     """One topic's configuration; the fields are Kafka's names with "_" for "." (Kafka 4.3 LogConfig).
 
     Sizes are bytes, times ms. Immutable and hashable; a changed configuration is another value, which
-    ``UnifiedLog.update_config`` takes. A plain dataclass and no pydantic model, as configurations elsewhere are: one is
-    made for each topic and each change, and code may set what text may not (segments below 1 MiB).
+    ``UnifiedLog.update_config`` takes. Code may set what text may not (segments below 1 MiB).
 
     Raises:
         ConfigError: a field is of another type or outside Kafka's limits, or two contradict each other.
     """
 
-    cleanup_policy: frozenset[str] = frozenset(("delete",))
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_type: str = "producer"
-    compression_zstd_level: int = 3
-    delete_retention_ms: int = 86_400_000
-    file_delete_delay_ms: int = 60_000
-    flush_messages: int = INT64_MAX
-    flush_ms: int = INT64_MAX
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
-    index_interval_bytes: int = 4096
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
-    local_retention_bytes: int = -2
-    local_retention_ms: int = -2
-    max_compaction_lag_ms: int = INT64_MAX
-    max_decompressed_message_bytes: int = 256 << 20
-    max_message_bytes: int = 1_048_588
-    message_timestamp_after_max_ms: int = 3_600_000
-    message_timestamp_before_max_ms: int = INT64_MAX
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    preallocate: bool = False
-    remote_log_copy_disable: bool = False
-    remote_log_delete_on_disable: bool = False
-    remote_storage_enable: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 604_800_000
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
-    segment_jitter_ms: int = 0
-    segment_ms: int = 604_800_000
-    unclean_leader_election_enable: bool = False
+    cleanup_policy: frozenset[str] = key(
+        "What becomes of old segments; empty: only what lies before the log start is deleted.",
+        default=frozenset(("delete",)),
+        choices=("compact", "delete"),
+        other_names=("log.cleanup.policy",),
+    )
+    compression_gzip_level: int = key(
+        "Level where the log compresses.",
+        default=-1,
+        minimum=1,
+        maximum=9,
+        also=-1,
+        other_names=("compression.gzip.level",),
+    )
+    compression_lz4_level: int = key(
+        "Level where the log compresses.", default=9, minimum=1, maximum=17, other_names=("compression.lz4.level",)
+    )
+    compression_type: str = key(
+        "How batches are stored; `producer`: as they come.",
+        default="producer",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        other_names=("compression.type",),
+    )
+    compression_zstd_level: int = key(
+        "Level where the log compresses.",
+        default=3,
+        minimum=-131_072,
+        maximum=22,
+        other_names=("compression.zstd.level",),
+    )
+    delete_retention_ms: int = key(
+        "How long compaction keeps tombstones.",
+        default=_DAY_MS,
+        minimum=0,
+        other_names=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = key(
+        "How long deleted files stay, renamed, for those who read them.",
+        default=_MINUTE_MS,
+        minimum=0,
+        other_names=("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = key(
+        "After how many records the log is fsynced.",
+        default=INT64_MAX,
+        minimum=1,
+        other_names=("log.flush.interval.messages",),
+    )
+    flush_ms: int = key(
+        "After what time the log is fsynced.",
+        default=INT64_MAX,
+        minimum=0,
+        other_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        "For whoever replicates the log; it does not look at it.", default=(), pattern=_REPLICAS
+    )
+    index_interval_bytes: int = key(
+        "After how many bytes of a log its indexes get another entry.",
+        default=4096,
+        minimum=0,
+        maximum=INT32_MAX,
+        other_names=("log.index.interval.bytes",),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        "For whoever replicates the log; it does not look at it.", default=(), pattern=_REPLICAS
+    )
+    local_retention_bytes: int = key(
+        "With tiering, the size to which the local log is cut down; -2: as `retention.bytes`.",
+        default=-2,
+        minimum=-2,
+        other_names=("log.local.retention.bytes",),
+    )
+    local_retention_ms: int = key(
+        "With tiering, the age from which local segments are deleted; -2: as `retention.ms`.",
+        default=-2,
+        minimum=-2,
+        other_names=("log.local.retention.ms",),
+    )
+    max_compaction_lag_ms: int = key(
+        "After what time a record is compacted; a compacted topic's segments are closed by it too.",
+        default=INT64_MAX,
+        minimum=1,
+        other_names=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_decompressed_message_bytes: int = key(
+        "To how many bytes a batch may decompress.", default=256 << 20, minimum=1, own=True
+    )
+    max_message_bytes: int = key(
+        "The largest batch that a leader takes.",
+        default=1_048_588,
+        minimum=0,
+        maximum=INT32_MAX,
+        other_names=("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = key(
+        "By how much a record may be ahead of the leader's clock.",
+        default=_HOUR_MS,
+        minimum=0,
+        other_names=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = key(
+        "By how much a record may be older than the leader's clock.",
+        default=INT64_MAX,
+        minimum=0,
+        other_names=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = key(
+        "Whose clock the records' timestamps are: the producer's or the leader's.",
+        default="CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        other_names=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = key(
+        "Which part of a log must be new before it is compacted.",
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        other_names=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = key(
+        "How long compaction leaves a record alone.",
+        default=0,
+        minimum=0,
+        other_names=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = key(
+        "For whoever replicates the log; it does not look at it.",
+        default=1,
+        minimum=1,
+        maximum=INT32_MAX,
+        other_names=("min.insync.replicas",),
+    )
+    preallocate: bool = key(
+        "Kafka reserves a segment's space at once; taken, without effect here.",
+        default=False,
+        other_names=("log.preallocate",),
+    )
+    remote_log_copy_disable: bool = key(
+        "Nothing more is copied to the tier; what is there stays readable.", default=False
+    )
+    remote_log_delete_on_disable: bool = key(
+        "Tiering may be switched off, and what is in the tier goes.", default=False
+    )
+    remote_storage_enable: bool = key("The topic is tiered, if the broker has tiered storage.", default=False)
+    retention_bytes: int = key(
+        "Size of the log from which its oldest segments are deleted; -1: never.",
+        default=-1,
+        other_names=("log.retention.bytes",),
+    )
+    retention_ms: int = key(
+        "Age from which segments are deleted; -1: never.",
+        default=7 * _DAY_MS,
+        minimum=-1,
+        other_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        negative_means=-1,
+    )
+    segment_bytes: int = key(
+        "When the active segment is closed, by size. Tests go below the minimum by `internal.segment.bytes`.",
+        default=1 << 30,
+        minimum=1 << 20,
+        minimum_in_code=1,
+        maximum=INT32_MAX,
+        other_names=("log.segment.bytes",),
+    )
+    segment_index_bytes: int = key(
+        "The largest offset index and time index; a full one closes the segment.",
+        default=10 << 20,
+        minimum=4,
+        maximum=INT32_MAX,
+        other_names=("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = key(
+        "By how much less, at most: chance decides for each segment.",
+        default=0,
+        minimum=0,
+        other_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = key(
+        "When the active segment is closed, by age.",
+        default=7 * _DAY_MS,
+        minimum=1,
+        other_names=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = key(
+        "For whoever elects leaders; the log does not look at it.",
+        default=False,
+        other_names=("unclean.leader.election.enable",),
+    )
 
     def __post_init__(self) -> None:
-        for key in TOPIC_KEYS:
-            key.checked_in_code(getattr(self, key.field))
+        check_values(self)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms {self.min_compaction_lag_ms} is above "
@@ -99,8 +249,8 @@ class LogConfig:
         """
         require_texts("given", given)
         require_type("defaults", defaults, (LogConfig, type(None)), "a LogConfig")
-        found = cls() if defaults is None else cls(**_fields(defaults))
-        found = dataclasses.replace(found, **read_topic_values(given))
+        found = cls() if defaults is None else cls(**{field: getattr(defaults, field) for field in rows(LogConfig)})
+        found = dataclasses.replace(found, **_read_topic_values(given))
         found.check_tiering()
         return found
 
@@ -119,15 +269,16 @@ class LogConfig:
         require_texts("changes", {name: "" if text is None else text for name, text in changes.items()})
         require_type("defaults", defaults, (LogConfig, type(None)), "a LogConfig")
         base = LogConfig() if defaults is None else defaults
+        fields = {row.name: field for field, row in rows(LogConfig).items()}
         restored: dict[str, Any] = {}
         for name in changes:
             if changes[name] is None:
-                key = _BY_NAME.get("segment.bytes" if name == INTERNAL_SEGMENT_BYTES.name else name)
-                if key is None:
-                    raise unknown_key(name, _BY_NAME)
-                restored[key.field] = getattr(base, key.field)
+                field = fields.get("segment.bytes" if name == _INTERNAL_SEGMENT_BYTES.name else name)
+                if field is None:
+                    raise _unknown_key(name, fields)
+                restored[field] = getattr(base, field)
         given = {name: text for name, text in changes.items() if text is not None}
-        changed = dataclasses.replace(self, **(restored | read_topic_values(given)))
+        changed = dataclasses.replace(self, **(restored | _read_topic_values(given)))
         changed.check_tiering()
         changed.check_change(self)
         return changed
@@ -142,14 +293,12 @@ class LogConfig:
             changed_only: Leave out what is at Kafka's default.
         """
         found: dict[str, str] = {}
-        for key in TOPIC_KEYS:
-            value = getattr(self, key.field)
-            if value == key.default and (changed_only or key.own):
+        for field, row in rows(LogConfig).items():
+            value = getattr(self, field)
+            if value == row.default and (changed_only or row.own):
                 continue
-            name = key.name
-            if name == "segment.bytes" and self.segment_bytes < key.minimum:
-                name = INTERNAL_SEGMENT_BYTES.name
-            found[name] = key.shown(value)
+            is_internal = field == "segment_bytes" and self.segment_bytes < row.minimum
+            found[_INTERNAL_SEGMENT_BYTES.name if is_internal else row.name] = row.shown(value)
         return found
 
     def check_tiering(self, *, remote_log_enabled: bool = True) -> None:
@@ -217,38 +366,24 @@ class LogConfig:
         return rng.integer_below(min(self.segment_jitter_ms, self.segment_ms)) if self.segment_jitter_ms else 0
 
 
-def _fields(config: LogConfig) -> dict[str, Any]:
-    return {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
-
-
-def read_topic_values(given: Mapping[str, str]) -> dict[str, Any]:
+def _read_topic_values(given: Mapping[str, str]) -> dict[str, Any]:
     """The fields of a LogConfig that are given, by any of their names. Raises ConfigError, as ``from_kafka``."""
-    for name in given:
-        if name not in KNOWN_NAMES:
-            raise unknown_key(name, KNOWN_NAMES)
-    values: dict[str, Any] = {}
-    for key in TOPIC_KEYS:
-        value = _given_value(key, given)
-        if value is not None:
-            values[key.field] = value
-    if INTERNAL_SEGMENT_BYTES.name in given:
-        values["segment_bytes"] = INTERNAL_SEGMENT_BYTES.parse(given[INTERNAL_SEGMENT_BYTES.name])
+    _check_names(given)
+    values = read_values(LogConfig, given)
+    if _INTERNAL_SEGMENT_BYTES.name in given:
+        values["segment_bytes"] = _INTERNAL_SEGMENT_BYTES.read(given[_INTERNAL_SEGMENT_BYTES.name])
     return values
 
 
-def _given_value(key: LogKey, given: Mapping[str, str]) -> Value | None:
-    """The value under the first of a key's names that is given; the others are checked all the same."""
-    found: Value | None = None
-    names = [(key.name, 1, None), *((each.name, each.unit_ms, each.negative_means) for each in key.broker_names)]
-    for name, unit_ms, negative_means in names:
-        if name not in given:
-            continue
-        if unit_ms == 1 and negative_means is None:
-            value = key.parse(given[name], name)
-        else:
-            value = key.parse_scaled(given[name], name, unit_ms=unit_ms, negative_means=negative_means)
-        found = value if found is None else found
-    return found
+def _check_names(given: Iterable[str]) -> None:
+    known = names_of(LogConfig, LogDirectoryConfig) | {_INTERNAL_SEGMENT_BYTES.name}
+    for name in given:
+        if name not in known:
+            raise _unknown_key(name, known)
+
+
+def _unknown_key(name: str, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"unknown key {name!r:.80}: the nearest known one is {nearest_name(name, known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,21 +420,50 @@ class LogDirectoryConfig:
         ConfigError: a field is of another type or outside Kafka's limits.
     """
 
-    log_flush_offset_checkpoint_interval_ms: int = 60_000
-    log_flush_scheduler_interval_ms: int = INT64_MAX
-    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
-    log_initial_task_delay_ms: int = 30_000
-    log_retention_check_interval_ms: int = 300_000
-    num_recovery_threads_per_data_dir: int = 2
-    producer_id_expiration_check_interval_ms: int = 600_000
-    producer_id_expiration_ms: int = 86_400_000
-    replica_high_watermark_checkpoint_interval_ms: int = 5_000
-    transaction_max_timeout_ms: int = 900_000
-    transaction_partition_verification_enable: bool = False
+    log_retention_check_interval_ms: int = key(
+        "How often retention looks for segments to delete.", default=300_000, minimum=1
+    )
+    log_flush_scheduler_interval_ms: int = key(
+        "How often logs are looked at whose `flush.ms` is over. Kafka's default is never: a `flush.ms` alone has no "
+        "effect.",
+        default=INT64_MAX,
+        minimum=1,
+    )
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        "How often the recovery points are written.", default=60_000, minimum=0, maximum=INT32_MAX
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        "How often the log starts are written.", default=60_000, minimum=0, maximum=INT32_MAX
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        "How often the high watermarks are written.", default=5_000, minimum=1
+    )
+    num_recovery_threads_per_data_dir: int = key(
+        "How many logs are loaded, or closed, at a time.", default=2, minimum=1, maximum=INT32_MAX
+    )
+    log_initial_task_delay_ms: int = key(
+        "How long after opening the first of these tasks runs.", default=30_000, minimum=0
+    )
+    producer_id_expiration_ms: int = key(
+        "After what silence a producer's sequence numbers are forgotten.",
+        default=86_400_000,
+        minimum=1,
+        maximum=INT32_MAX,
+    )
+    producer_id_expiration_check_interval_ms: int = key(
+        "How often such producers are looked for.", default=600_000, minimum=1, maximum=INT32_MAX
+    )
+    transaction_max_timeout_ms: int = key(
+        "The longest transaction; a late one is told by it.", default=900_000, minimum=1, maximum=INT32_MAX
+    )
+    transaction_partition_verification_enable: bool = key(
+        "Whether a transaction's first append must have been verified with its coordinator. Kafka: true. "
+        "Here nobody speaks for a coordinator unless whoever embeds the log does.",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
-        for key in BROKER_KEYS:
-            key.checked_in_code(getattr(self, key.field))
+        check_values(self)
 
     @classmethod
     def from_kafka(cls, given: Mapping[str, str]) -> Self:
@@ -310,15 +474,12 @@ class LogDirectoryConfig:
                 value is no str.
         """
         require_texts("given", given)
-        for name in given:
-            if name not in KNOWN_NAMES:
-                raise unknown_key(name, KNOWN_NAMES)
-        values: dict[str, Any] = {key.field: key.parse(given[key.name]) for key in BROKER_KEYS if key.name in given}
-        return cls(**values)
+        _check_names(given)
+        return cls(**read_values(LogDirectoryConfig, given))
 
     def to_kafka(self) -> dict[str, str]:
         """The keys as text; ``from_kafka`` makes an equal value of it."""
-        return {key.name: key.shown(getattr(self, key.field)) for key in BROKER_KEYS}
+        return {row.name: row.shown(getattr(self, field)) for field, row in rows(LogDirectoryConfig).items()}
 
     @property
     def producer_settings(self) -> ProducerSettings:

@@ -15,11 +15,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Self
 
-from tierlog.arguments import require_flag, require_int64, require_path, require_text, require_type
+from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_path, require_text, require_type
 from tierlog.errors import StoreError
 from tierlog.log.formats.identity_files import PartitionMetadata
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.config_keys import INT64_MAX
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, lock_directory, write_marker
 from tierlog.log.local.directory.directory_state import DirectoryState, PartitionKey
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig

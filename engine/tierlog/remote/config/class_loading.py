@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteLogMetadataManager, RemoteStorageManager
-from tierlog.remote.config.key_facts import quoted
+from tierlog.remote.config.validation import quoted
 
 _PLUGIN: Final = "io.aiven.kafka.tieredstorage"
 _AWS: Final = "software.amazon.awssdk.auth.credentials"

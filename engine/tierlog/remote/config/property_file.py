@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from tierlog.config_keys import names_of
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.config.keys import KNOWN_KEYS, BrokerKeys
 from tierlog.runtime.machine.files import Files
@@ -23,10 +24,7 @@ PREFIX_KEY: Final = "remote.log.storage.manager.impl.prefix"
 DEFAULT_PREFIX: Final = "rsm.config."
 SIZE_BYTES_MAX: Final = 16 << 20
 #: Keys that a broker has too: they do not make bare keys of its file.
-_OF_BROKERS: Final = frozenset(field.alias for field in BrokerKeys.model_fields.values()) | {
-    "broker.id",
-    "remote.log.metadata.custom.metadata.max.bytes",
-}
+_OF_BROKERS: Final = names_of(BrokerKeys) | {"broker.id", "remote.log.metadata.custom.metadata.max.bytes"}
 #: What stands before keys that no list holds: ids of key pairs, a third party's store, what goes to other classes.
 _OPEN_ENDED: Final = ("encryption.key.pairs.", "storage.", "iceberg.", "structure.", "segment.", "chunk.", "fetch.")
 

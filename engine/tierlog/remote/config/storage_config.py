@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from typing import Final
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, SecretStr, field_validator
+from pydantic.dataclasses import dataclass
 
 from tierlog.arguments import require_text, require_type
+from tierlog.config_keys import nearest_name, rows
 from tierlog.errors import ConfigError
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, our_name
-from tierlog.remote.config.key_facts import quoted
 from tierlog.remote.config.keys import (
     DEFAULT_PART_BYTES,
     KNOWN_KEYS,
@@ -35,6 +35,7 @@ from tierlog.remote.config.keys import (
 )
 from tierlog.remote.config.property_file import read_property_file
 from tierlog.remote.config.storage_keys import STORAGE_KEYS
+from tierlog.remote.config.validation import read_value, validated
 from tierlog.runtime.machine import Machine
 
 _NEEDED_BY_BACKEND: Final = {
@@ -45,6 +46,7 @@ _NEEDED_BY_BACKEND: Final = {
 }
 
 
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class StorageConfig(
     SegmentKeys,
     UploadKeys,
@@ -70,13 +72,22 @@ class StorageConfig(
         store_options: ``store.*`` keys as text, but for the storage manager's own; they hold secrets.
         storage_keys: Keys of storage_keys.STORAGE_KEYS as text; they hold secrets.
         other_storage_keys: ``storage.*`` keys of a third party's store, as text.
+        given: Names of the keys that were given.
     """
 
-    private_key_files: dict[str, str] = Field(default_factory=dict)
-    public_key_files: dict[str, str] = Field(default_factory=dict)
-    store_options: dict[str, str] = Field(default_factory=dict, repr=False)
-    storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
-    other_storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
+    private_key_files: dict[str, str] = field(default_factory=dict)
+    public_key_files: dict[str, str] = field(default_factory=dict)
+    store_options: dict[str, str] = field(default_factory=dict, repr=False)
+    storage_keys: dict[str, str] = field(default_factory=dict, repr=False)
+    other_storage_keys: dict[str, str] = field(default_factory=dict, repr=False)
+    given: frozenset[str] = frozenset()
+
+    _read = field_validator("*", mode="before")(classmethod(read_value))
+
+    def __post_init__(self) -> None:
+        """Check what keys demand of each other."""
+        for text in self._iter_contradictions():
+            raise ConfigError(text)
 
     @property
     def third_party_backend(self) -> str | None:
@@ -124,13 +135,13 @@ class StorageConfig(
         Raises:
             ConfigError: the first key that is missing.
         """
-        if self.layout == "aiven" and "chunk_size" not in self.model_fields_set:
+        if self.layout == "aiven" and "chunk.size" not in self.given:
             raise missing("chunk.size")
         if self.storage_backend_class is None:
             raise missing("storage.backend.class")
-        for field in _NEEDED_BY_BACKEND.get(self.storage_backend_class, ()):
-            if getattr(self, field) is None:
-                raise missing(self.key_of(field))
+        for needed in _NEEDED_BY_BACKEND.get(self.storage_backend_class, ()):
+            if getattr(self, needed) is None:
+                raise missing(rows(StorageConfig)[needed].name)
         if self.storage_backend_class == "gcs" and not any(given for _, given in self._gcs_credentials()):
             names = ", ".join(name for name, _ in self._gcs_credentials())
             raise ConfigError(f"One of {names} must be provided")
@@ -139,17 +150,6 @@ class StorageConfig(
             told = "storage.azure.account.name and/or storage.azure.sas.token"
             raise ConfigError(f"{told} must be set if storage.azure.connection.string is not set")
         self.check_for_writing()
-
-    @classmethod
-    def key_of(cls, field: str) -> str:
-        """The key of a field."""
-        return cls.model_fields[field].alias or field
-
-    @model_validator(mode="after")
-    def _contradictions(self) -> Self:
-        for text in self._iter_contradictions():
-            raise PydanticCustomError("kafka", "{text}", {"text": text})
-        return self
 
     def _iter_contradictions(self) -> Iterator[str]:
         if self.segment_format == "iceberg":
@@ -273,22 +273,26 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
         if keys.get(name):
             keys[name] = our_name(name, keys[name], known, dotted=dotted)
     third_party = keys.get("storage.backend.class", "s3") not in BACKENDS.values()
-    pair_keys, others, values = {}, {}, {}
+    pair_keys, others = {}, {}
+    values: dict[str, object] = {}
     for name, value in keys.items():
         if name.startswith(f"{PAIRS}."):
             pair_keys[name] = value
         elif name in KNOWN_KEYS:
-            values[name] = value
+            values[KNOWN_KEYS[name]] = value
         elif third_party and name.startswith("storage."):
             others[name] = value
         elif not name.startswith(("store.", *_PASSED_OVER)):
             raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
-    for_the_store = {
+    beside: dict[str, object] = {
         "store_options": {name: value for name, value in keys.items() if _is_stores_own(name)},
         "storage_keys": {name: value for name, value in keys.items() if name in STORAGE_KEYS},
+        "other_storage_keys": others,
+        "given": frozenset(keys),
     }
-    config = _validated(values | {"other_storage_keys": others} | for_the_store)
-    return config.model_copy(update=_key_files(config.encryption_key_pairs, pair_keys))
+    config = validated(StorageConfig, values | beside)
+    private, public = _key_files(config.encryption_key_pairs, pair_keys)
+    return replace(config, private_key_files=private, public_key_files=public)
 
 
 def _is_stores_own(name: str) -> bool:
@@ -322,32 +326,15 @@ def _text(value: object) -> str:
     return str(value).strip()
 
 
-def _unknown(name: str, known: list[str]) -> ConfigError:
-    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
-    return ConfigError(f"unknown key {name}; the nearest known one is {nearest}")
+def _unknown(name: str, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"unknown key {name}; the nearest known one is {nearest_name(name, known)}")
 
 
-def _validated(values: Mapping[str, Any]) -> StorageConfig:
-    try:
-        return StorageConfig.model_validate(values)
-    except ValidationError as cause:
-        # Without its cause, which would quote every value.
-        first = cause.errors(include_url=False)[0]
-    if not first["loc"]:
-        raise ConfigError(first["msg"])
-    name = str(first["loc"][0])
-    shown = "" if is_secret(name) else quoted(str(values.get(name)), first["msg"])
-    raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}")
+def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Paths of the private and of the public half of each key pair, by id.
 
-
-def is_secret(name: str) -> bool:
-    """Whether the value of a key must never be shown."""
-    field = KNOWN_KEYS.get(name)
-    return field is None or "SecretStr" in str(StorageConfig.model_fields[field].annotation)
-
-
-def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Paths of both halves of each key pair by id. Each id needs its private key, which reads its segments."""
+    Each id needs its private key, which reads its segments.
+    """
     by_folded: dict[str, str] = {}
     for key_id in ids:
         if by_folded.setdefault(key_id.lower(), key_id) != key_id:
@@ -356,7 +343,7 @@ def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[
     for name in keys.keys() - allowed:
         if not allowed:
             raise ConfigError(f"unknown key {name}; {PAIRS} lists no key id")
-        raise _unknown(name, sorted(allowed))
+        raise _unknown(name, allowed)
     private, public = {}, {}
     for folded, key_id in by_folded.items():
         if not keys.get(f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"):
@@ -364,7 +351,7 @@ def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[
         private[key_id] = keys[f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"]
         if keys.get(f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"):
             public[key_id] = keys[f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"]
-    return {"private_key_files": private, "public_key_files": public}
+    return private, public
 
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 from tests.contract.metadata_manager_suite import FINISHED, PARTITION, bring, found, segment, to
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of
 from tests.support.metadata_rig import LOG_DIR, rig
+from tierlog.config_keys import rows
 from tierlog.remote.api import RemotePartitionDeleteMetadata, RemotePartitionDeleteState
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
@@ -46,7 +47,7 @@ def test_every_call_raises_what_it_says() -> None:
 
 def test_every_configuration_raises_what_it_says() -> None:
     """A broker that starts with a wrong value must be told the key, not shown a trace of ours."""
-    names = [field.alias for field in TopicBasedConfig.model_fields.values() if field.alias]
+    names = [row.name for row in rows(TopicBasedConfig).values()]
     names += ["remote.log.metadata.common.client.bootstrap.servers", "remote.log.metadata.no.such.key", "", "\udcff"]
     with rig() as made:
         made.machine.files.make_directories(LOG_DIR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import itertools
+import dataclasses
 import pathlib
 from datetime import timedelta
 
@@ -11,11 +11,11 @@ import obstore
 import pytest
 
 from tests.support.checkout import ROOT, needs_checkout
+from tierlog.config_keys import rows
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.runtime.stores.settings import options as store_options
-from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
+from tierlog.runtime.stores.settings.keys import KEYS_BY_SCHEME, ClientKeys, OwnKeys
 from tierlog.runtime.stores.settings.options import StoreOptions, read_store_options
 from tierlog.runtime.stores.store_urls import address_store, open_store, split_last
 
@@ -146,10 +146,11 @@ class TestTheTableOfKeys:
     @needs_checkout
     def test_what_is_read_is_on_the_page(self) -> None:
         """A key that works and is nowhere to be found helps nobody."""
-        assert {key.name for key in OWN_KEYS} == set(store_options._OWN)
+        assert rows(OwnKeys).keys() <= {field.name for field in dataclasses.fields(StoreOptions)}
         page = (ROOT / "docs" / "configuration.md").read_text()
-        for key in (*OWN_KEYS, *CLIENT_KEYS, *itertools.chain(*KEYS_BY_SCHEME.values())):
-            assert f"| `store.{key.name}` |" in page
+        for table in (OwnKeys, ClientKeys, *KEYS_BY_SCHEME.values()):
+            for name in rows(table):
+                assert f"| `store.{name}` |" in page
 
     @pytest.mark.parametrize(
         ("scheme", "file", "kind"),
@@ -158,8 +159,8 @@ class TestTheTableOfKeys:
     def test_the_table_has_what_the_store_takes(self, scheme: str, file: str, kind: str) -> None:
         """A key that obstore came to know is found on the page, or this test says that it is not."""
         given_otherwise = {"bucket", "container_name"}
-        assert {key.name for key in KEYS_BY_SCHEME[scheme]} == typed_keys(file, kind) - given_otherwise
-        assert {key.name for key in CLIENT_KEYS} == typed_keys("_client", "ClientConfig") - {"default_headers"}
+        assert set(rows(KEYS_BY_SCHEME[scheme])) == typed_keys(file, kind) - given_otherwise
+        assert set(rows(ClientKeys)) == typed_keys("_client", "ClientConfig") - {"default_headers"}
 
     @pytest.mark.parametrize(("scheme", "url"), [("s3", "s3://b"), ("gs", "gs://b"), ("az", "az://c")])
     def test_a_misspelt_key_names_the_nearest(self, scheme: str, url: str) -> None:

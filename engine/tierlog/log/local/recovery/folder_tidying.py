@@ -18,9 +18,10 @@ from typing import Final
 
 import numpy as np
 
+from tierlog.arguments import INT32_MAX
 from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file
-from tierlog.log.local.log_config import INT32_MAX, LogConfig
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.records.batch_runs import BatchRun, BatchRuns

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.batches import RangeCheck
+from tierlog.arguments import INT32_MAX
 from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.segment_files import OFFSET_MAX
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
-from tierlog.log.local.log_config import INT32_MAX
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.producer_replay import ProducerReplay
 from tierlog.log.local.segments.log_segment import LogSegment

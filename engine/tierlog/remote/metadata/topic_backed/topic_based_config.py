@@ -7,112 +7,105 @@ log that is a Kafka. Source: Kafka TopicBasedRemoteLogMetadataManagerConfig.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Final
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, field_validator
+from pydantic.dataclasses import dataclass
 
-from tierlog.arguments import require_text, require_type
+from tierlog.arguments import INT32_MAX, require_text, require_type
+from tierlog.config_keys import key, nearest_name, rows
 from tierlog.errors import ConfigError
-from tierlog.remote.config.key_facts import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key, quoted
+from tierlog.remote.config.validation import read_value, validated
 
 PREFIX: Final = "rlmm.config."
-COMMON_CLIENT: Final = "remote.log.metadata.common.client."
-PRODUCER: Final = "remote.log.metadata.producer."
-CONSUMER: Final = "remote.log.metadata.consumer."
-ADMIN: Final = "remote.log.metadata.admin."
+_UNDER: Final = "remote.log.metadata."
+COMMON_CLIENT: Final = f"{_UNDER}common.client."
+PRODUCER: Final = f"{_UNDER}producer."
+CONSUMER: Final = f"{_UNDER}consumer."
+ADMIN: Final = f"{_UNDER}admin."
 _CLIENTS: Final = (COMMON_CLIENT, PRODUCER, CONSUMER, ADMIN)
-#: A key of the manager's own that looks like one of its consumer's.
-_CONSUME_WAIT: Final = "remote.log.metadata.consume.wait.ms"
-_RETENTION: Final = "remote.log.metadata.topic.retention.ms"
 #: The RemoteLogManager's, which a broker's file has beside the manager's own.
-_PASSED_OVER: Final = ("remote.log.metadata.manager.", "remote.log.metadata.custom.metadata.")
+_PASSED_OVER: Final = (f"{_UNDER}manager.", f"{_UNDER}custom.metadata.")
 
 
-class TopicBasedConfig(KeyGroup):
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class TopicBasedConfig:
     """The configuration; immutable. A field is a key with "_" for each ".". Made by ``read_topic_based_config``.
 
     Attributes:
         client_keys: Keys of Kafka's clients, whole, as text; they may hold secrets.
     """
 
-    broker_id: KafkaInt = key("broker.id", "This broker.", default=0, minimum=-1, maximum=INT32_MAX)
-    cluster_id: str = key("cluster.id", "The cluster, for messages.", default="")
-    log_dir: str | None = key(
-        "log.dir", "Where the snapshot is kept from which the next start begins. Needed.", not_empty=True
+    broker_id: int = key("This broker.", default=0, minimum=-1, maximum=INT32_MAX)
+    cluster_id: str = key("The cluster, for messages.", default="")
+    log_dir: str | None = key("Where the snapshot is kept from which the next start begins. Needed.", not_empty=True)
+    topic_replication_factor: int = key(
+        "Replicas of the topic, where it is made here.", default=3, under=_UNDER, minimum=1, maximum=32767
     )
-    topic_replication_factor: KafkaInt = key(
-        "remote.log.metadata.topic.replication.factor",
-        "Replicas of the topic, where it is made here.",
-        default=3,
-        minimum=1,
-        maximum=32767,
-    )
-    topic_num_partitions: KafkaInt = key(
-        "remote.log.metadata.topic.num.partitions",
+    topic_num_partitions: int = key(
         "Partitions of the topic; it is an error if it has another number.",
         default=50,
+        under=_UNDER,
         minimum=1,
         maximum=INT32_MAX,
     )
-    topic_retention_ms: KafkaInt = key(
-        _RETENTION, "How long the topic keeps its records, where it is made here; -1 for ever.", default=-1, minimum=-1
+    topic_retention_ms: int = key(
+        "How long the topic keeps its records, where it is made here; -1 for ever.",
+        default=-1,
+        under=_UNDER,
+        minimum=-1,
     )
-    topic_min_isr: KafkaInt = key(
-        "remote.log.metadata.topic.min.isr",
+    topic_min_isr: int = key(
         "The topic's `min.insync.replicas`, where it is made here; never more than its replicas.",
         default=2,
+        under=_UNDER,
         minimum=1,
         maximum=INT32_MAX,
     )
     topic_local_dir: str | None = key(
-        "remote.log.metadata.topic.local.dir",
         "Directory in which this process keeps the topic by itself, alone, without a Kafka; then no key of a client "
         "is needed. Without it the topic is that of `bootstrap.servers`.",
+        under=_UNDER,
         own=True,
         not_empty=True,
     )
-    consume_wait_ms: KafkaInt = key(
-        _CONSUME_WAIT,
+    consume_wait_ms: int = key(
         "How long a call waits until this broker has consumed its own event.",
         default=120_000,
+        under=_UNDER,
         minimum=0,
     )
-    initialization_retry_max_timeout_ms: KafkaInt = key(
-        "remote.log.metadata.initialization.retry.max.timeout.ms",
+    initialization_retry_max_timeout_ms: int = key(
         "How long opening the topic is tried; then the manager has failed for good.",
         default=120_000,
+        under=_UNDER,
         minimum=0,
     )
-    initialization_retry_interval_ms: KafkaInt = key(
-        "remote.log.metadata.initialization.retry.interval.ms",
-        "The first pause between two tries to open the topic; later ones grow.",
-        default=100,
-        minimum=0,
+    initialization_retry_interval_ms: int = key(
+        "The first pause between two tries to open the topic; later ones grow.", default=100, under=_UNDER, minimum=0
     )
-    kafka_semantics: KafkaBoolean = key(
-        "remote.log.metadata.kafka.semantics",
+    kafka_semantics: bool = key(
         "Answer as Kafka 4.3 does where segments overlap, with the offsets that it loses, and take the states of a "
         "partition's removal in any order.",
         default=False,
+        under=_UNDER,
         own=True,
     )
-    snapshot_interval_ms: KafkaInt = key(
-        "remote.log.metadata.snapshot.interval.ms",
+    snapshot_interval_ms: int = key(
         "How often a snapshot is written, if anything has changed; 0 for only at the end.",
         default=600_000,
+        under=_UNDER,
         own=True,
         minimum=0,
     )
-    close_wait_ms: KafkaInt = key(
-        "remote.log.metadata.close.wait.ms",
-        "How long closing waits for the last snapshot.",
-        default=30_000,
-        own=True,
-        minimum=0,
+    close_wait_ms: int = key(
+        "How long closing waits for the last snapshot.", default=30_000, under=_UNDER, own=True, minimum=0
     )
-    client_keys: dict[str, str] = Field(default_factory=dict, repr=False)
+    client_keys: dict[str, str] = field(default_factory=dict, repr=False)
+
+    _read = field_validator("*", mode="before")(classmethod(read_value))
 
     def client(self, kind: str) -> dict[str, str]:
         """The keys of one of Kafka's clients, without prefix: the common ones, and its own over them.
@@ -127,7 +120,7 @@ class TopicBasedConfig(KeyGroup):
 
 
 #: Field by key.
-_KNOWN: Final = {field.alias: name for name, field in TopicBasedConfig.model_fields.items() if field.alias}
+_KNOWN: Final = {row.name: field for field, row in rows(TopicBasedConfig).items()}
 
 
 def read_topic_based_config(given: Mapping[str, object]) -> TopicBasedConfig:
@@ -150,20 +143,13 @@ def read_topic_based_config(given: Mapping[str, object]) -> TopicBasedConfig:
         if values.setdefault(name, text) != text:
             raise ConfigError(f"{name} is given twice, and the values differ")
     clients = {name: value for name, value in values.items() if name.startswith(_CLIENTS)}
-    known = {name: value for name, value in values.items() if name in _KNOWN}
-    for name in values.keys() - clients.keys() - known.keys():
-        if name.startswith("remote.log.metadata.") and not name.startswith(_PASSED_OVER):
-            nearest = difflib.get_close_matches(name, sorted(_KNOWN), n=1, cutoff=0.0)[0]
-            raise ConfigError(f"unknown key {name}; the nearest known one is {nearest}")
-    try:
-        config = TopicBasedConfig.model_validate(known | {"client_keys": clients})
-    except ValidationError as cause:
-        first = cause.errors(include_url=False)[0]
-        name = str(first["loc"][0])
-        shown = quoted(str(known.get(name)), first["msg"])
-        raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}") from None
+    known = {_KNOWN[name]: value for name, value in values.items() if name in _KNOWN}
+    for name in values.keys() - clients.keys() - _KNOWN.keys():
+        if name.startswith(_UNDER) and not name.startswith(_PASSED_OVER):
+            raise ConfigError(f"unknown key {name}; the nearest known one is {nearest_name(name, _KNOWN)}")
+    config = validated(TopicBasedConfig, known | {"client_keys": clients})
     if config.topic_retention_ms == 0:
-        raise ConfigError(f"Invalid value 0 for configuration {_RETENTION}: -1, or a time above 0")
+        raise ConfigError(f"Invalid value 0 for configuration {_UNDER}topic.retention.ms: -1, or a time above 0")
     if config.log_dir is None:
         raise ConfigError('Missing required configuration "log.dir" which has no default value.')
     return config

@@ -68,7 +68,7 @@ class CopyTarget:
         self, store: ObjectStore, config: StorageConfig, key_ring: KeyRing, *, machine: Machine, url: str
     ) -> None:
         # Whoever copies by hand copies what nobody checked.
-        config = config.model_copy(update={"copy_source_verification_enabled": True})
+        config = replace(config, copy_source_verification_enabled=True)
         self.config = config
         self._store = store
         scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)

@@ -1,178 +1,172 @@
 """The keys below ``store.``: ours, those of the HTTP client, and each store's own, in obstore's words.
 
-One table, by which options are read and of which the reference page is made: a key that is read is on the page.
+Tables, by which options are read and of which the reference page is made: a key that is read is on the page. Values
+that obstore reads stay text, and it checks them.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.config_keys import Duration, key, nearest_name, rows
 from tierlog.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class StoreKey:
-    """One key.
+@dataclass(frozen=True)
+class OwnKeys:
+    """Read by this package itself."""
 
-    Args:
-        name: Behind ``store.``; "." and "_" are one.
-        meaning: What it says, for the reference page.
-        default: As text; "" for none.
-        allowed: The values that it takes, for the reference page.
-    """
-
-    name: str
-    meaning: str
-    default: str = ""
-    allowed: str = ""
-
-
-#: Read by this package itself.
-OWN_KEYS: Final = (
-    StoreKey("max_retries", "Tries of a request after the first one; not counted unless given.", "", "0 … 100"),
-    StoreKey(
-        "retry_timeout",
+    max_retries: int | None = key(
+        "Tries of a request after the first one; not counted unless given.", minimum=0, maximum=100
+    )
+    retry_timeout: Duration = key(
         "How long a request is tried again that the store throttles (429, 503), fails (5xx) or does not answer: no try "
         "begins later than this after the first one. A request keeps its signature: below 5 minutes.",
-        "90s",
-        "as `30s`, `500ms`, `2m`",
-    ),
-    StoreKey(
-        "checksums",
+        default="90s",
+    )
+    checksums: str = key(
         "Checksums of writes to S3: `auto` begins with CRC-32C and goes over to MD5 where the store does not know it.",
-        "auto",
-        "`auto`, `crc32c`, `md5`, `none`",
-    ),
-    StoreKey("storage_class", "Storage class of what is written to S3 or Google, access tier on Azure; not checked."),
-    StoreKey(
-        "durable",
+        default="auto",
+        choices=("auto", "crc32c", "md5", "none"),
+    )
+    storage_class: str | None = key(
+        "Storage class of what is written to S3 or Google, access tier on Azure; not checked."
+    )
+    durable: bool = key(
         "Files of a folder are fsynced, and the folder behind them. `false` may lose finished segments with the power.",
-        "true",
-        "`true`, `false`",
-    ),
-)
-_DURATION: Final = "as `30s`, `500ms`"
-_BOOLEAN: Final = "`true`, `false`"
-#: Of the HTTP client. Those that name none of HTTP/2, pools and addresses hold for reading and writing.
-CLIENT_KEYS: Final = (
-    StoreKey("timeout", "Longest time of a read; of a write, the longest pause without a byte.", "30s", _DURATION),
-    StoreKey("connect_timeout", "Longest time of an attempt to connect.", "5s", _DURATION),
-    StoreKey("read_timeout", "Longest pause while reading.", allowed=_DURATION),
-    StoreKey("allow_http", "Allow requests without TLS. An endpoint of `http://` switches it on.", "false", _BOOLEAN),
-    StoreKey("allow_invalid_certificates", "Trust any certificate.", "false", _BOOLEAN),
-    StoreKey("root_certificate", "PEM of one more authority to trust."),
-    StoreKey("proxy_url", "`http://`, or `socks5h://` (writing then needs the package aiohttp-socks)."),
-    StoreKey("proxy_ca_certificate", "PEM of the proxy's authority; reading only."),
-    StoreKey("proxy_excludes", "Hosts that are reached without the proxy, by comma; reading only."),
-    StoreKey("user_agent", "How requests name their sender."),
-    StoreKey("default_content_type", "Without effect: what is written has its own."),
-    StoreKey("http1_only", "Read by HTTP/1.1 alone; writing always does.", "true", _BOOLEAN),
-    StoreKey("http2_only", "Read by HTTP/2 alone.", "false", _BOOLEAN),
-    StoreKey("http2_keep_alive_interval", "Time between pings of HTTP/2 while reading.", allowed=_DURATION),
-    StoreKey("http2_keep_alive_timeout", "Longest wait for the answer to such a ping.", allowed=_DURATION),
-    StoreKey("http2_keep_alive_while_idle", "Ping connections that nothing is read from, too.", allowed=_BOOLEAN),
-    StoreKey("pool_idle_timeout", "How long an idle connection for reading is kept.", allowed=_DURATION),
-    StoreKey("pool_max_idle_per_host", "Largest number of idle connections for reading."),
-    StoreKey(
-        "randomize_addresses", "Read from any of a host name's addresses, not always from the first.", allowed=_BOOLEAN
-    ),
-)
-_NO_TAGS: Final = StoreKey("disable_tagging", "Without effect: nothing is tagged.")
-_S3_KEYS: Final = (
-    StoreKey("region", "Region of the bucket; `default_region` where nothing else gives one.", "us-east-1"),
-    StoreKey("default_region", "See `region`."),
-    StoreKey("endpoint", "Address of another server: an http or https URL."),
-    StoreKey("aws_endpoint_url_s3", "The same; it wins over `endpoint`."),
-    StoreKey("virtual_hosted_style_request", "The bucket is in the endpoint's host name.", "false", _BOOLEAN),
-    StoreKey("s3_express", "The bucket is one of S3 Express One Zone; reading only.", "false", _BOOLEAN),
-    StoreKey("access_key_id", "Id of a static key; needs the secret one."),
-    StoreKey("secret_access_key", "Secret: the static key."),
-    StoreKey("session_token", "Secret: the token of temporary keys."),
-    StoreKey("skip_signature", "Send requests unsigned, as nobody.", "false", _BOOLEAN),
-    StoreKey("role_arn", "Role that a web identity takes."),
-    StoreKey("role_session_name", "Name of a web identity's session."),
-    StoreKey("web_identity_token_file", "Path of the token of a web identity."),
-    StoreKey("sts_endpoint", "Where a web identity is exchanged."),
-    StoreKey("container_credentials_relative_uri", "Where a container gets its role's keys: a path."),
-    StoreKey("container_credentials_full_uri", "Where a container gets its role's keys: a URL."),
-    StoreKey("container_authorization_token_file", "Path of the token that a container shows for its role's keys."),
-    StoreKey("metadata_endpoint", "Where a machine gets its role's keys.", "http://169.254.169.254"),
-    StoreKey("imdsv1_fallback", "Ask for a machine's role by the old protocol too.", "false", _BOOLEAN),
-    StoreKey("request_payer", "The reader pays for requests.", "false", _BOOLEAN),
-    StoreKey("unsigned_payload", "Leave bodies out of signatures, over http too.", "false", _BOOLEAN),
-    StoreKey("disable_bulk_delete", "One request for each object removed.", "false", _BOOLEAN),
-    StoreKey(
-        "server_side_encryption",
-        "How the server encrypts: `AES256`, `aws:kms`, `aws:kms:dsse` or `sse-c`.",
-    ),
-    StoreKey("sse_kms_key_id", "Id of the KMS key by which the server encrypts."),
-    StoreKey("sse_bucket_key_enabled", "Whether the bucket's own key stands in for the KMS key.", "", _BOOLEAN),
-    StoreKey("sse_customer_key_base64", "Secret: the key of `sse-c`."),
-    StoreKey("checksum_algorithm", "Without effect: see `store.checksums`."),
-    StoreKey("conditional_put", "Without effect: they are sent, and what the store does is found out."),
-    StoreKey("copy_if_not_exists", "Without effect: nothing is copied within a store."),
-    _NO_TAGS,
-)
-_GCS_KEYS: Final = (
-    StoreKey("base_url", "Address of another server: an http or https URL."),
-    StoreKey("service_account", "Path of a service account's file."),
-    StoreKey("service_account_key", "Secret: its content."),
-    StoreKey("application_credentials", "Path of the file of application credentials."),
-    StoreKey("bearer_token", "Secret: a token."),
-    StoreKey("skip_signature", "Send requests unsigned, as nobody.", "false", _BOOLEAN),
-)
-_AZURE_KEYS: Final = (
-    StoreKey("account_name", "Name of the storage account."),
-    StoreKey("account_key", "Secret: shared key."),
-    StoreKey("sas_key", "Secret: shared access signature."),
-    StoreKey("token", "Secret: a bearer token."),
-    StoreKey("endpoint", "Address of another server: an http or https URL."),
-    StoreKey("client_id", "Id of an application or a managed identity."),
-    StoreKey("client_secret", "Secret: the password of an application."),
-    StoreKey("tenant_id", "Directory of an application."),
-    StoreKey("authority_host", "Address of who gives tokens."),
-    StoreKey("credential_type", "The one kind of credentials to use."),
-    StoreKey("object_id", "Object id of a managed identity."),
-    StoreKey("msi_endpoint", "Where a managed identity gets its tokens."),
-    StoreKey("msi_resource_id", "Resource id of a managed identity."),
-    StoreKey("federated_token_file", "Path of the token of a workload identity."),
-    StoreKey("use_azure_cli", "Take the command line's token.", "false", _BOOLEAN),
-    StoreKey("use_emulator", "The store is Azurite.", "false", _BOOLEAN),
-    StoreKey("use_fabric_endpoint", "Use Microsoft Fabric's addresses.", "false", _BOOLEAN),
-    StoreKey("fabric_token_service_url", "Where Fabric gives tokens."),
-    StoreKey("fabric_workload_host", "Host of Fabric's workload."),
-    StoreKey("fabric_session_token", "Secret: the token of Fabric's session."),
-    StoreKey("fabric_cluster_identifier", "Id of Fabric's cluster."),
-    StoreKey("encryption_key", "Secret: a key of the customer's, in base64; reading only."),
-    StoreKey("skip_signature", "Send requests unsigned, as nobody.", "false", _BOOLEAN),
-    _NO_TAGS,
-)
+        default=True,
+    )
+
+
+@dataclass(frozen=True)
+class ClientKeys:
+    """Of the HTTP client. Those that name none of HTTP/2, pools and addresses hold for reading and writing."""
+
+    timeout: Duration = key("Longest time of a read; of a write, the longest pause without a byte.", default="30s")
+    connect_timeout: Duration = key("Longest time of an attempt to connect.", default="5s")
+    read_timeout: Duration | None = key("Longest pause while reading.")
+    allow_http: bool = key("Allow requests without TLS. An endpoint of `http://` switches it on.", default=False)
+    allow_invalid_certificates: bool = key("Trust any certificate.", default=False)
+    root_certificate: str | None = key("PEM of one more authority to trust.")
+    proxy_url: str | None = key("`http://`, or `socks5h://` (writing then needs the package aiohttp-socks).")
+    proxy_ca_certificate: str | None = key("PEM of the proxy's authority; reading only.")
+    proxy_excludes: str | None = key("Hosts that are reached without the proxy, by comma; reading only.")
+    user_agent: str | None = key("How requests name their sender.")
+    default_content_type: str | None = key("Without effect: what is written has its own.")
+    http1_only: bool = key("Read by HTTP/1.1 alone; writing always does.", default=True)
+    http2_only: bool = key("Read by HTTP/2 alone.", default=False)
+    http2_keep_alive_interval: Duration | None = key("Time between pings of HTTP/2 while reading.")
+    http2_keep_alive_timeout: Duration | None = key("Longest wait for the answer to such a ping.")
+    http2_keep_alive_while_idle: bool | None = key("Ping connections that nothing is read from, too.")
+    pool_idle_timeout: Duration | None = key("How long an idle connection for reading is kept.")
+    pool_max_idle_per_host: str | None = key("Largest number of idle connections for reading.")
+    randomize_addresses: bool | None = key("Read from any of a host name's addresses, not always from the first.")
+
+
+@dataclass(frozen=True)
+class S3Keys:
+    """Of S3 and of stores that speak its protocol."""
+
+    region: str = key("Region of the bucket; `default_region` where nothing else gives one.", default="us-east-1")
+    default_region: str | None = key("See `region`.")
+    endpoint: str | None = key("Address of another server: an http or https URL.")
+    aws_endpoint_url_s3: str | None = key("The same; it wins over `endpoint`.")
+    virtual_hosted_style_request: bool = key("The bucket is in the endpoint's host name.", default=False)
+    s3_express: bool = key("The bucket is one of S3 Express One Zone; reading only.", default=False)
+    access_key_id: str | None = key("Id of a static key; needs the secret one.")
+    secret_access_key: str | None = key("Secret: the static key.")
+    session_token: str | None = key("Secret: the token of temporary keys.")
+    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+    role_arn: str | None = key("Role that a web identity takes.")
+    role_session_name: str | None = key("Name of a web identity's session.")
+    web_identity_token_file: str | None = key("Path of the token of a web identity.")
+    sts_endpoint: str | None = key("Where a web identity is exchanged.")
+    container_credentials_relative_uri: str | None = key("Where a container gets its role's keys: a path.")
+    container_credentials_full_uri: str | None = key("Where a container gets its role's keys: a URL.")
+    container_authorization_token_file: str | None = key(
+        "Path of the token that a container shows for its role's keys."
+    )
+    metadata_endpoint: str = key("Where a machine gets its role's keys.", default="http://169.254.169.254")
+    imdsv1_fallback: bool = key("Ask for a machine's role by the old protocol too.", default=False)
+    request_payer: bool = key("The reader pays for requests.", default=False)
+    unsigned_payload: bool = key("Leave bodies out of signatures, over http too.", default=False)
+    disable_bulk_delete: bool = key("One request for each object removed.", default=False)
+    server_side_encryption: str | None = key("How the server encrypts: `AES256`, `aws:kms`, `aws:kms:dsse` or `sse-c`.")
+    sse_kms_key_id: str | None = key("Id of the KMS key by which the server encrypts.")
+    sse_bucket_key_enabled: bool | None = key("Whether the bucket's own key stands in for the KMS key.")
+    sse_customer_key_base64: str | None = key("Secret: the key of `sse-c`.")
+    checksum_algorithm: str | None = key("Without effect: see `store.checksums`.")
+    conditional_put: str | None = key("Without effect: they are sent, and what the store does is found out.")
+    copy_if_not_exists: str | None = key("Without effect: nothing is copied within a store.")
+    disable_tagging: str | None = key("Without effect: nothing is tagged.")
+
+
+@dataclass(frozen=True)
+class GcsKeys:
+    """Of Google Cloud Storage."""
+
+    base_url: str | None = key("Address of another server: an http or https URL.")
+    service_account: str | None = key("Path of a service account's file.")
+    service_account_key: str | None = key("Secret: its content.")
+    application_credentials: str | None = key("Path of the file of application credentials.")
+    bearer_token: str | None = key("Secret: a token.")
+    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+
+
+@dataclass(frozen=True)
+class AzureKeys:
+    """Of Azure Blob Storage."""
+
+    account_name: str | None = key("Name of the storage account.")
+    account_key: str | None = key("Secret: shared key.")
+    sas_key: str | None = key("Secret: shared access signature.")
+    token: str | None = key("Secret: a bearer token.")
+    endpoint: str | None = key("Address of another server: an http or https URL.")
+    client_id: str | None = key("Id of an application or a managed identity.")
+    client_secret: str | None = key("Secret: the password of an application.")
+    tenant_id: str | None = key("Directory of an application.")
+    authority_host: str | None = key("Address of who gives tokens.")
+    credential_type: str | None = key("The one kind of credentials to use.")
+    object_id: str | None = key("Object id of a managed identity.")
+    msi_endpoint: str | None = key("Where a managed identity gets its tokens.")
+    msi_resource_id: str | None = key("Resource id of a managed identity.")
+    federated_token_file: str | None = key("Path of the token of a workload identity.")
+    use_azure_cli: bool = key("Take the command line's token.", default=False)
+    use_emulator: bool = key("The store is Azurite.", default=False)
+    use_fabric_endpoint: bool = key("Use Microsoft Fabric's addresses.", default=False)
+    fabric_token_service_url: str | None = key("Where Fabric gives tokens.")
+    fabric_workload_host: str | None = key("Host of Fabric's workload.")
+    fabric_session_token: str | None = key("Secret: the token of Fabric's session.")
+    fabric_cluster_identifier: str | None = key("Id of Fabric's cluster.")
+    encryption_key: str | None = key("Secret: a key of the customer's, in base64; reading only.")
+    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+    disable_tagging: str | None = key("Without effect: nothing is tagged.")
+
+
 #: Each store's own, by the scheme of its URLs.
-KEYS_BY_SCHEME: Final[Mapping[str, tuple[StoreKey, ...]]] = {"s3": _S3_KEYS, "gs": _GCS_KEYS, "az": _AZURE_KEYS}
-CLIENT_NAMES: Final = frozenset(key.name for key in CLIENT_KEYS)
-_ALL_NAMES: Final = frozenset(key.name for keys in (OWN_KEYS, CLIENT_KEYS, *KEYS_BY_SCHEME.values()) for key in keys)
+KEYS_BY_SCHEME: Final[Mapping[str, type[object]]] = {"s3": S3Keys, "gs": GcsKeys, "az": AzureKeys}
+_ALL_NAMES: Final = frozenset(name for table in (OwnKeys, ClientKeys, *KEYS_BY_SCHEME.values()) for name in rows(table))
 #: What obstore lets stand in front of a store's own keys.
 _BRANDS: Final = ("aws_", "google_", "azure_storage_", "azure_")
 
 
-def plain_name(key: str) -> str:
+def plain_name(given: str) -> str:
     """The name that the tables have for ``store.<key>``."""
-    return key.removeprefix("store.").lower().replace(".", "_")
+    return given.removeprefix("store.").lower().replace(".", "_")
 
 
-def check_known(key: str) -> None:
+def check_known(given: str) -> None:
     """Raises ConfigError for a key that no store knows, with the nearest name."""
-    name = plain_name(key)
+    name = plain_name(given)
     if name not in _ALL_NAMES and not name.startswith(_BRANDS):
-        raise unknown_key(key)
+        raise unknown_key(given)
 
 
-def unknown_key(key: str, scheme: str | None = None) -> ConfigError:
+def unknown_key(given: str, scheme: str | None = None) -> ConfigError:
     """The error for a key that is not known; names the nearest that a store of this scheme knows, or any store."""
-    keys = (*OWN_KEYS, *CLIENT_KEYS, *KEYS_BY_SCHEME[scheme]) if scheme else None
-    names = sorted(each.name for each in keys) if keys else sorted(_ALL_NAMES)
-    nearest = difflib.get_close_matches(plain_name(key), names, n=1, cutoff=0.0)[0]
-    return ConfigError(f"unknown store option {key}; the nearest known one is store.{nearest}")
+    tables = (OwnKeys, ClientKeys, KEYS_BY_SCHEME[scheme]) if scheme else ()
+    known = [name for table in tables for name in rows(table)] or _ALL_NAMES
+    nearest = nearest_name(plain_name(given), known)
+    return ConfigError(f"unknown store option {given}; the nearest known one is store.{nearest}")

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from tierlog.config_keys import WrongValueError, rows
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.stores.credentials.aws import read_section, shared_config_path
 from tierlog.runtime.stores.protocol.store_writer import ChecksumMode
-from tierlog.runtime.stores.settings.keys import CLIENT_NAMES, check_known, plain_name, unknown_key
+from tierlog.runtime.stores.settings.keys import ClientKeys, OwnKeys, check_known, plain_name, unknown_key
 
 #: A call of one window ends within these, whatever the store does.
 _DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -147,9 +148,14 @@ def _ambient_endpoints(scheme: str) -> list[tuple[str, str]]:
 
 def _add_own(found: StoreOptions, key: str, value: str) -> None:
     name = plain_name(key)
-    if name in _OWN:
-        _OWN[name](found, key, value)
-    elif name in CLIENT_NAMES:
+    row = rows(OwnKeys).get(name)
+    if row is not None:
+        try:
+            own = row.read(value, key)
+        except WrongValueError as wrong:
+            raise ConfigError(f"{key}: {wrong.wanted}") from None
+        setattr(found, name, _OWN[name](key, own) if name in _OWN else own)
+    elif name in rows(ClientKeys):
         found.client[name] = value
     else:
         found.config[name] = value
@@ -170,38 +176,10 @@ def read_durable(options: Mapping[str, str]) -> bool:
     return durable
 
 
-def _own_retries(found: StoreOptions, key: str, value: str) -> None:
-    if not value.isascii() or not value.isdigit() or int(value) > 100:
-        raise ConfigError(f"{key}: a number from 0 to 100 expected")
-    found.max_retries = int(value)
-
-
-def _own_retry_timeout(found: StoreOptions, key: str, value: str) -> None:
-    found.retry_timeout = read_duration(key, value)
-
-
-def _own_checksums(found: StoreOptions, key: str, value: str) -> None:
-    known = {mode.value: mode for mode in ChecksumMode}
-    if value != "auto" and value not in known:
-        raise ConfigError(f"{key}: auto, {', '.join(known)} expected")
-    found.checksums = known.get(value)
-
-
-def _own_storage_class(found: StoreOptions, _key: str, value: str) -> None:
-    found.storage_class = value
-
-
-def _own_durable(found: StoreOptions, key: str, value: str) -> None:
-    found.durable = read_boolean(key, value)
-
-
-#: What each of keys.OWN_KEYS does.
-_OWN: Final[dict[str, Callable[[StoreOptions, str, str], None]]] = {
-    "max_retries": _own_retries,
-    "retry_timeout": _own_retry_timeout,
-    "checksums": _own_checksums,
-    "storage_class": _own_storage_class,
-    "durable": _own_durable,
+#: What the text of one of OwnKeys stands for.
+_OWN: Final[dict[str, Callable[[str, Any], Any]]] = {
+    "retry_timeout": lambda key, value: read_duration(key, value),  # noqa: PLW0108 - it stands below
+    "checksums": lambda _key, value: None if value == "auto" else ChecksumMode(value),
 }
 
 
