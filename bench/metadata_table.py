@@ -185,8 +185,8 @@ class FromPython:
                 for partition, asked in zip(self._partitions, self._grouped, strict=True)
             ]
             told["find_many"] = time.perf_counter() - start
-            told["check"] = sum(_sum_of(each.rows[each.found]) for each in answers) & (1 << 64) - 1
-            told["found"] = sum(int(each.found.sum()) for each in answers)
+            told["check"] = sum(_sum_of(rows[found]) for found, rows in answers) & (1 << 64) - 1
+            told["found"] = sum(int(found.sum()) for found, _ in answers)
             start = time.perf_counter()
             columns = [table.columns(partition) for partition in self._partitions]
             told["list"] = time.perf_counter() - start

@@ -8,16 +8,42 @@ Utils#murmur2; TopicIdPartition#hashCode of its storage module.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from typing_extensions import Buffer
 
-from tierlog.remote.api import RemoteStorageException, TopicIdPartition
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, TopicIdPartition
 from tierlog.runtime.machine.scheduling import Future
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
+
+
+def kip_error(error: BaseException, *, absence_passes: bool = False) -> RemoteStorageException:
+    """The KIP's error for one of a log's or of Kafka's client; retriable if that is, or its cause: a log that could not
+    be loaded for want of file descriptors can be loaded later. ``absence_passes``: what is not there may be, later.
+    """
+    if isinstance(error, RemoteStorageException):
+        return error
+    passes = any(getattr(each, "retriable", False) for each in (error, error.__cause__))
+    passes = passes or (absence_passes and isinstance(error, ObjectNotFoundError))
+    made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
+    made.__cause__ = error
+    return made
+
+
+@contextmanager
+def kip_errors(*leaving: type[TierlogError], absence_passes: bool = False) -> Iterator[None]:
+    """The block raises ``kip_error`` of each error of ours but those of the kinds ``leaving``."""
+    try:
+        yield
+    except TierlogError as error:
+        if isinstance(error, (RemoteStorageException, *leaving)):
+            raise
+        raise kip_error(error, absence_passes=absence_passes) from error
 
 
 class OffsetsLostError(RemoteStorageException):

@@ -17,9 +17,9 @@ Source: Kafka RemoteLogMetadataSerde, BytesApiMessageSerde and the four message 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -43,8 +43,6 @@ _HEADER_NUMBER_MAX: Final = 32767
 _EPOCH_SIZE_BYTES: Final = 13
 _TXN_IDX_EMPTY_TAG: Final = 0
 
-State = TypeVar("State", RemoteLogSegmentState, RemotePartitionDeleteState)
-
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadataSnapshot:
@@ -64,21 +62,19 @@ class RemoteLogSegmentMetadataSnapshot:
 
     def of(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata:
         """The same as a segment of this partition. Raises ValueError as RemoteLogSegmentMetadata does."""
-        return RemoteLogSegmentMetadata(
-            remote_log_segment_id=RemoteLogSegmentId(partition, self.segment_id),
-            start_offset=self.start_offset,
-            end_offset=self.end_offset,
-            max_timestamp_ms=self.max_timestamp_ms,
-            broker_id=self.broker_id,
-            event_timestamp_ms=self.event_timestamp_ms,
-            segment_size_in_bytes=self.segment_size_in_bytes,
-            segment_leader_epochs=self.segment_leader_epochs,
-            custom_metadata=self.custom_metadata,
-            state=self.state,
-            txn_idx_empty=self.txn_idx_empty,
-        )
+        values = {name: getattr(self, name) for name in _SHARED}
+        return RemoteLogSegmentMetadata(remote_log_segment_id=RemoteLogSegmentId(partition, self.segment_id), **values)
+
+    @classmethod
+    def from_metadata(cls, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshot:
+        """The same as an entry of a snapshot."""
+        values = {name: getattr(segment, name) for name in _SHARED}
+        values["segment_leader_epochs"] = EpochMap(segment.segment_leader_epochs)
+        return cls(segment_id=segment.remote_log_segment_id.id, **values)
 
 
+#: The fields that a segment and its entry in a snapshot have both.
+_SHARED: Final = tuple(each.name for each in fields(RemoteLogSegmentMetadataSnapshot))[1:]
 RemoteLogMetadataRecord = (
     RemoteLogSegmentMetadata
     | RemoteLogSegmentMetadataUpdate
@@ -104,7 +100,7 @@ def decode_record(value: Buffer) -> RemoteLogMetadataRecord:
         raise corrupt(text, "BAD_VERSION", 0, expected=FRAME_VERSION, found=frame)
     at = reader.position
     key = _header_number(reader, "api key")
-    if key not in _DECODERS:
+    if not 0 <= key < len(_KINDS):
         raise corrupt(f"unknown metadata record type {key}", "BAD_VERSION", at, found=key)
     at = reader.position
     version = _header_number(reader, "version")
@@ -112,7 +108,7 @@ def decode_record(value: Buffer) -> RemoteLogMetadataRecord:
         text = f"version {version} of metadata record type {key}, only {VERSION} is known"
         raise corrupt(text, "BAD_VERSION", at, expected=VERSION, found=version)
     try:
-        record = _DECODERS[key](reader)
+        record = _read_body(reader, *_KINDS[key])
     except ValueError as cause:
         if isinstance(cause, CorruptRecordError):
             raise
@@ -122,33 +118,27 @@ def decode_record(value: Buffer) -> RemoteLogMetadataRecord:
 
 
 def encode_record(record: RemoteLogMetadataRecord) -> bytes:
-    """The value of one record, byte for byte as Kafka 4.3 writes it."""
+    """The value of a record, as Kafka writes it. Raises ValueError: a number does not fit into its field."""
+    key = next(key for key, (kind, _) in enumerate(_KINDS) if isinstance(record, kind))
     writer = MessageWriter()
-    writer.unsigned_varint(FRAME_VERSION)
-    if isinstance(record, RemoteLogSegmentMetadata):
-        _begin(writer, 0)
-        _write_segment_id(writer, record.remote_log_segment_id)
-        _write_segment_body(writer, record)
-    elif isinstance(record, RemoteLogSegmentMetadataUpdate):
-        _begin(writer, 1)
-        _write_segment_id(writer, record.remote_log_segment_id)
-        writer.number(4, record.broker_id)
-        writer.number(8, record.event_timestamp_ms)
-        writer.compact_bytes(record.custom_metadata)
-        writer.number(1, record.state)
-        writer.tagged_fields()
-    elif isinstance(record, RemotePartitionDeleteMetadata):
-        _begin(writer, 2)
-        _write_partition(writer, record.topic_id_partition)
-        writer.number(4, record.broker_id)
-        writer.number(8, record.event_timestamp_ms)
-        writer.number(1, record.state)
-        writer.tagged_fields()
-    else:
-        _begin(writer, 3)
-        writer.raw(record.segment_id.raw)
-        _write_segment_body(writer, record)
+    for number in (FRAME_VERSION, key, VERSION):
+        writer.unsigned_varint(number)
+    write_fields(writer, _KINDS[key][1], record)
+    writer.tagged_fields({_TXN_IDX_EMPTY_TAG: b"\x01"} if getattr(record, "txn_idx_empty", False) else None)
     return writer.finish()
+
+
+def _read_body(reader: MessageReader, kind: Any, of_kind: tuple[Field, ...]) -> RemoteLogMetadataRecord:
+    values = read_fields(reader, of_kind)
+    tags = reader.tagged_fields()
+    if hasattr(kind, "txn_idx_empty"):
+        flag = tags.get(_TXN_IDX_EMPTY_TAG)
+        if flag is not None and len(flag) != 1:
+            text = f"tag {_TXN_IDX_EMPTY_TAG} has {len(flag)} bytes, expected 1"
+            raise corrupt(text, "BAD_SIZE", reader.position)
+        values["txn_idx_empty"] = flag is not None and flag[0] != 0
+    record: RemoteLogMetadataRecord = kind(**values)
+    return record
 
 
 def _header_number(reader: MessageReader, what: str) -> int:
@@ -159,22 +149,46 @@ def _header_number(reader: MessageReader, what: str) -> int:
     return number
 
 
-def _begin(writer: MessageWriter, key: int) -> None:
-    writer.unsigned_varint(key)
-    writer.unsigned_varint(VERSION)
+class Field(NamedTuple):
+    """A field of a message, and the attribute of the value that has it."""
+
+    name: str
+    read: Callable[[MessageReader], Any]
+    write: Callable[[MessageWriter, Any], None]
+
+
+def read_fields(reader: MessageReader, of_kind: tuple[Field, ...]) -> dict[str, Any]:
+    """The values of the fields, in their order, by name."""
+    return {name: read(reader) for name, read, _ in of_kind}
+
+
+def write_fields(writer: MessageWriter, of_kind: tuple[Field, ...], value: object) -> None:
+    """Append the fields of a value in their order."""
+    for name, _, write in of_kind:
+        write(writer, getattr(value, name))
+
+
+def number_field(name: str, size_bytes: int, what: str) -> Field:
+    """A signed number."""
+    return Field(
+        name, lambda reader: reader.number(size_bytes, what), lambda writer, value: writer.number(size_bytes, value)
+    )
 
 
 def _uuid(reader: MessageReader, what: str) -> Uuid:
     return Uuid(bytes(reader.take(16, what)))
 
 
-def _state(reader: MessageReader, kind: type[State]) -> State:
-    at = reader.position
-    number = reader.number(1, "state")
-    try:
-        return kind(number)
-    except ValueError as cause:
-        raise corrupt(f"there is no state {number}", "BAD_ENTRY", at, found=number) from cause
+def _state_field(kind: type[RemoteLogSegmentState | RemotePartitionDeleteState]) -> Field:
+    def read(reader: MessageReader) -> RemoteLogSegmentState | RemotePartitionDeleteState:
+        at = reader.position
+        number = reader.number(1, "state")
+        try:
+            return kind(number)
+        except ValueError as cause:
+            raise corrupt(f"there is no state {number}", "BAD_ENTRY", at, found=number) from cause
+
+    return Field("state", read, lambda writer, state: writer.number(1, state))
 
 
 def _read_partition(reader: MessageReader) -> TopicIdPartition:
@@ -218,91 +232,39 @@ def _read_epochs(reader: MessageReader) -> EpochMap:
     return EpochMap(epochs)
 
 
-def _read_segment_body(reader: MessageReader, segment_id: Uuid) -> RemoteLogSegmentMetadataSnapshot:
-    start_offset = reader.number(8, "start offset")
-    end_offset = reader.number(8, "end offset")
-    broker_id = reader.number(4, "broker id")
-    max_timestamp_ms = reader.number(8, "max timestamp")
-    event_timestamp_ms = reader.number(8, "event timestamp")
-    epochs = _read_epochs(reader)
-    size = reader.number(4, "segment size")
-    custom_metadata = reader.compact_bytes("custom metadata")
-    state = _state(reader, RemoteLogSegmentState)
-    tags = reader.tagged_fields()
-    flag = tags.get(_TXN_IDX_EMPTY_TAG)
-    if flag is not None and len(flag) != 1:
-        raise corrupt(f"tag {_TXN_IDX_EMPTY_TAG} has {len(flag)} bytes, expected 1", "BAD_SIZE", reader.position)
-    return RemoteLogSegmentMetadataSnapshot(
-        segment_id=segment_id,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        broker_id=broker_id,
-        max_timestamp_ms=max_timestamp_ms,
-        event_timestamp_ms=event_timestamp_ms,
-        segment_leader_epochs=epochs,
-        segment_size_in_bytes=size,
-        custom_metadata=custom_metadata,
-        state=state,
-        txn_idx_empty=flag is not None and flag[0] != 0,
-    )
-
-
-def _write_segment_body(
-    writer: MessageWriter, segment: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataSnapshot
-) -> None:
-    writer.number(8, segment.start_offset)
-    writer.number(8, segment.end_offset)
-    writer.number(4, segment.broker_id)
-    writer.number(8, segment.max_timestamp_ms)
-    writer.number(8, segment.event_timestamp_ms)
-    writer.compact_count(len(segment.segment_leader_epochs))
-    for epoch, start_offset in sorted(segment.segment_leader_epochs.items()):
+def _write_epochs(writer: MessageWriter, epochs: EpochMap) -> None:
+    writer.compact_count(len(epochs))
+    for epoch, start_offset in sorted(epochs.items()):
         writer.number(4, epoch)
         writer.number(8, start_offset)
         writer.tagged_fields()
-    writer.number(4, segment.segment_size_in_bytes)
-    writer.compact_bytes(segment.custom_metadata)
-    writer.number(1, segment.state)
-    writer.tagged_fields({_TXN_IDX_EMPTY_TAG: b"\x01"} if segment.txn_idx_empty else None)
 
 
-def _decode_segment(reader: MessageReader) -> RemoteLogSegmentMetadata:
-    segment = _read_segment_id(reader)
-    return _read_segment_body(reader, segment.id).of(segment.topic_id_partition)
+#: The fields that the records of the topic and the entries of the KIP's flat file have in one form.
+SEGMENT_ID: Final = Field(
+    "segment_id", lambda reader: _uuid(reader, "segment id"), lambda writer, value: writer.raw(value.raw)
+)
+OFFSETS: Final = (number_field("start_offset", 8, "start offset"), number_field("end_offset", 8, "end offset"))
+MAX_TIMESTAMP: Final = number_field("max_timestamp_ms", 8, "max timestamp")
+EVENT_TIMESTAMP: Final = number_field("event_timestamp_ms", 8, "event timestamp")
+SIZE: Final = number_field("segment_size_in_bytes", 4, "segment size")
 
-
-def _decode_update(reader: MessageReader) -> RemoteLogSegmentMetadataUpdate:
-    segment = _read_segment_id(reader)
-    broker_id = reader.number(4, "broker id")
-    event_timestamp_ms = reader.number(8, "event timestamp")
-    custom_metadata = reader.compact_bytes("custom metadata")
-    state = _state(reader, RemoteLogSegmentState)
-    reader.tagged_fields()
-    return RemoteLogSegmentMetadataUpdate(
-        segment,
-        event_timestamp_ms=event_timestamp_ms,
-        custom_metadata=custom_metadata,
-        state=state,
-        broker_id=broker_id,
-    )
-
-
-def _decode_partition_delete(reader: MessageReader) -> RemotePartitionDeleteMetadata:
-    partition = _read_partition(reader)
-    broker_id = reader.number(4, "broker id")
-    event_timestamp_ms = reader.number(8, "event timestamp")
-    state = _state(reader, RemotePartitionDeleteState)
-    reader.tagged_fields()
-    return RemotePartitionDeleteMetadata(partition, state, event_timestamp_ms=event_timestamp_ms, broker_id=broker_id)
-
-
-def _decode_snapshot(reader: MessageReader) -> RemoteLogSegmentMetadataSnapshot:
-    return _read_segment_body(reader, _uuid(reader, "segment id"))
-
-
-_DECODERS: Mapping[int, Callable[[MessageReader], RemoteLogMetadataRecord]] = {
-    0: _decode_segment,
-    1: _decode_update,
-    2: _decode_partition_delete,
-    3: _decode_snapshot,
-}
+_BROKER: Final = number_field("broker_id", 4, "broker id")
+_CUSTOM_METADATA: Final = Field(
+    "custom_metadata", lambda reader: reader.compact_bytes("custom metadata"), MessageWriter.compact_bytes
+)
+_STATE: Final = _state_field(RemoteLogSegmentState)
+_SEGMENT: Final = Field("remote_log_segment_id", _read_segment_id, _write_segment_id)
+_PARTITION: Final = Field("topic_id_partition", _read_partition, _write_partition)
+_EPOCHS: Final = Field("segment_leader_epochs", _read_epochs, _write_epochs)
+_BODY: Final = (*OFFSETS, _BROKER, MAX_TIMESTAMP, EVENT_TIMESTAMP, _EPOCHS, SIZE, _CUSTOM_METADATA, _STATE)
+#: The value and the fields of each record, by its API key.
+_KINDS: Final[tuple[tuple[Any, tuple[Field, ...]], ...]] = (
+    (RemoteLogSegmentMetadata, (_SEGMENT, *_BODY)),
+    (RemoteLogSegmentMetadataUpdate, (_SEGMENT, _BROKER, EVENT_TIMESTAMP, _CUSTOM_METADATA, _STATE)),
+    (
+        RemotePartitionDeleteMetadata,
+        (_PARTITION, _BROKER, EVENT_TIMESTAMP, _state_field(RemotePartitionDeleteState)),
+    ),
+    (RemoteLogSegmentMetadataSnapshot, (SEGMENT_ID, *_BODY)),
+)

@@ -15,6 +15,9 @@ Source: KIP-405, Message Formatter for the internal topic.
 from __future__ import annotations
 
 import difflib
+import enum
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -28,39 +31,35 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.record_serde import VERSION, RemoteLogMetadataRecord
+from tierlog.remote.metadata.record_serde import VERSION, RemoteLogMetadataRecord, RemoteLogSegmentMetadataSnapshot
+
+#: The fields that kafka-dump-log prints of each record, by Kafka's names and in its order.
+_PRINTED: Final[Mapping[type, str]] = {
+    RemoteLogSegmentMetadata: "remoteLogSegmentId startOffset endOffset brokerId maxTimestampMs eventTimestampMs "
+    "segmentLeaderEpochs segmentSizeInBytes customMetadata state txnIdxEmpty",
+    RemoteLogSegmentMetadataUpdate: "remoteLogSegmentId customMetadata state eventTimestampMs brokerId",
+    RemotePartitionDeleteMetadata: "topicPartition state eventTimestampMs brokerId",
+    RemoteLogSegmentMetadataSnapshot: "segmentId startOffset endOffset maxTimestampMs segmentLeaderEpochs "
+    "segmentSizeInBytes customMetadata state txnIdxEmpty",
+}
+#: Those of the JSON form behind what they are about, of records that have them.
+_IN_JSON: Final = (
+    "startOffset endOffset maxTimestampMs segmentLeaderEpochs segmentSizeInBytes txnIdxEmpty customMetadata state "
+    "eventTimestampMs brokerId"
+)
+
+
+@functools.cache
+def _attribute(name: str) -> str:
+    """Our name of a field of Kafka's."""
+    return "topic_id_partition" if name == "topicPartition" else re.sub("(?=[A-Z])", "_", name).lower()
 
 
 def record_text(record: RemoteLogMetadataRecord) -> str:
     """A record in one line, as kafka-dump-log prints it."""
-    if isinstance(record, RemoteLogSegmentMetadata):
-        return (
-            f"RemoteLogSegmentMetadata{{remoteLogSegmentId={_segment(record.remote_log_segment_id)}, "
-            f"startOffset={record.start_offset}, endOffset={record.end_offset}, brokerId={record.broker_id}, "
-            f"maxTimestampMs={record.max_timestamp_ms}, eventTimestampMs={record.event_timestamp_ms}, "
-            f"segmentLeaderEpochs={_epochs(record.segment_leader_epochs)}, "
-            f"segmentSizeInBytes={record.segment_size_in_bytes}, "
-            f"customMetadata={_custom(record.custom_metadata)}, state={record.state.name}, "
-            f"txnIdxEmpty={_boolean(record.txn_idx_empty)}}}"
-        )
-    if isinstance(record, RemoteLogSegmentMetadataUpdate):
-        return (
-            f"RemoteLogSegmentMetadataUpdate{{remoteLogSegmentId={_segment(record.remote_log_segment_id)}, "
-            f"customMetadata={_custom(record.custom_metadata)}, state={record.state.name}, "
-            f"eventTimestampMs={record.event_timestamp_ms}, brokerId={record.broker_id}}}"
-        )
-    if isinstance(record, RemotePartitionDeleteMetadata):
-        return (
-            f"RemotePartitionDeleteMetadata{{topicPartition={_partition(record.topic_id_partition)}, "
-            f"state={record.state.name}, eventTimestampMs={record.event_timestamp_ms}, brokerId={record.broker_id}}}"
-        )
-    return (
-        f"RemoteLogSegmentMetadataSnapshot{{segmentId={record.segment_id}, startOffset={record.start_offset}, "
-        f"endOffset={record.end_offset}, maxTimestampMs={record.max_timestamp_ms}, "
-        f"segmentLeaderEpochs={_epochs(record.segment_leader_epochs)}, "
-        f"segmentSizeInBytes={record.segment_size_in_bytes}, customMetadata={_custom(record.custom_metadata)}, "
-        f"state={record.state.name}, txnIdxEmpty={_boolean(record.txn_idx_empty)}}}"
-    )
+    kind = next(kind for kind in _PRINTED if isinstance(record, kind))
+    shown = (f"{name}={_text(getattr(record, _attribute(name)))}" for name in _PRINTED[kind].split())
+    return f"{kind.__name__}{{{', '.join(shown)}}}"
 
 
 def record_fields(record: RemoteLogMetadataRecord) -> dict[str, object]:
@@ -68,55 +67,47 @@ def record_fields(record: RemoteLogMetadataRecord) -> dict[str, object]:
     fields: dict[str, object] = {"type": type(record).__name__}
     if isinstance(record, RemotePartitionDeleteMetadata):
         fields |= _partition_fields(record.topic_id_partition)
-        return fields | {
-            "state": record.state.name,
-            "eventTimestampMs": record.event_timestamp_ms,
-            "brokerId": record.broker_id,
-        }
-    if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+    elif isinstance(record, RemoteLogSegmentMetadataSnapshot):
+        fields["segmentId"] = str(record.segment_id)
+    else:
         fields |= _partition_fields(record.remote_log_segment_id.topic_id_partition)
         fields["segmentId"] = str(record.remote_log_segment_id.id)
-    else:
-        fields["segmentId"] = str(record.segment_id)
-    if not isinstance(record, RemoteLogSegmentMetadataUpdate):
-        fields |= {
-            "startOffset": record.start_offset,
-            "endOffset": record.end_offset,
-            "maxTimestampMs": record.max_timestamp_ms,
-            "segmentLeaderEpochs": {str(epoch): start for epoch, start in sorted(record.segment_leader_epochs.items())},
-            "segmentSizeInBytes": record.segment_size_in_bytes,
-            "txnIdxEmpty": record.txn_idx_empty,
-        }
-    return fields | {
-        "customMetadata": None if record.custom_metadata is None else record.custom_metadata.hex(),
-        "state": record.state.name,
-        "eventTimestampMs": record.event_timestamp_ms,
-        "brokerId": record.broker_id,
-    }
+    values = {name: getattr(record, _attribute(name)) for name in _IN_JSON.split() if hasattr(record, _attribute(name))}
+    return fields | {name: _in_json(value) for name, value in values.items()}
 
 
 def _partition_fields(partition: TopicIdPartition) -> dict[str, object]:
     return {"topicId": str(partition.topic_id), "topic": partition.topic, "partition": partition.partition}
 
 
-def _partition(partition: TopicIdPartition) -> str:
-    return f"{partition.topic_id}:{partition}"
+def _in_json(value: object) -> object:
+    match value:
+        case Mapping():
+            return {str(epoch): start for epoch, start in sorted(value.items())}
+        case bytes():
+            return value.hex()
+        case enum.Enum():
+            return value.name
+    return value
 
 
-def _segment(segment: RemoteLogSegmentId) -> str:
-    return f"RemoteLogSegmentId{{topicIdPartition={_partition(segment.topic_id_partition)}, id={segment.id}}}"
-
-
-def _epochs(epochs: Mapping[int, int]) -> str:
-    return "{" + ", ".join(f"{epoch}={start}" for epoch, start in sorted(epochs.items())) + "}"
-
-
-def _custom(metadata: bytes | None) -> str:
-    return "Optional.empty" if metadata is None else f"Optional[CustomMetadata{{{len(metadata)} bytes}}]"
-
-
-def _boolean(value: bool) -> str:
-    return "true" if value else "false"
+def _text(value: object) -> str:
+    match value:
+        case TopicIdPartition():
+            return f"{value.topic_id}:{value}"
+        case RemoteLogSegmentId():
+            return f"RemoteLogSegmentId{{topicIdPartition={_text(value.topic_id_partition)}, id={value.id}}}"
+        case Mapping():
+            return "{" + ", ".join(f"{epoch}={start}" for epoch, start in sorted(value.items())) + "}"
+        case None:  # custom metadata, which alone can be missing
+            return "Optional.empty"
+        case bytes():
+            return f"Optional[CustomMetadata{{{len(value)} bytes}}]"
+        case bool():
+            return str(value).lower()
+        case enum.Enum():
+            return value.name
+    return str(value)
 
 
 _VALUES: Final = {"true": True, "false": False}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError, dataclass, fields
+from dataclasses import FrozenInstanceError, fields
 from operator import attrgetter
 from typing import Any, Final, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tierlog._native.segments import SegmentCopy
 from tierlog.remote.api import (
@@ -85,67 +82,3 @@ class SegmentRow(RemoteLogSegmentMetadata):
 def _plain_of(*values: Any) -> RemoteLogSegmentMetadata:
     """The plain value of its fields in their order; pickled rows name this."""
     return RemoteLogSegmentMetadata(**dict(zip(_NAMES, values, strict=True)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SegmentColumns:
-    """Segments, one a row; copied out of the table, so that no later event changes them.
-
-    Attributes:
-        rows: The rows (``tierlog._native.segments.SEGMENT_DTYPE``), of which the columns below are views. Offsets are
-            inclusive; times are milliseconds, -1 for none; ``state`` has the numbers of RemoteLogSegmentState;
-            ``custom_metadata_size`` is -1 where there is none.
-        found: bool[n]. A row of a question that nothing answers is False, and zeros. Of a listing all are True.
-    """
-
-    rows: NDArray[np.void]
-    found: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def segment_id(self) -> NDArray[np.uint8]:
-        """uint8[n, 16]."""
-        return self.rows["segment_id"]
-
-    @property
-    def start_offset(self) -> NDArray[np.int64]:
-        return self.rows["start_offset"]
-
-    @property
-    def end_offset(self) -> NDArray[np.int64]:
-        return self.rows["end_offset"]
-
-    @property
-    def max_timestamp_ms(self) -> NDArray[np.int64]:
-        return self.rows["max_timestamp_ms"]
-
-    @property
-    def event_timestamp_ms(self) -> NDArray[np.int64]:
-        return self.rows["event_timestamp_ms"]
-
-    @property
-    def broker_id(self) -> NDArray[np.int32]:
-        return self.rows["broker_id"]
-
-    @property
-    def segment_size_in_bytes(self) -> NDArray[np.int32]:
-        return self.rows["segment_size_in_bytes"]
-
-    @property
-    def state(self) -> NDArray[np.uint8]:
-        return self.rows["state"]
-
-    @property
-    def txn_idx_empty(self) -> NDArray[np.bool_]:
-        return self.rows["txn_idx_empty"]
-
-    @property
-    def epoch_count(self) -> NDArray[np.uint32]:
-        return self.rows["epoch_count"]
-
-    @property
-    def custom_metadata_size(self) -> NDArray[np.int64]:
-        """Bytes; -1 where there is none."""
-        return self.rows["custom_metadata_size"]

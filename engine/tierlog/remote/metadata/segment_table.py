@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tierlog._native.segments import NativeSegmentTable, SnapshotWriter
 from tierlog.errors import CorruptRecordError
@@ -26,7 +26,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
-from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
+from tierlog.remote.metadata.segment_row import SegmentRow
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Lock
@@ -69,6 +69,10 @@ CUSTOM_MAX: Final = 1 << 20
 _LISTED_AT_ONCE: Final = 256
 
 _PartitionKey = tuple[bytes, int, str]
+#: Segments, one a row (``tierlog._native.segments.SEGMENT_DTYPE``): ``columns.start_offset`` is a column. Offsets are
+#: inclusive; times are milliseconds, -1 for none; ``state`` has the numbers of RemoteLogSegmentState;
+#: ``custom_metadata_size`` is -1 where there is none.
+SegmentColumns = np.recarray[Any, np.dtype[np.void]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +266,9 @@ class SegmentTable(NativeSegmentTable, Closeable):
 
     # -- who asks; find, find_many's rows, highest_offset and others are the native table's
 
-    def find_many(self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike) -> SegmentColumns:
+    def find_many(
+        self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike
+    ) -> tuple[NDArray[np.bool_], SegmentColumns]:
         """``find`` for many questions, with the GIL released; each is answered as of a moment of its own.
 
         Args:
@@ -271,12 +277,12 @@ class SegmentTable(NativeSegmentTable, Closeable):
             offsets: int64[n], or what becomes one.
 
         Returns:
-            One row a question; ``found`` says which have an answer.
+            Which questions have an answer, and a row for each question: zeros where nothing answers it.
         """
         found, rows = self._find_rows(
             partition, np.ascontiguousarray(epochs, np.int32), np.ascontiguousarray(offsets, np.int64)
         )
-        return SegmentColumns(rows=rows, found=found)
+        return found, rows.view(np.recarray)
 
     def list(self, partition: TopicIdPartition, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """The segments in all states but DELETE_SEGMENT_FINISHED, ascending by start offset, each as of a moment of its
@@ -286,19 +292,21 @@ class SegmentTable(NativeSegmentTable, Closeable):
             partition: Of which partition.
             epoch: Those with this leader epoch; None: all.
         """
-        rows = self.columns(partition, epoch).rows
+        rows = self.columns(partition, epoch)
         for at in range(0, len(rows), _LISTED_AT_ONCE):
             yield from self._get_rows(partition, rows[at : at + _LISTED_AT_ONCE])
 
     def columns(self, partition: TopicIdPartition, epoch: int | None = None) -> SegmentColumns:
-        """The segments that ``list`` gives, in its order, as columns; copied out with the GIL released."""
+        """The segments that ``list`` gives, in its order, as columns; copied out with the GIL released, so that no
+        later event changes them.
+        """
         if epoch is not None and epoch < 0:
             raise ValueError(f"leader epoch {epoch} is negative")
         rows = self._list_rows(partition, -1 if epoch is None else epoch)
         starts = rows["start_offset"]
         if (starts[1:] < starts[:-1]).any():  # the native order is that of the epoch's own offsets
             rows = rows[np.argsort(starts, kind="stable")]
-        return SegmentColumns(rows=rows, found=np.ones(len(rows), np.bool_))
+        return rows.view(np.recarray)
 
     def partitions(self) -> builtins.list[TopicIdPartition]:
         """The partitions whose events are taken, assigned or learned, in no order."""

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.remote.metadata.snapshots.samples import PARTITION, SEGMENT, SEGMENT_ID, segments, survives_damage
 from tierlog.errors import CorruptIndexError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
-from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot, encode_record
 from tierlog.remote.metadata.snapshots.kafka_snapshot import (
     HEADER_BYTES,
     KafkaSnapshot,
     encode_kafka_snapshot,
     in_reading_order,
-    kafka_entry,
     parse_kafka_snapshot,
 )
 
+kafka_entry = RemoteLogSegmentMetadataSnapshot.from_metadata
 #: Written by Kafka: metadata partition 7, offset 42, one entry.
 VECTOR = bytes.fromhex(
     "000000000007000000000000002a000000010000006c0103000a0b0c0d0e0f10112021222324252627000000000000000000000000000000"

@@ -19,4 +19,4 @@ def test_every_segment_is_listed(as_kafka: bool, epoch: int | None) -> None:
         for number in range(1, count + 1):
             table.apply_record(segment(number, number, number))
         assert ids(table.list(PARTITION, epoch)) == list(range(1, count + 1))
-        assert table.columns(PARTITION, epoch).rows.dtype.itemsize == SEGMENT_DTYPE.itemsize
+        assert table.columns(PARTITION, epoch).dtype.itemsize == SEGMENT_DTYPE.itemsize

@@ -265,10 +265,10 @@ def test_many_questions_are_answered_as_each_alone(table: SegmentTable) -> None:
         table.put(segment(n, 10 * n, 10 * n + 7, {n % 5: 10 * n}, state=FINISHED, size=n))
     epochs = np.arange(30_000, dtype=np.int64) // 10 % 5
     offsets = np.arange(30_000)
-    answers = table.find_many(ORDERS, epochs.astype(np.int32), offsets)
+    found, answers = table.find_many(ORDERS, epochs.astype(np.int32), offsets)
     for n in range(0, 30_000, 7):
         alone = table.find(ORDERS, int(epochs[n]), n)
-        assert (alone is not None) == answers.found[n] == (n % 10 <= 7)
+        assert (alone is not None) == found[n] == (n % 10 <= 7)
         if alone is not None:
             assert answers.segment_id[n].tobytes() == alone.remote_log_segment_id.id.raw
             assert answers.end_offset[n] == alone.end_offset
@@ -278,7 +278,7 @@ def test_many_questions_are_answered_as_each_alone(table: SegmentTable) -> None:
     assert columns.start_offset.tolist() == [10 * n for n in range(2, 3000, 5)]
     assert len(table.columns(ORDERS)) == 3000
     assert len(table.columns(OTHER)) == 0
-    assert table.find_many(ORDERS, [], []).found.tolist() == []
+    assert table.find_many(ORDERS, [], [])[0].tolist() == []
     with pytest.raises(ValueError, match="one length"):
         table.find_many(ORDERS, [1, 2], [1])
 
@@ -309,7 +309,7 @@ def test_an_epoch_that_begins_behind_its_end_hides_nothing(table: SegmentTable, 
     for put in (longer, malformed) if longer_first else (malformed, longer):
         table.put(put)
     assert table.highest_offset(ORDERS, 6) == 24
-    assert table.find_many(ORDERS, [6, 6], [24, 50]).found.tolist() == [True, False]
+    assert table.find_many(ORDERS, [6, 6], [24, 50])[0].tolist() == [True, False]
     table.apply_record(update(1, DELETING))
     table.apply_record(update(1, DELETED))
     assert table.highest_offset(ORDERS, 6) == 24

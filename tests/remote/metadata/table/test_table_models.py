@@ -127,10 +127,10 @@ class TableMachine(RuleBasedStateMachine):
         # An epoch without offsets at the very beginning reaches -1 in Kafka: none, in other words.
         highest = model.highest.get(epoch, -1)
         assert self.table.highest_offset(partition, epoch) == (None if highest < 0 else highest)
-        many = self.table.find_many(partition, np.full(len(OFFSETS), epoch), np.array(OFFSETS))
+        answered, many = self.table.find_many(partition, np.full(len(OFFSETS), epoch), np.array(OFFSETS))
         for at, offset in enumerate(OFFSETS):
             found, expected = self.table.find(partition, epoch, offset), model.find(epoch, offset)
-            assert many.found[at] == (found is not None)
+            assert answered[at] == (found is not None)
             if expected is None or found is None:
                 assert found is expected
                 continue

@@ -64,7 +64,7 @@ class KnownPartitions(TierKeys):
     ) -> ListedPartition | None:
         if self.tier.scope.folder and not layout.candidates_of(partition):
             return None  # it lies elsewhere
-        rows = view.table.columns(partition).rows
+        rows = view.table.columns(partition)
         rows = rows[rows["state"] == _FINISHED.value]
         if not len(rows):
             return None

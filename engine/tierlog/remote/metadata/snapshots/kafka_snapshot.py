@@ -24,7 +24,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.message_fields import MessageReader, MessageWriter
-from tierlog.remote.api import EpochMap, RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot, decode_record, encode_record
 from tierlog.remote.metadata.snapshots.snapshot_file import as_snapshot_faults
 
@@ -101,23 +101,6 @@ def encode_kafka_snapshot(snapshot: KafkaSnapshot) -> bytes:
         writer.number(4, len(record))
         writer.raw(record)
     return writer.finish()
-
-
-def kafka_entry(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshot:
-    """A segment without its partition."""
-    return RemoteLogSegmentMetadataSnapshot(
-        segment_id=segment.remote_log_segment_id.id,
-        start_offset=segment.start_offset,
-        end_offset=segment.end_offset,
-        broker_id=segment.broker_id,
-        max_timestamp_ms=segment.max_timestamp_ms,
-        event_timestamp_ms=segment.event_timestamp_ms,
-        segment_leader_epochs=EpochMap(segment.segment_leader_epochs),
-        segment_size_in_bytes=segment.segment_size_in_bytes,
-        custom_metadata=segment.custom_metadata,
-        state=segment.state,
-        txn_idx_empty=segment.txn_idx_empty,
-    )
 
 
 def in_reading_order(segments: Iterable[RemoteLogSegmentMetadata]) -> Sequence[RemoteLogSegmentMetadata]:

@@ -20,7 +20,7 @@ Source: KIP-405, "Committed offsets file format", "Internal flat-file store form
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from typing_extensions import Buffer
@@ -29,12 +29,22 @@ from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.formats.message_fields import MessageReader, MessageWriter
 from tierlog.remote.api import (
     EpochMap,
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemotePartitionDeleteState,
-    TopicIdPartition,
     Uuid,
+)
+from tierlog.remote.metadata.record_serde import (
+    EVENT_TIMESTAMP,
+    MAX_TIMESTAMP,
+    OFFSETS,
+    SEGMENT_ID,
+    SIZE,
+    Field,
+    RemoteLogSegmentMetadataSnapshot,
+    number_field,
+    read_fields,
+    write_fields,
 )
 from tierlog.remote.metadata.snapshots.snapshot_file import as_snapshot_faults
 
@@ -47,43 +57,6 @@ _REMOVAL: Final = 1
 _EPOCH_BYTES: Final = 12
 _VARLONG_BYTES_MAX: Final = 10
 _NAME_BYTES_MAX: Final = 32767
-
-
-@dataclass(frozen=True, slots=True)
-class KipSegment:
-    """A segment, as far as the KIP's text has its fields.
-
-    Attributes:
-        leader_epoch: Of the leader that wrote the event.
-    """
-
-    segment_id: Uuid
-    start_offset: int
-    end_offset: int
-    leader_epoch: int
-    max_timestamp_ms: int
-    event_timestamp_ms: int
-    segment_leader_epochs: EpochMap
-    segment_size_in_bytes: int
-    state: RemoteLogSegmentState
-
-    def of(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata:
-        """The same as a segment of this partition, with what the form has no place for left at its defaults.
-
-        Raises:
-            ValueError: as RemoteLogSegmentMetadata does.
-        """
-        return RemoteLogSegmentMetadata(
-            remote_log_segment_id=RemoteLogSegmentId(partition, self.segment_id),
-            start_offset=self.start_offset,
-            end_offset=self.end_offset,
-            max_timestamp_ms=self.max_timestamp_ms,
-            broker_id=NO_BROKER,
-            event_timestamp_ms=self.event_timestamp_ms,
-            segment_size_in_bytes=self.segment_size_in_bytes,
-            segment_leader_epochs=self.segment_leader_epochs,
-            state=self.state,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +80,11 @@ class KipFlatFile:
     topic: str
     topic_id: Uuid
     metadata_offset: int
-    entries: tuple[KipSegment | KipRemoval, ...]
+    entries: tuple[RemoteLogSegmentMetadataSnapshot | KipRemoval, ...]
 
 
-def kip_segment(segment: RemoteLogSegmentMetadata) -> KipSegment:
-    """A segment in the KIP's fields; the leader epoch is the last one of the segment. The broker is left out.
+def kip_segment(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshot:
+    """A segment as far as the KIP's text has its fields: without its broker.
 
     Raises:
         ValueError: it has custom metadata, without which its storage may not find it again, or a transaction index that
@@ -122,18 +95,7 @@ def kip_segment(segment: RemoteLogSegmentMetadata) -> KipSegment:
         raise ValueError(f"{what} has custom metadata, for which the KIP's flat file has no field")
     if segment.txn_idx_empty:
         raise ValueError(f"{what} says that its transaction index is empty, for which the KIP's flat file has no field")
-    epochs = EpochMap(segment.segment_leader_epochs)
-    return KipSegment(
-        segment_id=segment.remote_log_segment_id.id,
-        start_offset=segment.start_offset,
-        end_offset=segment.end_offset,
-        leader_epoch=max(epochs),
-        max_timestamp_ms=segment.max_timestamp_ms,
-        event_timestamp_ms=segment.event_timestamp_ms,
-        segment_leader_epochs=epochs,
-        segment_size_in_bytes=segment.segment_size_in_bytes,
-        state=segment.state,
-    )
+    return replace(RemoteLogSegmentMetadataSnapshot.from_metadata(segment), broker_id=NO_BROKER)
 
 
 def parse_kip_flat_file(data: Buffer) -> KipFlatFile:
@@ -183,30 +145,20 @@ def encode_kip_flat_file(file: KipFlatFile) -> bytes:
     return writer.finish()
 
 
-def _entry_bytes(entry: KipSegment | KipRemoval) -> bytes:
+def _entry_bytes(entry: RemoteLogSegmentMetadataSnapshot | KipRemoval) -> bytes:
     writer = MessageWriter()
-    writer.unsigned_varint(_SEGMENT if isinstance(entry, KipSegment) else _REMOVAL)
+    writer.unsigned_varint(_SEGMENT if isinstance(entry, RemoteLogSegmentMetadataSnapshot) else _REMOVAL)
     writer.unsigned_varint(VERSION)
-    if isinstance(entry, KipSegment):
-        writer.raw(entry.segment_id.raw)
-        writer.number(8, entry.start_offset)
-        writer.number(8, entry.end_offset)
-        writer.number(4, entry.leader_epoch)
-        writer.number(8, entry.max_timestamp_ms)
-        writer.number(8, entry.event_timestamp_ms)
-        writer.number(4, len(entry.segment_leader_epochs))
-        for epoch, start_offset in entry.segment_leader_epochs.items():
-            writer.number(4, epoch)
-            writer.number(8, start_offset)
-        writer.number(4, entry.segment_size_in_bytes)
+    if isinstance(entry, RemoteLogSegmentMetadataSnapshot):
+        write_fields(writer, _BEFORE_LEADER_EPOCH, entry)
+        writer.number(4, max(entry.segment_leader_epochs))
+        write_fields(writer, _BEHIND_LEADER_EPOCH, entry)
     else:
-        writer.number(4, entry.leader_epoch)
-        writer.number(8, entry.event_timestamp_ms)
-    writer.number(1, entry.state)
+        write_fields(writer, _OF_REMOVAL, entry)
     return writer.finish()
 
 
-def _read_entry(reader: MessageReader) -> KipSegment | KipRemoval:
+def _read_entry(reader: MessageReader) -> RemoteLogSegmentMetadataSnapshot | KipRemoval:
     size = reader.unsigned_varint("length of an entry")
     start = reader.position
     body = MessageReader(reader.take(size, "an entry"))
@@ -219,46 +171,52 @@ def _read_entry(reader: MessageReader) -> KipSegment | KipRemoval:
         if version != VERSION:
             text = f"version {version} of entry type {kind}, only {VERSION} is known"
             raise CorruptRecordError(text, fault="BAD_VERSION", position=at, expected=VERSION, found=version)
-        entry = _read_segment(body) if kind == _SEGMENT else _read_removal(body)
+        entry = _read_segment(body) if kind == _SEGMENT else KipRemoval(**read_fields(body, _OF_REMOVAL))
         body.finish()
     return entry
 
 
-def _read_segment(body: MessageReader) -> KipSegment:
-    segment_id = Uuid(bytes(body.take(16, "segment id")))
-    start_offset = body.number(8, "start offset")
-    end_offset = body.number(8, "end offset")
-    leader_epoch = body.number(4, "leader epoch")
-    max_timestamp_ms = body.number(8, "max timestamp")
-    event_timestamp_ms = body.number(8, "event timestamp")
+def _read_segment(body: MessageReader) -> RemoteLogSegmentMetadataSnapshot:
+    values = read_fields(body, _BEFORE_LEADER_EPOCH)
+    body.number(4, "leader epoch")  # of the leader that wrote it, for which Kafka's values have no field
+    values |= read_fields(body, _BEHIND_LEADER_EPOCH)
+    if not 0 <= values["start_offset"] <= values["end_offset"] or values["segment_size_in_bytes"] < 0:
+        raise ValueError("offsets or a size that no segment has")
+    return RemoteLogSegmentMetadataSnapshot(**values, broker_id=NO_BROKER, custom_metadata=None)
+
+
+def _read_epochs(body: MessageReader) -> EpochMap:
     count = body.count("leader epochs", _EPOCH_BYTES)
     if not count:
         raise CorruptRecordError("a segment without leader epochs", fault="BAD_COUNT", position=body.position - 4)
-    epochs = {}
-    for _ in range(count):
-        epoch = body.number(4, "epoch")
-        epochs[epoch] = body.number(8, "start offset of an epoch")
-    size = body.number(4, "segment size")
-    state = RemoteLogSegmentState(body.number(1, "state"))
-    if not 0 <= start_offset <= end_offset or size < 0:
-        raise ValueError("offsets or a size that no segment has")
-    return KipSegment(
-        segment_id=segment_id,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        leader_epoch=leader_epoch,
-        max_timestamp_ms=max_timestamp_ms,
-        event_timestamp_ms=event_timestamp_ms,
-        segment_leader_epochs=EpochMap(epochs),
-        segment_size_in_bytes=size,
-        state=state,
-    )
+    pairs = ((body.number(4, "epoch"), body.number(8, "start offset of an epoch")) for _ in range(count))
+    return EpochMap(dict(pairs))
 
 
-def _read_removal(body: MessageReader) -> KipRemoval:
-    leader_epoch = body.number(4, "leader epoch")
-    event_timestamp_ms = body.number(8, "event timestamp")
-    return KipRemoval(leader_epoch, event_timestamp_ms, RemotePartitionDeleteState(body.number(1, "state")))
+def _write_epochs(writer: MessageWriter, epochs: EpochMap) -> None:
+    writer.number(4, len(epochs))
+    for epoch, start_offset in epochs.items():
+        writer.number(4, epoch)
+        writer.number(8, start_offset)
+
+
+def _state_field(kind: type[RemoteLogSegmentState | RemotePartitionDeleteState]) -> Field:
+    return Field("state", lambda body: kind(body.number(1, "state")), lambda writer, state: writer.number(1, state))
+
+
+_BEFORE_LEADER_EPOCH: Final = (SEGMENT_ID, *OFFSETS)
+_BEHIND_LEADER_EPOCH: Final = (
+    MAX_TIMESTAMP,
+    EVENT_TIMESTAMP,
+    Field("segment_leader_epochs", _read_epochs, _write_epochs),
+    SIZE,
+    _state_field(RemoteLogSegmentState),
+)
+_OF_REMOVAL: Final = (
+    number_field("leader_epoch", 4, "leader epoch"),
+    EVENT_TIMESTAMP,
+    _state_field(RemotePartitionDeleteState),
+)
 
 
 def _read_varlong(reader: MessageReader) -> int:

@@ -18,18 +18,18 @@ from tierlog.log.formats.identity_files import (
     parse_partition_metadata,
 )
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.metadata.record_serde import RemoteLogSegmentMetadataSnapshot
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots import kafka_snapshot
 from tierlog.remote.metadata.snapshots.kafka_snapshot import (
     KafkaSnapshot,
     encode_kafka_snapshot,
     in_reading_order,
-    kafka_entry,
     parse_kafka_snapshot,
 )
 from tierlog.remote.metadata.snapshots.kip_flat_file import (
     KipFlatFile,
-    KipSegment,
+    KipRemoval,
     encode_kip_flat_file,
     kip_segment,
     parse_kip_flat_file,
@@ -83,7 +83,8 @@ def write_partition_folder(
     ordered = in_reading_order(segments)
     try:
         if form is PartitionForm.KAFKA:
-            data = encode_kafka_snapshot(KafkaSnapshot(metadata_partition, offset, tuple(map(kafka_entry, ordered))))
+            held = tuple(map(RemoteLogSegmentMetadataSnapshot.from_metadata, ordered))
+            data = encode_kafka_snapshot(KafkaSnapshot(metadata_partition, offset, held))
         else:
             entries = tuple(map(kip_segment, ordered))
             data = encode_kip_flat_file(KipFlatFile(partition.topic, partition.topic_id, offset, entries))
@@ -127,7 +128,7 @@ def read_partition_file(path: str, table: SegmentTable, *, files: Files) -> Topi
             partition = _partition(flat.topic_id, found)
             if flat.topic != partition.topic:
                 raise CorruptIndexError(f"of the topic {flat.topic!r}, in a folder of another one", fault="BAD_ENTRY")
-            segments = [each.of(partition) for each in flat.entries if isinstance(each, KipSegment)]
+            segments = [each.of(partition) for each in flat.entries if not isinstance(each, KipRemoval)]
         else:
             snapshot = parse_kafka_snapshot(data)
             partition = _partition(_topic_id(folder, files), found)

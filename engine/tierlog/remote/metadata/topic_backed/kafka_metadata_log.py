@@ -10,11 +10,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from tierlog.errors import ConfigError, ObjectNotFoundError, StorePermissionError, StoreUnavailableError, TierlogError
+from tierlog.errors import ConfigError, StorePermissionError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataValues, OffsetsLostError
+from tierlog.remote.metadata.metadata_log import (
+    METADATA_TOPIC,
+    LogBounds,
+    MetadataValues,
+    OffsetsLostError,
+    kip_error,
+    kip_errors,
+)
 from tierlog.remote.metadata.topic_backed.topic_based_config import (
     ADMIN,
     COMMON_CLIENT,
@@ -22,7 +30,7 @@ from tierlog.remote.metadata.topic_backed.topic_based_config import (
     PRODUCER,
     TopicBasedConfig,
 )
-from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
+from tierlog.runtime.kafka.client_keys import ClientSettings, Role, client_settings
 from tierlog.runtime.kafka.kafka_errors import PositionOutOfRangeError
 from tierlog.runtime.kafka.opening import require_client
 from tierlog.runtime.kafka.record_consumer import RecordConsumer
@@ -33,6 +41,8 @@ from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 _log = logging.getLogger(__name__)
+#: A topic that is not there may be on its way.
+_kip_errors: Final = partial(kip_errors, absence_passes=True)
 
 #: How often a log that is read asks whether its topic is still the same.
 _IDENTITY_SECONDS: Final = 5.0
@@ -58,16 +68,14 @@ class KafkaMetadataLogs:
         self._machine = machine or Machine()
         self._wishes = TopicWishes.of(config)
         common = _below(COMMON_CLIENT, config.client_keys)
-        client_id = f"{METADATA_TOPIC}_client_{config.broker_id}"
-        self._admin = client_settings(
-            "admin", common, _below(ADMIN, config.client_keys), client_id=f"{client_id}_admin"
-        )
-        self._producer = client_settings(
-            "producer", common, _below(PRODUCER, config.client_keys), client_id=f"{client_id}_producer"
-        )
-        self._consumer = client_settings(
-            "consumer", common, _below(CONSUMER, config.client_keys), client_id=f"{client_id}_consumer"
-        )
+        name = f"{METADATA_TOPIC}_client_{config.broker_id}"
+
+        def settings(role: Role, prefix: str) -> ClientSettings:
+            return client_settings(role, common, _below(prefix, config.client_keys), client_id=f"{name}_{role}")
+
+        self._admin = settings("admin", ADMIN)
+        self._producer = settings("producer", PRODUCER)
+        self._consumer = settings("consumer", CONSUMER)
 
     def open(self, *, timeout_seconds: float) -> KafkaMetadataLog:
         """The topic, made if it is not there, and checked; see ``MetadataLogs.open``.
@@ -77,17 +85,10 @@ class KafkaMetadataLogs:
                 refuses us. RetriableRemoteStorageException: it cannot be reached, or cannot make the topic, yet.
         """
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        try:
-            with ExitStack() as opened:
-                admin = opened.enter_context(TopicAdmin(self._admin, machine=self._machine))
-                topic = ensure_topic(admin, self._wishes, until=until, machine=self._machine)
-                log = _open(admin, topic, self._consumer, self._producer, opened, self._machine)
-                opened.pop_all()
-                return log
-        except ConfigError:
-            raise
-        except TierlogError as error:
-            raise _kip_error(error) from error
+        with _kip_errors(ConfigError), ExitStack() as opened:
+            admin = opened.enter_context(TopicAdmin(self._admin, machine=self._machine))
+            topic = ensure_topic(admin, self._wishes, until=until, machine=self._machine)
+            return _open(admin, topic, self._consumer, self._producer, opened, self._machine)
 
 
 def open_cluster_log(
@@ -117,22 +118,15 @@ def open_cluster_log(
     settings = client_settings("admin", keys, client_id=_READER)
     consumer = client_settings("consumer", keys, client_id=_READER)
     producer = client_settings("producer", keys, client_id=_READER) if writable else None
-    try:
-        with ExitStack() as opened:
-            admin = opened.enter_context(TopicAdmin(settings, machine=machine))
-            topic = admin.describe_topic(METADATA_TOPIC, timeout_seconds=timeout_seconds)
-            if topic is None:
-                raise ConfigError(
-                    f"{bootstrap} has no topic {METADATA_TOPIC}: brokers make it when they start with "
-                    "remote.log.storage.system.enable=true"
-                )
-            log = _open(admin, topic, consumer, producer, opened, machine)
-            opened.pop_all()
-            return log
-    except ConfigError:
-        raise
-    except TierlogError as error:
-        raise _kip_error(error) from error
+    with _kip_errors(ConfigError), ExitStack() as opened:
+        admin = opened.enter_context(TopicAdmin(settings, machine=machine))
+        topic = admin.describe_topic(METADATA_TOPIC, timeout_seconds=timeout_seconds)
+        if topic is None:
+            raise ConfigError(
+                f"{bootstrap} has no topic {METADATA_TOPIC}: brokers make it when they start with "
+                "remote.log.storage.system.enable=true"
+            )
+        return _open(admin, topic, consumer, producer, opened, machine)
 
 
 def _open(
@@ -147,6 +141,7 @@ def _open(
     writer = None
     if producer is not None:
         writer = opened.enter_context(RecordProducer(producer, METADATA_TOPIC, machine=machine))
+    opened.pop_all()
     return KafkaMetadataLog(topic, admin, reader, writer, machine=machine)
 
 
@@ -206,36 +201,31 @@ class KafkaMetadataLog(Closeable):
             if error is None:
                 told.set_result(done.result(0))
             else:
-                told.set_exception(_kip_error(error))
+                told.set_exception(kip_error(error, absence_passes=True))
 
-        try:
+        with _kip_errors():
             self._producer.append(partition, value).add_done_callback(take)
-        except TierlogError as error:
-            raise _kip_error(error) from error
         return told
 
     def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LogBounds]:
         """The bounds of some partitions now, of the topic that was opened and no other."""
         self._require_same()
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        try:
+        with _kip_errors():
             # The topic is asked for last: had it been made anew before, that is told now.
             found = self._admin.offsets(METADATA_TOPIC, partitions, timeout_seconds=timeout_seconds)
             left = max(until - self._machine.clock.monotonic_seconds(), 0.0)
             self._check(self._admin.describe_topic(METADATA_TOPIC, timeout_seconds=left))
-        except TierlogError as error:
-            raise _kip_error(error) from error
         return {number: LogBounds(start, end) for number, (start, end) in found.items()}
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[MetadataValues]:
         """Records from these offsets on, as MetadataLog says; what lies between two of them is no record."""
         self._look_now_and_then()
         try:
-            found = self._consumer.read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+            with _kip_errors(PositionOutOfRangeError):
+                found = self._consumer.read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         except PositionOutOfRangeError as error:
             raise self._out_of_range(error) from error
-        except TierlogError as error:
-            raise _kip_error(error) from error
         return [
             MetadataValues(run.partition, run.next_offset, run.offsets, run.timestamps_ms, run.keys, run.values)
             for run in found
@@ -282,10 +272,8 @@ class KafkaMetadataLog(Closeable):
         if looking is None:
             if now >= self._look_due:
                 self._look_due = now + _IDENTITY_SECONDS
-                try:
+                with _kip_errors():
                     self._look = self._admin.begin_describe_topic(METADATA_TOPIC, timeout_seconds=_ASK_SECONDS)
-                except TierlogError as error:
-                    raise _kip_error(error) from error
             return
         if looking.done():
             self._look = None
@@ -309,16 +297,6 @@ class KafkaMetadataLog(Closeable):
 
 def _below(prefix: str, keys: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(prefix): value for name, value in keys.items() if name.startswith(prefix)}
-
-
-def _kip_error(error: BaseException) -> RemoteStorageException:
-    """The KIP's error for one of the client's; to be raised from it."""
-    if isinstance(error, RemoteStorageException):
-        return error
-    passes = isinstance(error, ObjectNotFoundError) or (isinstance(error, TierlogError) and error.retriable)
-    made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
-    made.__cause__ = error
-    return made
 
 
 _LOOK_SECONDS: Final = 0.1

@@ -24,7 +24,14 @@ from tierlog.log.local.log_reads import FetchIsolation, LogOffsets
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, Uuid
-from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, LogBounds, MetadataBatches, OffsetsLostError
+from tierlog.remote.metadata.metadata_log import (
+    METADATA_TOPIC,
+    LogBounds,
+    MetadataBatches,
+    OffsetsLostError,
+    kip_error,
+    kip_errors,
+)
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Future, NotSubmitted, PendingFuture
@@ -67,17 +74,13 @@ class LocalMetadataLogs:
             ConfigError: the topic has another number of partitions. RetriableRemoteStorageException: another manager or
                 process has the directory. RemoteStorageException: the disk, or what is on it.
         """
-        try:
+        with kip_errors(ConfigError):
             topic = open_local_topic(
                 self._path,
                 partition_count=self._partition_count,
                 retention_ms=self._retention_ms,
                 machine=self._machine,
             )
-        except ConfigError:
-            raise
-        except TierlogError as error:
-            raise _kip_error(error) from error
         return LocalMetadataLog(topic, machine=self._machine)
 
 
@@ -175,7 +178,7 @@ class LocalMetadataLog(Closeable):
                 try:
                     appended = log.append_as_leader(self._encoded(group), leader_epoch=epoch)
                 except AppendRefusedError as error:  # by its size, for example: the others are no part of that
-                    self._fail(group, _kip_error(error))
+                    self._fail(group, kip_error(error))
                 else:
                     stored.append((appended.first_offset, group))
             log.flush()
@@ -304,10 +307,8 @@ class LocalMetadataLog(Closeable):
         self._pool.close(cancel=False)
         for each in self._partitions:
             each.log.remove_listener(self._offsets_changed)
-        try:
+        with kip_errors():
             self._topic.directory.close()
-        except TierlogError as error:
-            raise _kip_error(error) from error
 
 
 def _groups(appends: Iterable[_Append]) -> Iterator[list[_Append]]:
@@ -337,16 +338,6 @@ def _holds_more(log: UnifiedLog, offset: int) -> bool:
             f"{log.folder} holds offsets {bounds.start_offset} to {bounds.end_offset}, and {offset} was to be read"
         )
     return offset < bounds.end_offset
-
-
-def _kip_error(error: TierlogError) -> RemoteStorageException:
-    """The KIP's error for one of the log's; to be raised from it. A log that could not be loaded for want of file
-    descriptors can be loaded later.
-    """
-    passes = error.retriable or getattr(error.__cause__, "retriable", False)
-    made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
-    made.__cause__ = error
-    return made
 
 
 @dataclass(frozen=True, slots=True)
