@@ -301,7 +301,7 @@ def walk_ready_batches(
     return None if error else _walked(&walk, status, &fault)
 
 
-# Of a file that is checked: what the processor's cache holds, and malloc hands out again.
+# Bytes of a checked file that are read at once: they fit into the processor's cache, and malloc reuses them.
 cdef enum:
     _ROOM_BYTES = 65536
 

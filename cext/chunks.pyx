@@ -23,7 +23,7 @@ CHUNK_VIEW_DTYPE = np.dtype(
 # 4 Mi chunks of 1 KiB are 4 GiB, twice what a segment can hold.
 cdef int64_t _VIEWS_MAX = 1 << 22
 
-# What a fetch mostly needs: an array for it would cost more than the views.
+# The number of views that a fetch mostly needs: an array for them would cost more than the views.
 cdef enum:
     _FEW = 4
 

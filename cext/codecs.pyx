@@ -11,7 +11,7 @@ from tierlog.errors import CorruptRecordError
 
 
 cdef extern from "Python.h":
-    # By pointer, since a bytes object may be filled and cut only while nobody else has seen it.
+    # By pointer, since a bytes object may be filled and cut only before other code has seen it.
     PyObject *PyBytes_FromStringAndSize(const char *value, Py_ssize_t size) except NULL
     int _PyBytes_Resize(PyObject **value, Py_ssize_t size) except -1
     char *PyBytes_AS_STRING(PyObject *value)

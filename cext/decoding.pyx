@@ -22,7 +22,7 @@ include "decoding_input.pxi"
 include "decoding_columns.pxi"
 
 
-# What a summary may be asked for, and what of it the core has to know.
+# The fields of a summary, and the flags of those that the core has to know.
 _SUMMARY = {
     "count": 0,
     "min_offset": TL_SUMMARY_OFFSETS,
@@ -49,7 +49,7 @@ cdef class RecordDecoder:
     cdef _Columns _columns
     cdef tl_summary _summary
     cdef frozenset _summary_wanted  # None: rows are given
-    cdef object _aborted           # keeps the caller's array alive
+    cdef object _aborted           # holds the caller's array alive
     cdef list _todo
     cdef _Borrowed _current
     cdef _Straddle _straddle
@@ -206,7 +206,7 @@ cdef class RecordDecoder:
         return False
 
     cdef int _keep_rest(self) except -1:
-        """The current buffer ends inside a batch: what is left waits for the next one."""
+        """Hold the rest of the current buffer, which ends inside a batch, for the next buffer."""
         cdef size_t at = <size_t>self._state.at
         cdef _Borrowed item = self._current
         self._current = None

@@ -1,4 +1,5 @@
-# What a RecordDecoder writes: the Arrow buffers behind a tl_columns, from allocation to hand-over. Included by decoding.pyx.
+# A RecordDecoder's output: the Arrow buffers behind a tl_columns, from allocation to hand-over. Included by
+# decoding.pyx.
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 _FIXED = {
@@ -72,7 +73,8 @@ cdef class _Binary:
 
 
 cdef int64_t _learned(int64_t used, double share) noexcept:
-    """Room for the next record batch: what this one used, an eighth more, and no more than its share of the target.
+    """Room for the next record batch: the bytes that this one used, an eighth more, and no more than its share of the
+    target.
 
     Without the share each batch would be an eighth larger than the one before.
     """
@@ -198,7 +200,7 @@ cdef class _Columns:
         return 0
 
     cdef int grow(self, const tl_fault *fault) except -1:
-        """Room for what was found full: an array of rows, of header entries, or a column's bytes."""
+        """Grow the array that was found full: of rows, of header entries, or a column's bytes."""
         if fault.found == 0:
             return self.grow_rows()
         if fault.found == TL_COLUMN_KEY:

@@ -1,4 +1,4 @@
-# What a RecordDecoder reads: callers' buffers, and the one batch that lies across two of them. Included by decoding.pyx.
+# A RecordDecoder's input: callers' buffers, and the one batch that lies across two of them. Included by decoding.pyx.
 
 cdef enum:
     HEADER_BYTES = 17         # up to the magic: what tl_batch_parse needs to know a size
@@ -37,7 +37,7 @@ cdef class _Straddle:
         return 0
 
     cdef size_t add(self, const uint8_t *data, size_t size, uint64_t limit) except? 0:
-        """Takes what is still needed; returns how many bytes that was."""
+        """Take the bytes that are still needed; return their number."""
         cdef size_t taken = 0, more
         while self.have < self.need and taken < size:
             more = min(self.need - self.have, size - taken)
@@ -50,7 +50,8 @@ cdef class _Straddle:
 
     cdef int enlarge(self, uint64_t limit) except -1:
         """The header is there: room for the whole batch. A header that cannot be, or of a batch above the limit, stays
-        as it is: decoding names what is wrong, behind the rows that came before."""
+        as it is: decoding names the fault, behind the rows that came before.
+        """
         cdef tl_batch_header header
         cdef tl_fault fault
         if tl_batch_parse(self.head, HEADER_BYTES, &header, &fault) != TL_PARTIAL or fault.expected == 0:

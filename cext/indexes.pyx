@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef class _Bytes:
-    """Borrowed bytes of any contiguous buffer, given back when the call ends."""
+    """Borrowed bytes of any contiguous buffer, released when the call ends."""
     cdef Py_buffer view
     cdef const uint8_t *start
     cdef size_t size
@@ -33,7 +33,7 @@ cdef class _Bytes:
         self.size = <size_t>self.view.len
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.view)    # no-op where none was taken
+        PyBuffer_Release(&self.view)    # no-op where none was acquired
 
 
 cdef _row(values):

@@ -62,7 +62,7 @@ cdef class SnapshotWriter:
     cdef tl_snapshot_writer *_writer
     cdef size_t _count
     cdef bint _in_segments
-    cdef list _names    # what the partitions' names point into
+    cdef list _names    # the partitions' names point into it
 
     def __init__(self, NativeSegmentTable table not None):
         if self._of is not None:

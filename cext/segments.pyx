@@ -1,7 +1,7 @@
 """The table of tiered segments over ``tierlog/segment_table.h``, and its events over ``metadata_events.h``.
 
-Any thread asks; who writes does so one at a time, which the caller sees to. A table that is closed while calls are
-under way goes when the last of them returns.
+Any thread asks; one thread at a time writes, which the caller ensures. A table that is closed while calls run is freed
+when the last of them returns.
 """
 
 cimport cython
@@ -263,7 +263,7 @@ cdef class NativeSegmentTable:
         cdef tl_partition_id name
         cdef tl_segment_cursor cursor
         cdef tl_segment_copy *out
-        cdef size_t count, capacity = 128    # what is not filled stays with the caller
+        cdef size_t count, capacity = 128    # an event that is not filled stays with the caller
         _name(partition, &name)
         tl_segment_cursor_open(&cursor, &name, epoch)
         parts = []
@@ -282,7 +282,7 @@ cdef class NativeSegmentTable:
             self._leave()
         if len(parts) == 1:
             return parts[0]
-        # Named, or numpy packs the rows, and who reads them as C has them reads others.
+        # Named, or numpy packs the rows, and a reader of C's layout reads wrong ones.
         return np.concatenate(parts, dtype=SEGMENT_DTYPE) if parts else np.empty(0, SEGMENT_DTYPE)
 
     def _get_rows(self, partition, rows):
@@ -442,7 +442,7 @@ cdef class NativeSegmentTable:
         return outcome == TL_EVENT_APPLIED, found_state
 
     def _settle(self, size_t pages):
-        """How many huge pages were asked for."""
+        """The number of huge pages that were asked for."""
         cdef size_t asked
         self._enter()
         with nogil:

@@ -5,7 +5,7 @@ cdef object _partition_key(const tl_partition_id *partition):
 
 
 cdef class _Report:
-    """What comes of a run, with room for what it tells one by one."""
+    """The outcome of a run, with room for the events that it reports one by one."""
     cdef tl_metadata_report of
     cdef tl_fault fault
     cdef list _removals

@@ -1,4 +1,4 @@
-"""Which core this is; the statuses themselves become exceptions in ``tl_errors.pxd``."""
+"""The version of the core; its statuses become exceptions in ``tl_errors.pxd``."""
 
 from tl_core cimport *
 

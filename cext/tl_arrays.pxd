@@ -4,7 +4,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 
 cdef inline size_t address_of(object array) except? 0:
-    """Of an array without gaps, for as long as it lives: ``array.ctypes`` takes a microsecond, the buffer a tenth."""
+    """Return the address of an array without gaps, valid as long as it lives: ``array.ctypes`` takes a microsecond, the
+    buffer a tenth.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     cdef size_t address = <size_t>view.buf

@@ -1,6 +1,6 @@
 /* A read position over borrowed bytes, big-endian loads, and varints.
  *
- * Invariant of tl_cursor: at <= end; nothing at or past end is ever read. What is left is compared, never
+ * Invariant of tl_cursor: at <= end; nothing at or past end is ever read. The bytes left are compared, never
  * position + need, which can overflow. */
 #ifndef TIERLOG_CURSOR_H
 #define TIERLOG_CURSOR_H

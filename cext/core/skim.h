@@ -1,8 +1,9 @@
-/* Whether bytes are an entity of Kafka's protocol as clients send it, by a program that says what its fields are.
+/* Checks that bytes are an entity of Kafka's protocol as clients send it, by a program that describes its fields.
  *
- * A decoder that trusts counts may be let at what this has passed: each count is of elements that have a byte at least,
- * within the bytes left and within a limit for all arrays together; null stands only where it may; nothing has tagged
- * fields. Time: a step for each string, array and element. No memory but the stack's, by how deep the program nests. */
+ * A decoder that trusts counts may read bytes that passed this check: each count is of elements that have a byte at
+ * least, within the bytes left and within a limit for all arrays together; null is only where it may be; nothing has
+ * tagged fields. Time: a step for each string, array and element. No memory but the stack's, by how deep the program
+ * nests. */
 #ifndef TIERLOG_SKIM_H
 #define TIERLOG_SKIM_H
 

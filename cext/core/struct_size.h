@@ -1,5 +1,5 @@
-/* Structs that a caller fills and that later versions may lengthen begin with `struct_size`, their size as the caller
- * compiled them: this core refuses one that is shorter than it knows it. */
+/* Structs that a caller fills and that later versions may lengthen begin with `struct_size`, their size as the
+ * caller compiled them: this core refuses a shorter struct than its own. */
 #ifndef TIERLOG_STRUCT_SIZE_H
 #define TIERLOG_STRUCT_SIZE_H
 

@@ -37,7 +37,7 @@ tl_status tl_aborted_sort(tl_aborted *entries, size_t count, size_t *out_count, 
 }
 
 bool tl_is_aborted(const tl_aborted *sorted, size_t count, int64_t producer_id, int64_t base_offset) {
-    /* The last entry at or below (producer_id, base_offset): the only one that can hold the offset. */
+    /* The last entry at or below (producer_id, base_offset): no other can hold the offset. */
     size_t low = 0;
     while (count) {
         size_t half = count - count / 2; /* so that one entry left is still looked at */

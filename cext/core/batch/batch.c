@@ -37,7 +37,7 @@ static void parse_legacy(const uint8_t *data, tl_batch_header *out) {
     out->record_count = (out->attributes & TL_ATTRIBUTE_CODEC) == 0 ? 1 : -1;
 }
 
-/* What comes first in every entry; TL_PARTIAL if not even that is there. */
+/* Parses the first field of every entry; TL_PARTIAL if not even that is there. */
 static tl_status parse_size(const uint8_t *data, size_t size, int64_t *entry_size, tl_fault *fault) {
     if (size <= TL_MAGIC_POSITION) return batch_fault(fault, TL_PARTIAL, -1, 0, (int64_t)size);
     int32_t length = tl_load_i32(data + 8);
@@ -84,7 +84,8 @@ tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_heade
     return parse_fields(data, entry_size, out, fault);
 }
 
-/* Where the bytes begin that the checksum is of; of one kind for the new format and another for the old ones. */
+/* The start of the bytes under the checksum, which is of one kind for the new format and of another for the old
+ * ones. */
 static size_t summed_from(const tl_batch_header *header) { return header->magic == 2 ? 21 : 16; }
 
 static uint32_t extend_sum(const tl_batch_header *header, uint32_t sum, const uint8_t *data, size_t size) {

@@ -6,7 +6,7 @@
 /* Bytes of a file that are read at once: a header or a few at first, and more where batches are small. */
 enum { PIECE = 256, PIECE_MAX = 16384 };
 
-/* Where the walk is in its pieces. */
+/* The walk's place in its pieces. */
 typedef struct place {
     const tl_piece *pieces;
     size_t count;

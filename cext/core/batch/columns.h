@@ -36,7 +36,7 @@ static inline int32_t tl_sequence_of(const tl_batch_header *header, int64_t offs
     return (int32_t)(((int64_t)header->base_sequence + offset_delta) & INT32_MAX);
 }
 
-/* Appends one row. TL_OK, TL_FULL (nothing is written; fault->found and ->expected say what is short) or
+/* Appends one row. TL_OK, TL_FULL (nothing is written; fault->found and ->expected name the short array) or
  * TL_BAD_TIMESTAMP. Headers have been checked by the parser. */
 tl_status tl_columns_append(tl_columns *columns, const tl_record *record, int64_t multiplier, tl_fault *fault);
 

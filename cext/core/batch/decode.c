@@ -13,7 +13,7 @@
 
 enum { BORDER = 0, IN_DATA = 1, IN_SCRATCH = 2, ENDED = -1 };
 
-/* What one call works on; only pointers of the caller and values derived from the header under way. */
+/* The state of one call; only pointers of the caller and values derived from the current header. */
 typedef struct run {
     const uint8_t *data;
     size_t size;
@@ -172,7 +172,7 @@ static void finish_batch(run *r, bool skipped) {
     }
 }
 
-/* Whether the header alone rules the batch out; its checksum has been seen to. */
+/* Whether the header alone rules the batch out; its checksum has been checked. */
 static bool is_ruled_out(const tl_decode_options *options, const tl_batch_header *header) {
     if ((header->attributes & TL_ATTRIBUTE_CONTROL) && header->magic == 2 && !options->control_records) return true;
     if (header->magic == 2 && header->max_timestamp < options->from_timestamp) return true;
@@ -190,7 +190,7 @@ static tl_status inflate(run *r, const uint8_t *payload, size_t payload_size, in
     size_t limit = (size_t)r->options->decompressed_limit, bound = 0, out_size = 0;
     tl_fault inner = {.record = -1};
     tl_status status = tl_decompress_bound(codec, r->header.magic, payload, payload_size, limit, &bound, &inner);
-    /* At least a byte, so that even empty content has an address. */
+    /* One byte at least, so that even empty content has an address. */
     if (bound == 0) bound = 1;
     if (status == TL_OK && bound > scratch->capacity) return fail(r, TL_NEED_SCRATCH, (int64_t)bound, 0);
     size_t capacity = scratch->capacity < limit ? scratch->capacity : limit;
@@ -264,7 +264,7 @@ static int64_t least_offset(const run *r) {
     return r->options->least_offset > r->state->next_offset ? r->options->least_offset : r->state->next_offset;
 }
 
-/* At a border, with the header read: whether the batch can stand there, and *outside of the offsets that are asked for.
+/* Checks, at a border, with the header read, whether the batch can be there, and *outside of the wanted offsets.
  * Nothing behind the second one at their end counts (in_batch ENDED). */
 static tl_status place_batch(run *r, bool *outside) {
     tl_decode_state *state = r->state;
@@ -309,13 +309,13 @@ static bool is_settled(run *r) {
     return is_ruled_out(r->options, &r->header) || (summary && tl_summary_take(summary, &r->header, r->options));
 }
 
-/* At a border: decides by the header. TL_OK with in_batch set: records are to come; with BORDER: stepped over. */
+/* Decides, at a border, by the header. TL_OK with in_batch set: records are to come; with BORDER: stepped over. */
 static tl_status begin_batch(run *r) {
     const uint8_t *batch = r->data + r->state->at;
     bool outside = false;
     tl_status status = place_batch(r, &outside);
     if (status != TL_OK || r->state->in_batch == ENDED) return status;
-    /* Of one outside too: a wrong size would hide the next one. */
+    /* Also for a batch outside: a wrong size would hide the next one. */
     if (r->options->verify_crc && !r->state->verified) status = verify(r, batch);
     if (status != TL_OK) return status;
     if (outside || is_settled(r)) {
@@ -352,7 +352,7 @@ static tl_status decode_batch(run *r) {
         fill_batch_columns(r, first_row);
     }
     if (status != TL_OK) return status;
-    /* Compaction keeps the range of a batch whose last records are gone. */
+    /* Compaction leaves the range of a batch whose last records are gone. */
     int64_t last_offset = r->header.base_offset + r->header.last_offset_delta;
     if (state->next_offset <= last_offset) state->next_offset = last_offset + 1;
     finish_batch(r, false);
@@ -372,7 +372,7 @@ static tl_status check_limit(const uint8_t *entry, size_t left, const tl_decode_
     return TL_OVER_LIMIT;
 }
 
-/* At end_position: the next batch lies behind the last one, or the offset of one of them is wrong. */
+/* Checks, at end_position, that the next batch lies behind the last one; else the offset of one of them is wrong. */
 static tl_status look_behind(run *r) {
     tl_decode_state *state = r->state;
     uint64_t at = state->at;
@@ -444,7 +444,7 @@ tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_opt
     if (state->in_batch == ENDED) return TL_OK;
     if (*verdict == TL_HEADER_ENOUGH && !outside && !is_settled(&r)) *verdict = TL_HEADER_NEEDED;
     step_over(&r);
-    if (*verdict != TL_HEADER_ENOUGH) state->batches_skipped--; /* who looks at the records counts it */
+    if (*verdict != TL_HEADER_ENOUGH) state->batches_skipped--; /* the pass over the records counts it */
     return TL_OK;
 }
 

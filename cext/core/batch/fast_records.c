@@ -110,8 +110,7 @@ static inline void copy_with_slack(uint8_t *to, const uint8_t *from, int64_t len
     }
 }
 
-/* A binary column under way, as locals: bytes that are stored cannot be taken for its fields, so these stay in
- * registers. */
+/* A binary column in progress, as locals: stored bytes cannot alias its fields, so these stay in registers. */
 typedef struct lane {
     uint8_t *data, *validity;
     int32_t *offsets;

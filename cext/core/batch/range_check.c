@@ -56,7 +56,7 @@ static tl_status check_row(tl_range_check *check, const tl_batch_table *table, s
     return TL_OK;
 }
 
-/* Of a range that did not begin at a border nothing can be said. */
+/* A range that did not begin at a border cannot be judged. */
 static tl_status pass_over(tl_range_check *check, size_t size, size_t *at) {
     check->position += size - *at;
     *at = size;

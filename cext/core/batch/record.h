@@ -16,7 +16,7 @@ enum { TL_RECORD_MINIMUM = 7 }; /* length, attributes, two deltas, two field len
  * record->offset and ->timestamp get the deltas, not yet added to the batch's bases.
  *   TL_BAD_COUNT          nothing is left at `at`
  *   TL_TRUNCATED, TL_BAD_VARINT   the length itself
- *   TL_BAD_RECORD_LENGTH  negative, beyond `end`, or not what the fields add up to
+ *   TL_BAD_RECORD_LENGTH  negative, beyond `end`, or not the sum of the fields
  *   TL_BAD_FIELD_LENGTH, TL_BAD_HEADER_COUNT, TL_BAD_VARINT */
 tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *record, const uint8_t **next,
                           tl_fault *fault);
@@ -24,8 +24,8 @@ tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *reco
 /* Body of a magic 0/1 message, from `at` (its offset field): key and value into `record`. */
 tl_status tl_legacy_parse(const uint8_t *at, const tl_batch_header *header, tl_record *record, tl_fault *fault);
 
-/* What a wrapper's inner set needs to be known before its first record is given: how many messages, and what to add to
- * their offsets. Checks sizes, magic and codec of each inner message, and their CRC if asked. */
+/* Surveys a wrapper's inner set before its first record is given: the number of messages, and the addend of their
+ * offsets. Checks sizes, magic and codec of each inner message, and their CRC if asked. */
 tl_status tl_legacy_survey(const uint8_t *content, size_t size, const tl_batch_header *wrapper, bool verify_crc,
                            int64_t *count, int64_t *offset_base, tl_fault *fault);
 

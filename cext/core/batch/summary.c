@@ -20,7 +20,8 @@ static void add_extremes(int64_t *least, int64_t *greatest, int64_t low, int64_t
     if (high > *greatest) *greatest = high;
 }
 
-/* Of a magic 2 batch with records, between `first` and `last`, where no record has to be told from another. */
+/* Whether the header suffices, of a magic 2 batch with records, between `first` and `last`, where all records count
+ * alike. */
 static bool is_enough(uint32_t want, const tl_batch_header *header, const tl_decode_options *options, bool inside) {
     /* Compaction takes records away and leaves the batch its offsets: which ones are gone no header says. */
     bool dense = (int64_t)header->record_count == (int64_t)header->last_offset_delta + 1;

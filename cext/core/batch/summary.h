@@ -1,4 +1,4 @@
-/* What batch headers say of the records that count. Internal to the core: tl_decode asks. */
+/* Summaries of the records that count, from batch headers. Internal to the core: tl_decode asks. */
 #ifndef TIERLOG_SUMMARY_H
 #define TIERLOG_SUMMARY_H
 

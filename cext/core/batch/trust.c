@@ -2,7 +2,7 @@
 
 #include "batch/record.h"
 
-/* A transaction marker takes 78 bytes, and one that future brokers write not much more. */
+/* A transaction marker takes 78 bytes, and a future broker's not much more. */
 enum { MARKER_BYTES_MAX = 256 };
 
 static bool is_marker(const tl_batch_header *header) {
@@ -10,7 +10,7 @@ static bool is_marker(const tl_batch_header *header) {
            header->base_sequence < 0 && header->size_bytes <= MARKER_BYTES_MAX;
 }
 
-/* What producers say of themselves is whole or not there, and only markers have no sequence. */
+/* The producer's fields are whole or not there, and only markers have no sequence. */
 static bool is_of_a_producer(const tl_batch_header *header, const tl_decode_options *options) {
     bool transactional = header->attributes & TL_ATTRIBUTE_TRANSACTIONAL, named = header->producer_id >= 0;
     if (header->attributes & TL_ATTRIBUTE_CONTROL) return is_marker(header);
@@ -22,7 +22,7 @@ static bool is_of_a_producer(const tl_batch_header *header, const tl_decode_opti
 
 static bool is_in_time(const tl_batch_header *header, int64_t greatest_timestamp) {
     if (header->max_timestamp < 0 || header->max_timestamp > greatest_timestamp) return false;
-    /* The broker's clock may be behind that of the producer, whose time the first record keeps. */
+    /* The broker's clock may be behind that of the producer, whose time the first record has. */
     if (header->attributes & (TL_ATTRIBUTE_LOG_APPEND_TIME | TL_ATTRIBUTE_DELETE_HORIZON)) return true;
     return header->base_timestamp <= header->max_timestamp;
 }

@@ -1,4 +1,4 @@
-/* Which codec reads a stream, the contexts it reuses, and the caller's limit. */
+/* The codec that reads a stream, the contexts it reuses, and the caller's limit. */
 #include "tierlog/codec.h"
 
 #include "codec/codec_parts.h"

@@ -1,4 +1,4 @@
-/* Gzip: RFC 1952 members through libdeflate, which wants whole streams; that is what a batch is.
+/* Gzip: RFC 1952 members through libdeflate, which wants whole streams, as batches are.
  *
  * As java.util.zip.GZIPInputStream: any flags, any operating system, several members, and bytes behind a member that
  * begin no other one are ignored. Stricter: a member's checksum and size always count. */

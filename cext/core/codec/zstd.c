@@ -51,7 +51,7 @@ static bool open_frame(tl_cursor *c, frame *f) {
     return true;
 }
 
-/* Walks the blocks of one frame: what is there for sure, and what there can be at most. */
+/* Walks the blocks of one frame: the least and the greatest possible size of its content. */
 static bool walk_frame(tl_cursor *c, uint64_t *floor, uint64_t *bound) {
     frame f;
     if (!open_frame(c, &f)) return false;
@@ -112,11 +112,11 @@ tl_status tl_zstd_read(ZSTD_DCtx *context, tl_stream in, tl_output *out, tl_faul
 }
 
 tl_status tl_zstd_read_prefix(ZSTD_DCtx *context, tl_stream in, size_t wanted, tl_output *out, tl_fault *fault) {
-    enum { INPUT_STEP = 1 << 16 }; /* what is decoded beyond `wanted` at most comes of this much */
+    enum { INPUT_STEP = 1 << 16 }; /* bytes that are decoded beyond `wanted` at most come from so many */
     uint64_t floor, bound;
     tl_status status = tl_zstd_bound(in, &floor, &bound, fault);
     if (status != TL_OK) return status;
-    /* Straight into the caller's memory, which has room for all of a frame that tells its size. */
+    /* Straight into the caller's memory, which has room for all of a frame that states its size. */
     if (floor != bound || bound > out->capacity || wanted >= bound ||
         ZSTD_isError(ZSTD_DCtx_setParameter(context, ZSTD_d_experimentalParam2 /* a stable output */, 1)))
         return tl_zstd_read(context, in, out, fault);
@@ -132,7 +132,7 @@ tl_status tl_zstd_read_prefix(ZSTD_DCtx *context, tl_stream in, size_t wanted, t
     }
     ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters);
     if (ZSTD_isError(left)) return tl_corrupt(fault, source.pos);
-    if (target.pos < wanted) return tl_zstd_read(context, in, out, fault); /* several frames, or one that lies */
+    if (target.pos < wanted) return tl_zstd_read(context, in, out, fault); /* several frames, or a wrong size */
     out->size = target.pos;
     return TL_OK;
 }

@@ -14,7 +14,7 @@
 #endif
 
 enum {
-    POOLED_BITS_MIN = 17, /* 64 KiB: smaller ones are malloc's, which keeps those */
+    POOLED_BITS_MIN = 17, /* 64 KiB: smaller ones are malloc's, which caches those */
     POOLED_BITS_MAX = 27, /* 64 MiB: larger ones are mapped for one holder */
     CLASSES = (POOLED_BITS_MAX - POOLED_BITS_MIN) * 8 + 1,
     HUGE_PAGE_BYTES = 2 << 20,
@@ -116,7 +116,7 @@ static tl_block *new_block(size_t size, size_t capacity) {
     return block;
 }
 
-/* A list of blocks that are nobody's any more; the bytes. */
+/* Unmaps a list of blocks without a holder; returns the bytes. */
 static size_t unmap(tl_block *blocks) {
     size_t freed = 0;
     while (blocks) {
@@ -129,7 +129,8 @@ static size_t unmap(tl_block *blocks) {
     return freed;
 }
 
-/* Under the lock: what was given back before then, oldest first out of each class, down to so many kept bytes. */
+/* Under the lock: removes the blocks that were freed before then, oldest first out of each class, down to so many
+ * free bytes. */
 static tl_block *cut(tl_buffer_pool *pool, int64_t before_ms, size_t kept_min) {
     tl_block *gone = NULL;
     for (int class = CLASSES - 1; class >= 0; class --) {
@@ -146,8 +147,8 @@ static tl_block *cut(tl_buffer_pool *pool, int64_t before_ms, size_t kept_min) {
     return gone;
 }
 
-/* Under the lock: kept blocks of other sizes that make room for so many bytes that have to be mapped, largest first, so
- * that the process never has much more than was lent at once. */
+/* Under the lock: removes free blocks of other sizes to make room for so many bytes that have to be mapped, largest
+ * first, so that the process never has much more than was lent at once. */
 static tl_block *make_room(tl_buffer_pool *pool, size_t size) {
     tl_block *gone = NULL;
     size_t freed = 0;
@@ -215,8 +216,8 @@ static bool claim_thread(tl_buffer_pool *pool) {
     return true;
 }
 
-/* It takes no signals: those are for the threads of the program. Where there is no thread to be had, the next who gives
- * tries again. */
+/* The thread takes no signals: those are for the threads of the program. If it cannot be started, the next call that
+ * frees a block tries again. */
 static void start_thread(tl_buffer_pool *pool) {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -316,7 +317,7 @@ void tl_buffer_pool_after_fork(tl_buffer_pool *pool, bool is_child) {
         pthread_mutex_unlock(&pool->lock);
         return;
     }
-    lock_cond_init(pool); /* its thread, who may have waited there, is the parent's */
+    lock_cond_init(pool); /* its thread, which may have waited there, is the parent's */
     pool->has_thread = false;
 }
 

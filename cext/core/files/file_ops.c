@@ -113,11 +113,11 @@ static int64_t posix_holds(void *context, int64_t file, uint64_t position, uint6
     } found;
     if (!size) return 1;
     if (position > INT64_MAX || size > INT64_MAX - position) return -EINVAL;
-    /* It tells nothing (EPERM) to who neither owns the file nor may write it. */
+    /* It answers EPERM to a process that neither owns the file nor may write it. */
     if (syscall(CACHESTAT, (int)file, &range, &found, 0)) return errno == ENOSYS ? -ENOTSUP : 0;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = position / page, last = (position + size - 1) / page;
     if (found.cached < last - first + 1) return 0;
-    /* A page that is being read is there, too: what is read ahead comes in order, so the last one tells. */
+    /* A page that is being read is there, too: pages read ahead come in order, so the last one is proof. */
     uint8_t byte;
     return posix_pread_ready(NULL, file, position + size - 1, &byte, 1) == 1;
 #else

@@ -9,7 +9,7 @@ static void reserve(tl_growing_file *growing, uint64_t size) {
     if (ahead > AHEAD_MAX) ahead = AHEAD_MAX;
     uint64_t target = limit - end < ahead ? limit : end + ahead;
     tl_files files = growing->files;
-    /* Refused once, by a full disk or by one that knows no such thing, it is not asked for again. */
+    /* Refused once, by a full disk or by a file system without it, space is not reserved again. */
     int64_t error = files.ops->reserve(files.context, growing->file, growing->size, target - growing->size);
     growing->reserved = error ? limit : target;
 }
@@ -19,7 +19,7 @@ int64_t tl_growing_file_append(tl_growing_file *growing, const uint8_t *data, si
     reserve(growing, size);
     int64_t error = files.ops->pwrite(files.context, growing->file, growing->size, data, size);
     if (error)
-        files.ops->truncate(files.context, growing->file, growing->size); /* a full disk: its part counts for nobody */
+        files.ops->truncate(files.context, growing->file, growing->size); /* a full disk: a part does not count */
     else
         growing->size += size;
     return error;

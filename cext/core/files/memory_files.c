@@ -174,7 +174,7 @@ static int64_t memory_fsync(void *context, int64_t file) {
 static int64_t rename_locked(tl_memory_files *memory, const char *from, const char *to) {
     tl_node *moved = tl_find_node(&memory->tree, from), *replaced = tl_find_node(&memory->tree, to);
     if (!moved) return -ENOENT;
-    if (moved->is_directory) return -ENOTSUP; /* nobody renames directories */
+    if (moved->is_directory) return -ENOTSUP; /* directories are not renamed */
     if (replaced && replaced->is_directory) return -EISDIR;
     if (moved == replaced) return 0;
     int64_t error = tl_check_parent(&memory->tree, to);
@@ -290,7 +290,7 @@ void tl_memory_files_destroy(tl_memory_files *memory) {
 void tl_memory_files_crash(tl_memory_files *memory) {
     pthread_mutex_lock(&memory->lock);
     memory->crashes++;
-    /* A directory that is lost takes along what is in it; it comes before. */
+    /* A lost directory takes along its content; it comes before. */
     for (size_t i = 0; i < memory->tree.count; i++) {
         tl_name *entry = &memory->tree.names[i];
         tl_point(&memory->tree, &entry->now, tl_check_parent(&memory->tree, entry->path) ? NULL : entry->synced);

@@ -20,8 +20,8 @@ void tl_memory_files_destroy(tl_memory_files *memory);
 /* The file system; as long as `memory` lives. Thread-safe. */
 tl_files tl_memory_files_of(tl_memory_files *memory);
 
-/* What a power cut leaves: content as of each file's last fsync, names as of each directory's last fsync_dir. Open
- * files say -EIO from then on. */
+/* A power cut: it leaves content as of each file's last fsync, names as of each directory's last fsync_dir. Open
+ * files answer -EIO from then on. */
 void tl_memory_files_crash(tl_memory_files *memory);
 
 #ifdef __cplusplus

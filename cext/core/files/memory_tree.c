@@ -46,7 +46,7 @@ char *tl_normal_path(const char *path) {
     return made;
 }
 
-/* Where a name is, or would have to be put. */
+/* The index of a name, or the index at which to insert it. */
 static size_t place_of(const tl_tree *tree, const char *path, size_t length, bool *found) {
     size_t low = 0, high = tree->count;
     *found = false;

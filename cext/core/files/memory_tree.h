@@ -1,7 +1,7 @@
-/* What a file system in memory holds: nodes, and names that stand for them. Internal to memory_files.c.
+/* The content of a file system in memory: nodes, and names of them. Internal to memory_files.c.
  *
- * A node lives as long as somebody uses it. Names are whole paths without empty and "." elements ("a/b"; "" is the
- * root), in one sorted list, so a directory stands before what is in it. Nothing here locks. */
+ * A node lives as long as it has a name or is open. Names are whole paths without empty and "." elements ("a/b"; ""
+ * is the root), in one sorted list, so a directory comes before its content. Nothing here locks. */
 #ifndef TIERLOG_MEMORY_TREE_H
 #define TIERLOG_MEMORY_TREE_H
 
@@ -20,7 +20,7 @@ typedef struct tl_node {
 
 typedef struct tl_name {
     char *path;
-    tl_node *now, *synced; /* what it stands for, and what it stood for at the last fsync_dir; NULL: nothing */
+    tl_node *now, *synced; /* its node, and its node at the last fsync_dir; NULL: none */
 } tl_name;
 
 typedef struct tl_tree {
@@ -32,7 +32,7 @@ typedef struct tl_tree {
 /* Room for `needed` in an array that grows by doubling; false without memory. */
 bool tl_reserve(void **array, size_t *capacity, size_t needed, size_t element);
 
-/* Makes *at stand for `to` (NULL: nothing); a node that nobody uses then goes. */
+/* Points *at to `to` (NULL: nothing), and frees a node that is unused then. */
 void tl_point(tl_tree *tree, tl_node **at, tl_node *to);
 
 /* The path as names have it, on the heap; NULL without memory. */

@@ -39,7 +39,7 @@ static int64_t absolute(int64_t base_offset, int64_t relative) {
     return (int64_t)((uint64_t)base_offset + (uint64_t)relative);
 }
 
-/* What an entry would hold for this offset: -1 below the base, INT32_MAX for all that no entry reaches. */
+/* The value that an entry would hold for this offset: -1 below the base, INT32_MAX for all that no entry reaches. */
 static int32_t relative_target(int64_t base_offset, int64_t target) {
     if (target < base_offset) return -1;
     uint64_t relative = (uint64_t)target - (uint64_t)base_offset;
@@ -78,11 +78,11 @@ void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_of
     *position = count ? file_position(data, count - 1) : 0;
 }
 
-/* As many searches as keep a core's loads under way. */
+/* Number of searches whose loads a core has pending at once. */
 enum { SIDE_BY_SIDE = 16 };
 
-/* COUNT_LEADING of all lanes, into low[lane]. How much is left hangs on no data, so that the lanes keep step; nor does
- * a branch: the loads of the other lanes are what a core does while one waits. */
+/* COUNT_LEADING of all lanes, into low[lane]. The count of steps depends on no data, so that the lanes stay in step;
+ * nor does a branch: a core does the loads of the other lanes while one waits. */
 #define COUNT_SIDE_BY_SIDE(entries, low, lane, i, below)                                                               \
     for (size_t left = (entries); left;) {                                                                             \
         size_t half = left - left / 2;                                                                                 \

@@ -1,8 +1,8 @@
 /* Memory in cells of fixed sizes, named by 32 bits, which readers may look at while a writer uses them again.
  *
- * A cell of one size is never a part of one of another size, and none goes back to the system before all do: what a
- * reader finds behind an old name is another cell's bytes, never a fault. Whoever reads beside the writer loads words
- * by tl_cell_load and checks afterwards (by a sequence number) that nothing changed meanwhile. One writer at a time.
+ * A cell of one size is never a part of one of another size, and none goes back to the system before all do: a
+ * reader finds another cell's bytes behind an old name, never a fault. A reader beside the writer loads words by
+ * tl_cell_load and checks afterwards (by a sequence number) that nothing changed meanwhile. One writer at a time.
  *
  * Cells of one class lie in slabs; slabs of all classes lie behind one another in areas, so that no class holds a huge
  * page of its own that is mostly empty. */
@@ -34,14 +34,15 @@ typedef struct tl_cells {
     struct tl_cell_area {
         uint8_t *at;
         size_t size, used;
-        size_t huge, settled; /* from the beginning: what may be huge pages, what was made so */
+        size_t huge, settled; /* bytes from the beginning: that may be huge pages, that were made so */
     } * areas;
     size_t area_count;
 } tl_cells;
 
 tl_status tl_cells_create(tl_cells **out);
 void tl_cells_destroy(tl_cells *cells);
-/* At most so many huge pages where the system has them, at once; how many were asked for. Readers see nothing of it. */
+/* Asks for at most so many huge pages at once where the system has them; returns the number. Readers see nothing of
+ * it. */
 size_t tl_cells_settle(tl_cells *cells, size_t pages);
 
 /* A cell of a class, not cleared. TL_OVER_LIMIT for TL_CELL_CLASSES, TL_NO_MEMORY. */
@@ -99,7 +100,7 @@ static inline uint8_t *tl_cell_at(const tl_cells *cells, tl_cell cell) {
     return tl_cell_own_in(cells, class, number);
 }
 
-/* A reader's loads keep their order before the look at the sequence number, a writer's stores theirs behind it. */
+/* A reader's loads stay before the look at the sequence number, a writer's stores theirs behind it. */
 static inline uint64_t tl_cell_load(const uint8_t *cell, size_t word) {
     return __atomic_load_n((const uint64_t *)(const void *)cell + word, __ATOMIC_ACQUIRE);
 }

@@ -31,7 +31,7 @@ struct tl_metadata_feed {
     tl_decode_state state;
     tl_status decoded; /* what tl_decode said behind the rows that are there */
     tl_fault decode_fault;
-    int64_t row; /* the next one to be taken */
+    int64_t row; /* the next one to apply */
     bool has_rows;
     tl_scratch scratch;
     tl_columns columns;
@@ -64,7 +64,7 @@ tl_status tl_metadata_feed_create(tl_metadata_feed **out, tl_segment_table *tabl
     columns->row_capacity = GROUP;
     columns->offset = malloc(GROUP * sizeof *columns->offset);
     columns->timestamp = malloc(GROUP * sizeof *columns->timestamp);
-    feed->epochs = malloc(EPOCHS * sizeof *feed->epochs); /* what is never touched takes no memory */
+    feed->epochs = malloc(EPOCHS * sizeof *feed->epochs); /* pages that are never touched take no memory */
     tl_status status = columns->offset && columns->timestamp && feed->epochs ? TL_OK : TL_NO_MEMORY;
     if (status == TL_OK) status = make_binary(&columns->key, KEY_BYTES);
     if (status == TL_OK) status = make_binary(&columns->value, VALUE_BYTES);
@@ -89,7 +89,7 @@ void tl_metadata_feed_destroy(tl_metadata_feed *feed) {
     free(feed);
 }
 
-/* What one giant batch needed is not kept for the next run. */
+/* Frees a giant batch's memory before the next run. */
 static void shrink(tl_metadata_feed *feed) {
     if (feed->scratch.capacity <= KEPT_BYTES_MAX) return;
     free(feed->scratch.data);
@@ -253,7 +253,7 @@ static tl_status take_value(tl_metadata_feed *feed, const tl_metadata_value *val
     return TL_OK;
 }
 
-/* One record and what is left to say of it; TL_FULL: it is yet to be taken. */
+/* Applies one record and reports it; TL_FULL: it is yet to be applied. */
 static tl_status take_record(tl_metadata_feed *feed, const tl_metadata_value *value, tl_metadata_report *report,
                              tl_fault *fault) {
     tl_fault found = {.base_offset = value->offset, .record = -1};
@@ -263,7 +263,7 @@ static tl_status take_record(tl_metadata_feed *feed, const tl_metadata_value *va
         return TL_OK;
     }
     if (status == TL_FULL) return status;
-    /* What was collected lies before it. */
+    /* The collected events lie before it. */
     tl_fault earlier = found;
     tl_status flushed = flush(feed, report, &earlier);
     *fault = flushed == TL_OK ? found : earlier;

@@ -1,4 +1,4 @@
-/* Two hundred small tables, so that growing one keeps nobody waiting. */
+/* Two hundred small tables, so that growing one delays no caller. */
 #include "tierlog/metadata_partitions.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ void tl_metadata_partitions_destroy(tl_metadata_partitions *partitions) {
 
 static size_t slot_of(const shard *s, uint64_t hash) { return (size_t)(hash >> 8) & (s->capacity - 1); }
 
-/* Where it is, or the free slot where it would be. The shard has a free slot. */
+/* Its slot, or the free slot for it. The shard has a free slot. */
 static size_t look(const shard *s, const tl_partition_id *id, uint64_t hash) {
     size_t at = slot_of(s, hash);
     while (s->slots[at].topic && !is_same(&s->slots[at].id, id)) at = (at + 1) & (s->capacity - 1);

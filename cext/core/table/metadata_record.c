@@ -32,7 +32,7 @@ static tl_status take_header_number(tl_cursor *cursor, uint32_t *out, tl_fault *
     return *out > HEADER_NUMBER_MAX ? refuse(fault, TL_BAD_VERSION, 0, *out) : TL_OK;
 }
 
-/* `*empty`: what tag 0 says, where it is told; other tags are passed over. */
+/* `*empty`: tag 0's value, where there is one; other tags are passed over. */
 static tl_status take_tags(tl_cursor *cursor, bool *empty, tl_fault *fault) {
     uint32_t count, tag, size, flag_size = 1;
     TL_TRY(take_uvarint(cursor, &count));
@@ -197,7 +197,7 @@ bool tl_metadata_is_name(const char *name, size_t size) {
     while (at < end) {
         unsigned lead = *at++, more = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
         if ((lead >= 0x80 && lead < 0xc2) || lead > 0xf4 || (size_t)(end - at) < more) return false;
-        /* Of the second byte alone the bounds vary: nothing overlong, no surrogates, nothing above U+10FFFF. */
+        /* The second byte alone has varying bounds: nothing overlong, no surrogates, nothing above U+10FFFF. */
         unsigned least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
         unsigned most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
         for (unsigned i = 0; i < more; i++, at++) {

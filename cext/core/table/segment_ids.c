@@ -36,7 +36,7 @@ static tl_cell *head_for(const tl_segment_ids *ids, uint64_t hash) {
 static tl_cell load_head(const tl_cell *head) { return __atomic_load_n(head, __ATOMIC_ACQUIRE); }
 static void store_head(tl_cell *head, tl_cell cell) { __atomic_store_n(head, cell, __ATOMIC_RELEASE); }
 
-/* How many rows a bucket of so many bytes has, and the word in which their names begin. */
+/* The number of rows of a bucket of so many bytes, and the word in which their names begin. */
 static uint32_t capacity_of(tl_cell cell) { return (uint32_t)((tl_cell_size(cell) - 4) / 5); }
 static uint32_t names_at(tl_cell cell) { return (4 + capacity_of(cell) + 3) / 4; }
 
@@ -75,8 +75,7 @@ static bool is_row_of(const tl_cells *cells, tl_cell row_cell, tl_cell partition
            (tl_cell)tl_cell_load(row, 7) == partition;
 }
 
-/* Of each eight bytes in turn those where a row's byte of hash is this one, as 0x80; a byte behind such a one may be
- * set too. */
+/* Marks, as 0x80, the bytes of the next eight that equal this byte of hash; a byte behind such a one may be set too. */
 static uint64_t matches(const uint8_t *bucket, uint32_t word, uint8_t tag) {
     const uint64_t ones = 0x0101010101010101u;
     uint64_t bytes = tl_cell_load(bucket, word) ^ ones * tag;
@@ -115,7 +114,7 @@ void tl_segment_ids_ask_end(const tl_cells *cells, tl_cell cell) {
     if (bucket) __builtin_prefetch(bucket + 4 * (size_t)(names_at(cell) + count_of(bucket, cell)), 1);
 }
 
-/* Where the name is of the first row that may be meant; the count, if there is none. */
+/* The index of the first row that may be the wanted one; the count, if there is none. */
 static uint32_t first_match(const uint8_t *bucket, uint32_t count, uint64_t hash) {
     for (uint32_t word = 0; 8 * word < 4 + count; word++) {
         uint64_t found = matches(bucket, word, tag_of(hash));
@@ -201,8 +200,8 @@ static tl_status make_page(tl_segment_ids *ids, uint64_t bucket) {
     return TL_OK;
 }
 
-/* Between two splits, a part of what the next one will read is asked for with each row: its bucket's name, the bucket,
- * its rows. `left`: rows until then. */
+/* Between two splits, each row prefetches a part of the next split's reads: its bucket's name, the bucket, its rows.
+ * `left`: rows until then. */
 static void ask_split(const tl_segment_ids *ids, const tl_cells *cells, uint64_t left) {
     enum { NAME = 20, BUCKET = 16, ROWS = 12, ROWS_EACH = 5 };
     const tl_cell *head = head_of(ids, ids->buckets - base_of(ids->buckets));

@@ -1,9 +1,9 @@
-/* From a segment's id to its row: buckets that split one at a time, so that no insertion waits for all the others.
+/* A map of segment ids to rows: buckets that split one at a time, so that no insertion waits for all the others.
  * Internal to the segment table.
  *
- * A bucket is one cell: a count (4 bytes), a byte of hash of each row, from a multiple of 4 on the names of the rows.
- * Readers may look beside the writer: a row that is found is one that was there, and none was there if tl_ids_moves
- * says the same before and behind the look. */
+ * A bucket is one cell: a count (4 bytes), a byte of hash of each row, from a multiple of 4 on the names of the
+ * rows. Readers may look beside the writer: a row that is found was there, and none was there if tl_ids_moves says
+ * the same before and behind the look. */
 #ifndef TIERLOG_SEGMENT_IDS_H
 #define TIERLOG_SEGMENT_IDS_H
 
@@ -34,19 +34,18 @@ void tl_segment_ids_remove(tl_segment_ids *ids, tl_cells *cells, tl_cell row_cel
  * inserted. */
 tl_status tl_segment_ids_insert_many(tl_segment_ids *ids, tl_cells *cells, const tl_cell *rows, size_t count,
                                      size_t *done);
-/* Buckets for so many rows, where there are none yet: what is loaded at once is split nowhere. */
+/* Makes buckets for so many rows, where there are none yet: rows that are loaded at once cause no split. */
 tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows);
 
-/* What a lookup will read, for whoever looks up many: the place of a bucket's name; the bucket's first line, which is
- * returned; the line of a row's name, or where the next one goes; the row. Each step reads what the one before asked
- * for. */
+/* Prefetches for many lookups: the place of a bucket's name; the bucket's first line, which is returned; the line of
+ * a row's name, or the next one's place; the row. Each step reads the prefetch of the one before. */
 void tl_segment_ids_ask_name(const tl_segment_ids *ids, uint64_t hash);
 tl_cell tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
 void tl_segment_ids_ask_end(const tl_cells *cells, tl_cell bucket);
 uint32_t tl_segment_ids_ask_match(const tl_cells *cells, tl_cell bucket, uint64_t hash);
-/* `at`: what the step before returned. The row's cell, probably. */
+/* `at`: the result of the step before. The row's cell, probably. */
 tl_cell tl_segment_ids_ask_row(const tl_cells *cells, tl_cell bucket, uint32_t at);
-/* Whether a cell is the row of that segment, now: one that went names no partition. */
+/* Whether a cell is the row of that segment, now: a removed row names no partition. */
 bool tl_segment_ids_is(const tl_cells *cells, tl_cell row_cell, tl_cell partition, const uint64_t id[2]);
 
 #endif

@@ -1,5 +1,5 @@
-/* Many lookups at once. Each is a chain of reads that wait for one another; here some go side by side, a step of each
- * in turn, and a step ends by asking for what the next one reads. What is not the usual case is looked up alone. */
+/* Many lookups at once. Each is a chain of reads that wait for one another; here some go side by side, a step of
+ * each in turn, and a step ends by prefetching the next one's reads. An unusual case is looked up alone. */
 #include "table/segment_order_parts.h"
 #include "table/segment_table_parts.h"
 
@@ -123,14 +123,14 @@ static void ask_rows(group *g) {
         if (g->of[i].partition) tl_row_ask_more(cells, g->of[i].row_cell);
 }
 
-/* The last entry at or before what is looked for; false: to be looked up alone. */
+/* The last entry at or before the wanted one; false: to be looked up alone. */
 static bool read_entry(const group *g, size_t i, tl_row *row, tl_epoch_span *span) {
     const lookup *l = &g->of[i];
     const tl_segment_question *q = &g->questions[i];
     if (!l->partition || !tl_row_load(g->table->cells, l->row_cell, row) ||
         !tl_row_span(g->table->cells, row, l->ordinal, span))
         return false;
-    /* Where shorts are the same it can lie behind. */
+    /* It can lie behind where shorts are the same. */
     return span->epoch != q->epoch ? span->epoch < q->epoch : span->start_offset <= offset_of(g, i);
 }
 

@@ -123,8 +123,7 @@ bool tl_order_settle(tl_order_cursor *cursor) {
     return false;
 }
 
-/* Segments that begin together are told apart by their ids, which branches do not have: they may go on in the next
- * leaf. */
+/* Segments that begin together differ by their ids, which branches do not have: they may go on in the next leaf. */
 bool tl_order_seek(const tl_cells *cells, tl_order order, const tl_order_key *key, tl_order_cursor *out) {
     if (!descend(cells, order, key->epoch, key->start_offset, false, out)) return false;
     for (;;) {

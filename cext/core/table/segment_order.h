@@ -1,18 +1,18 @@
 /* The segments of one partition in the order of (leader epoch, first offset in it, id): a tree of cells. Internal to
  * the segment table.
  *
- * A segment of three epochs stands in it three times. An entry is 32 bits: the row's number, which of its epochs it
- * stands for (7: the cell of that number says both), and two marks of the table's own. A node has, in front of its
- * entries or children, a short of each one's key: where these differ nothing else is read to find a place. A child of a
- * branch comes with a lower bound of its keys, and an upper bound of the last offsets in it. Readers take what they
- * find for a guess until their partition's sequence number has not changed. */
+ * A segment of three epochs stands in it three times. An entry is 32 bits: the row's number, the index of its epoch
+ * (7: the cell of that number says both), and two marks of the table's own. A node has, in front of its entries or
+ * children, a short of each one's key: where these differ nothing else is read to find a place. A child of a branch
+ * comes with a lower bound of its keys, and an upper bound of the last offsets in it. A reader's result is a guess
+ * until its partition's sequence number has not changed. */
 #ifndef TIERLOG_SEGMENT_ORDER_H
 #define TIERLOG_SEGMENT_ORDER_H
 
 #include "table/segment_rows.h"
 
 enum { TL_ORDER_HEIGHT_MAX = 6 };
-/* Marks, for Kafka's answers: it is what an offset's lookup may find; its epoch's list has it no more. */
+/* Marks, for Kafka's answers: an offset's lookup may find the entry; its epoch's list has it no more. */
 #define TL_ORDER_LOST (1u << 30)
 #define TL_ORDER_REFERENCED (1u << 31)
 
@@ -51,7 +51,7 @@ typedef struct tl_order_cursor {
 bool tl_order_lower(const tl_cells *cells, tl_order order, const tl_order_key *key, tl_order_cursor *out);
 /* To the last entry at or before (epoch, offset), whatever its id; false if there is none. */
 bool tl_order_floor(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_cursor *out);
-/* That entry itself, where the last leaf shows that it has it; false says nothing. */
+/* Reads that entry itself where the last leaf is sure to have it; false says nothing. */
 bool tl_order_floor_in_tail(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_entry *out);
 /* To the neighbour; false, and nothing moved, at the end. */
 bool tl_order_next(tl_order_cursor *cursor);
@@ -68,7 +68,7 @@ tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, ui
                           const tl_epoch_span *span, const uint64_t id[2], uint32_t marks, bool *overlaps);
 /* Takes the entry for one epoch of a row out; false if the order has none. */
 bool tl_order_remove(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal);
-/* Ask for what an entry behind all others will touch: the last leaf, then its end. */
+/* Prefetches the memory that an insertion behind all others will touch: the last leaf, then its end. */
 void tl_order_ask_tail(const tl_cells *cells, tl_cell tail);
 void tl_order_ask_end(const tl_cells *cells, tl_cell tail);
 void tl_order_mark(const tl_order_cursor *cursor, uint32_t marks);

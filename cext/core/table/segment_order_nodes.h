@@ -1,14 +1,14 @@
-/* Changes of single nodes: what the writer of an order is made of. Internal to it. */
+/* Changes of single nodes, for the writer of an order. Internal to it. */
 #ifndef TIERLOG_SEGMENT_ORDER_NODES_H
 #define TIERLOG_SEGMENT_ORDER_NODES_H
 
 #include "table/segment_order_parts.h"
 
-/* The scale in which items that ascend, and `ahead` times their range, are told apart best. */
+/* The scale that distinguishes ascending items, and `ahead` times their range, best. */
 tl_order_scale tl_scale_of(const tl_order_fence *items, uint32_t count, uint32_t ahead);
 /* For a first entry, of which nothing is known but its length. */
 tl_order_scale tl_scale_alone(const tl_epoch_span *span);
-/* For an entry behind a full leaf, whose range is taken twice. */
+/* The scale for an entry behind a full leaf, whose range counts twice. */
 tl_order_scale tl_scale_behind(const uint8_t *leaf, uint32_t count, const tl_epoch_span *span);
 
 void tl_node_put_head(uint8_t *node, uint32_t count, tl_order_scale scale);

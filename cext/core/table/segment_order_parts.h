@@ -1,4 +1,4 @@
-/* What the halves of segment_order share: the forms of leaves and branches.
+/* Shared parts of segment_order's halves: the forms of leaves and branches.
  *
  * Words of a node:  0  entries (16 bits) | bits of epoch in a short (8) | shift of offsets (8) | first epoch (32)
  *                   1  first offset
@@ -30,7 +30,7 @@ typedef struct tl_order_fence {
     int64_t start_offset, end_offset_max;
 } tl_order_fence;
 
-/* How keys of a node become shorts that never fall where the keys rise. */
+/* The mapping of a node's keys to shorts that never fall where the keys rise. */
 typedef struct tl_order_scale {
     uint32_t epoch_bits, shift;
     int32_t epoch;
@@ -51,7 +51,7 @@ static inline size_t tl_node_items(tl_cell cell, bool is_leaf) {
     return is_leaf ? (end + 3) & ~(size_t)3 : (end + 7) & ~(size_t)7;
 }
 
-/* How many children or entries: never more than the cell holds. */
+/* Number of children or entries: never more than the cell holds. */
 static inline uint32_t tl_node_count(const uint8_t *node, tl_cell cell, bool is_leaf) {
     uint32_t count = (uint32_t)tl_cell_load(node, 0) & 0xffff, most = tl_node_capacity(cell, is_leaf);
     return count < most ? count : most;
@@ -85,7 +85,7 @@ static inline tl_order_fence tl_branch_fence(const uint8_t *node, tl_cell cell, 
                             (int64_t)tl_cell_load(node, word + 2)};
 }
 
-/* How many of the first `count` shorts are at most so large. */
+/* Number of the first `count` shorts that are at most so large. */
 static inline uint32_t tl_node_upto(const uint8_t *node, uint32_t count, uint16_t most) {
     uint32_t at = 0;
     while (count) {
@@ -114,11 +114,11 @@ bool tl_entry_read(const tl_cells *cells, uint32_t entry, tl_order_entry *out);
 int tl_order_compare(const tl_order_key *key, const tl_order_entry *entry);
 /* The last child whose bound is before (epoch, start), or at it where `at_too`; the first if there is none. */
 uint32_t tl_branch_child(const uint8_t *node, tl_cell cell, uint32_t count, int32_t epoch, int64_t start, bool at_too);
-/* From the end of a leaf, one past its last entry, to the first of the next leaf; false at the end of all. */
+/* Moves from the end of a leaf, one past its last entry, to the first of the next leaf; false at the end of all. */
 bool tl_order_settle(tl_order_cursor *cursor);
 /* To the last entry; false if there is none. */
 bool tl_order_end(const tl_cells *cells, tl_order order, tl_order_cursor *out);
-/* As tl_order_lower, but stays behind the last entry of the leaf where the key belongs. */
+/* Like tl_order_lower, but stays behind the last entry of the leaf where the key belongs. */
 bool tl_order_seek(const tl_cells *cells, tl_order order, const tl_order_key *key, tl_order_cursor *out);
 
 #endif

@@ -54,7 +54,7 @@ static void rename_node(place *p, uint32_t level, tl_cell cell) {
     tl_branch_put_fence(node, parent, p->at->index[level + 1], fence);
 }
 
-/* The cells that an insertion may need are taken before anything is changed: at most two a level, and a root. */
+/* The cells that an insertion may need are allocated before anything is changed: at most two a level, and a root. */
 typedef struct spare {
     tl_cell wider[TL_ORDER_HEIGHT_MAX + 1], right[TL_ORDER_HEIGHT_MAX + 1], root;
 } spare;
@@ -67,19 +67,19 @@ static void give_spare(tl_cells *cells, const spare *s) {
     if (s->root) tl_cell_give(cells, s->root);
 }
 
-/* The next larger size of a node. Few sizes: cells of one that all orders have outgrown are of use to none. Those of
- * leaves are those of buckets of ids too; half of a full leaf has one of its own, which what comes in order passes. */
+/* The next larger size of a node. Few sizes: cells of a size that all orders have outgrown are useless. Those of
+ * leaves are those of buckets of ids too; half of a full leaf has a size of its own, which insertions in order skip. */
 static size_t wider_size(size_t size, bool is_leaf, bool in_order) {
     if (is_leaf)
         return size < 128 ? 128 : size < TL_LEAF_BYTES_HALF && !in_order ? TL_LEAF_BYTES_HALF : TL_LEAF_BYTES_MAX;
     return size == TL_BRANCH_BYTES_MIN ? 256 : 2 * size;
 }
 
-/* What a full leaf needs where it can grow no more: another one behind it, or a half for either half. */
+/* Allocates the leaves for a full one that can grow no more: another one behind it, or one for either half. */
 static tl_status take_halves(place *p, spare *s) {
     uint32_t count = tl_node_count(tl_cell_own(p->cells, p->at->node[0]), p->at->node[0], true);
     if (p->at->index[0] == count) {
-        /* What has grown so far will fill another one: it need not grow step by step. */
+        /* An order of this size will fill another leaf: it need not grow step by step. */
         bool large = p->order->height > 1 || tl_node_count(tl_cell_own(p->cells, p->order->root), p->order->root,
                                                            p->order->height == 0) >= LARGE_FROM;
         return tl_cell_take(p->cells, large && p->order->height ? TL_LEAF_BYTES_MAX : TL_LEAF_BYTES_MIN, &s->right[0]);
@@ -110,8 +110,8 @@ static tl_status take_spare(place *p, spare *s) {
     return status;
 }
 
-/* Into a leaf that has room. Where its short is a neighbour's, all are made anew; not each time, or what cannot be told
- * apart at all would be read again and again. */
+/* Inserts into a leaf that has room. Where the short equals a neighbour's, all are made anew; not each time, or keys
+ * that no short can distinguish would be read again and again. */
 static void put_in_leaf(place *p, tl_cell cell, uint32_t index, const item *what) {
     uint8_t *leaf = tl_cell_own(p->cells, cell);
     tl_order_scale scale = tl_node_scale(leaf);
@@ -131,7 +131,7 @@ static int64_t end_of(const tl_order_fence *items, uint32_t count) {
     return end;
 }
 
-/* One more leaf behind a full one; what is in that stays there. */
+/* One more leaf behind a full one, whose entries stay there. */
 static tl_order_fence open_leaf(place *p, spare *s, const item *what, tl_order_fence *left) {
     tl_cell cell = p->at->node[0], right = s->right[0];
     const uint8_t *leaf = tl_cell_own(p->cells, cell);
@@ -178,7 +178,8 @@ static tl_order_fence halve_leaf(place *p, spare *s, const item *what, tl_order_
     return made;
 }
 
-/* The entry into its leaf. What is cut off is returned, with the new bound of what stays in left->end_offset_max. */
+/* Inserts the entry into its leaf. Returns the part that is cut off; left->end_offset_max gets the new bound of the
+ * rest. */
 static tl_order_fence insert_in_leaf(place *p, spare *s, const item *what, tl_order_fence *left) {
     if (s->right[0]) return s->wider[0] ? halve_leaf(p, s, what, left) : open_leaf(p, s, what, left);
     if (s->wider[0]) {
@@ -292,8 +293,8 @@ static bool key_of(const tl_cells *cells, tl_cell row_cell, uint32_t ordinal, tl
     return true;
 }
 
-/* Whether what is before or behind a place, of the same epoch, has offsets in common with what will stand there. The
- * segment that is being replaced does not count. */
+/* Whether the entry before or behind a place, of the same epoch, has offsets in common with the new one. The segment
+ * that is being replaced does not count. */
 static bool touches_neighbours(const tl_order_cursor *at, const item *what, const uint64_t id[2]) {
     tl_order_cursor moved = *at;
     tl_order_entry other;
@@ -346,7 +347,7 @@ static tl_status insert_at_place(tl_cells *cells, tl_order *order, const item *w
     seek_place(cells, *order, &key, &at);
     tl_status status = take_spare(&p, &s);
     if (status != TL_OK) return status;
-    /* What begins behind all that is there touches nothing, and the rows before it are not read for it. */
+    /* A segment that begins behind all others touches none, and the rows before it are not read for it. */
     bool is_last =
         at.node[0] == order->tail && at.index[0] == tl_node_count(tl_cell_own(cells, order->tail), order->tail, true);
     bool apart = is_last && what->span.start_offset > what->before_max;

@@ -1,4 +1,4 @@
-/* A thousand small tables, so that growing one keeps nobody waiting. */
+/* A thousand small tables, so that growing one delays no caller. */
 #include "table/segment_partitions.h"
 
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static tl_cell table_of(const tl_partitions *partitions, uint64_t hash) {
     return __atomic_load_n(&partitions->tables[hash % TL_DIRECTORY_TABLES], __ATOMIC_ACQUIRE);
 }
 
-/* The partition's cell; with no `id` the first one of that hash's upper half, which is read by nobody here. */
+/* The partition's cell; with no `id` the first one of that hash's upper half, which is not read here. */
 static tl_cell look(const tl_partitions *partitions, const tl_cells *cells, const tl_partition_id *id, uint64_t hash) {
     tl_cell table = table_of(partitions, hash);
     const uint8_t *slots = tl_cell_at(cells, table);
@@ -108,7 +108,7 @@ static void change_tables(tl_partitions *partitions) {
     __atomic_store_n(&partitions->changes, partitions->changes + 1, __ATOMIC_RELEASE);
 }
 
-/* Room for one more in its table: at most three of four slots are taken. */
+/* Room for one more in its table: at most three of four slots are used. */
 static tl_status make_room(tl_partitions *partitions, tl_cells *cells, uint64_t which) {
     tl_cell old = partitions->tables[which];
     size_t slots = old ? tl_cell_size(old) / 8 : 0;
@@ -191,7 +191,7 @@ void tl_partition_drop(tl_partitions *partitions, tl_cells *cells, tl_cell cell)
     uint8_t *slots = tl_cell_own(cells, table);
     size_t count = tl_cell_size(table) / 8;
     change_tables(partitions);
-    /* What stood behind it in its run is put again, so that no search ends at a hole. */
+    /* The entries behind it in its run are put again, so that no search ends at a hole. */
     size_t hole = 0;
     while ((tl_cell)tl_cell_load(slots, hole) != cell) hole++;
     tl_cell_store(slots, hole, 0);

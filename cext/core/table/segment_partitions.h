@@ -38,11 +38,11 @@ tl_status tl_partitions_open(tl_partitions *partitions, uint64_t seed);
 void tl_partitions_close(tl_partitions *partitions);
 
 uint64_t tl_partition_hash(const tl_partitions *partitions, const tl_partition_id *id);
-/* Its cell; 0 if it is not there. Any thread's. */
+/* Finds a partition's cell; 0 if it is not there. Any thread's. */
 tl_cell tl_partition_find(const tl_partitions *partitions, const tl_cells *cells, const tl_partition_id *id);
-/* Its cell, made if it is not there. The writer's. */
+/* Finds a partition's cell, or makes it. The writer's. */
 tl_status tl_partition_make(tl_partitions *partitions, tl_cells *cells, const tl_partition_id *id, tl_cell *out);
-/* It is in no table any more; its cell waits for another partition. The writer's, within a change of the partition. */
+/* Removes a partition; its cell waits for another one. The writer's, within a change of the partition. */
 void tl_partition_drop(tl_partitions *partitions, tl_cells *cells, tl_cell cell);
 
 static inline bool tl_partition_is(const uint8_t *cell, const tl_partition_id *id) {
@@ -53,8 +53,7 @@ static inline bool tl_partition_is(const uint8_t *cell, const tl_partition_id *i
            (tl_cell_load(cell, 2) & (used | UINT32_MAX)) == (used | (uint32_t)id->partition);
 }
 
-/* What a lookup will read, for whoever looks up many: the line of the first slot, then what is mostly the cell; 0 if
- * there seems to be none. */
+/* Prefetches for many lookups: the line of the first slot, then the cell, mostly; 0 if there seems to be none. */
 void tl_partition_ask_slot(const tl_partitions *partitions, const tl_cells *cells, uint64_t hash);
 tl_cell tl_partition_guess(const tl_partitions *partitions, const tl_cells *cells, uint64_t hash);
 

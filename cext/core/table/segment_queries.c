@@ -42,7 +42,7 @@ static bool back(tl_order_cursor *at, int64_t offset) {
 
 static bool is_readable(const tl_order_entry *entry) { return tl_row_state(&entry->row) == TL_COPY_FINISHED; }
 
-/* Of the readable segments with the offset the one that reaches furthest. */
+/* Finds, of the readable segments with the offset, the one with the greatest end offset. */
 static bool look_up(const tl_cells *cells, const uint8_t *partition, int32_t epoch, int64_t offset,
                     tl_order_entry *out) {
     tl_order_cursor at;
@@ -177,7 +177,7 @@ void tl_segment_cursor_open(tl_segment_cursor *cursor, const tl_partition_id *pa
     *cursor = (tl_segment_cursor){.partition = *partition, .epoch = epoch, .at_epoch = epoch < 0 ? 0 : epoch};
 }
 
-/* What is wanted of the entries of a leaf, which are asked for beforehand. */
+/* The wanted entries of a leaf, which are prefetched. */
 typedef struct leaf_run {
     tl_order_cursor at;
     uint32_t count; /* of entries, from at.index[0] on */
@@ -199,7 +199,7 @@ static void load_run(const tl_cells *cells, bool all, leaf_run *run) {
         if (tl_entry_row(cells, run->entries[i], &row_cell, &ordinal)) tl_row_ask_more(cells, row_cell);
 }
 
-/* Where a call goes on behind an entry. */
+/* Sets the cursor so that a call goes on behind an entry. */
 static void stay_at(tl_segment_cursor *cursor, const tl_order_entry *entry) {
     cursor->begun = true;
     cursor->at_epoch = entry->span.epoch;

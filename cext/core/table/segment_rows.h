@@ -74,7 +74,7 @@ bool tl_row_span(const tl_cells *cells, const tl_row *row, uint32_t ordinal, tl_
 tl_status tl_row_make(tl_cells *cells, tl_cell partition, const tl_segment *segment, tl_cell *out);
 /* Other state, broker, time and custom metadata. */
 tl_status tl_row_change(tl_cells *cells, tl_cell cell, const tl_segment_change *change);
-/* Its bytes name no partition any more: who still has its name takes it for no segment. */
+/* Clears a row, so that its bytes name no partition: a reader that still has its name finds no segment. */
 void tl_row_drop(tl_cells *cells, tl_cell cell);
 
 #endif

@@ -95,7 +95,7 @@ tl_segment_columns tl_segment_columns_at(uint8_t *payload, uint64_t count, uint6
     return c;
 }
 
-/* Where the segments go on: at the first epoch's entry of a segment. */
+/* The place at which the segments go on: the first epoch's entry of a segment. */
 typedef struct place {
     size_t partition;
     bool begun; /* `at` is an entry of the partition */

@@ -61,7 +61,7 @@ void tl_snapshot_loader_destroy(tl_snapshot_loader *loader) {
 
 static uint64_t position_of(const uint8_t *section, const uint8_t *at) { return (uint64_t)(at - section); }
 
-/* What epochs of segments that went had reached. */
+/* Loads the end offsets of epochs whose segments were removed. */
 static tl_status load_remembered(tl_cells *cells, uint8_t *partition, const tl_partition_columns *c, uint64_t first,
                                  uint32_t count, const uint8_t *section, tl_fault *fault) {
     tl_cell cell;
@@ -276,7 +276,7 @@ static tl_status go_on(tl_snapshot_loader *loader, bool *ended) {
     return TL_OK;
 }
 
-/* What of a segment no row can hold, or no table could have; the columns have been found long enough. */
+/* Checks a segment for values that no row can hold, or no table could have; the columns have been found long enough. */
 static tl_status check_segment(const tl_segment *segment, uint8_t flags, const uint8_t *marks) {
     bool finished = segment->state == TL_COPY_FINISHED, was = (flags & TL_SNAPSHOT_WAS_FINISHED) != 0;
     if (flags > (TL_SNAPSHOT_STATE | TL_SNAPSHOT_TXN_EMPTY | TL_SNAPSHOT_WAS_FINISHED)) return TL_BAD_ENTRY;

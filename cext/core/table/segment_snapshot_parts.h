@@ -1,5 +1,5 @@
-/* What writing and loading of snapshots share: little-endian numbers (the host is little-endian), and where columns
- * lie. Internal. */
+/* Shared parts of writing and loading snapshots: little-endian numbers (the host is little-endian), and the places
+ * of columns. Internal. */
 #ifndef TIERLOG_SEGMENT_SNAPSHOT_PARTS_H
 #define TIERLOG_SEGMENT_SNAPSHOT_PARTS_H
 

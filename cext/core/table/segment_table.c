@@ -128,7 +128,7 @@ static tl_status add_within(tl_segment_table *table, uint8_t *partition, tl_cell
     return TL_OK;
 }
 
-/* What an event is probably about: its partition's cell, the hash of the id in it, and the row; 0 says nothing. */
+/* The probable subject of an event: its partition's cell, the hash of the id in it, and the row; 0 says nothing. */
 typedef struct guess {
     tl_cell partition, row;
     uint64_t hash;
@@ -226,8 +226,8 @@ static uint32_t remembered_at(const uint8_t *records, uint32_t count, int32_t ep
 
 enum { REMEMBERED_MAX = TL_CELL_BYTES_MAX / 16, FORGOTTEN_AT_ONCE = REMEMBERED_MAX / 8 };
 
-/* What an epoch's readable segments reached, kept when the one that reached it goes. Once the largest cell is full the
- * lowest epochs are forgotten, which nobody asks for any more. */
+/* Remembers the end offset of an epoch's readable segments when the segment that reached it goes. Once the largest
+ * cell is full the lowest epochs are forgotten, which have no reader any more. */
 static tl_status remember(tl_segment_table *table, uint8_t *partition, int32_t epoch, int64_t end) {
     uint64_t word = tl_cell_load(partition, 5);
     tl_cell cell = (tl_cell)word;
@@ -323,7 +323,7 @@ tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id
     return change_in(table, id, (guess){0}, change, outcome, found_state);
 }
 
-/* Events are worked on while what later ones will read is on its way: a step asks for what the next one reads, some
+/* Events are applied while the reads of later ones are prefetched: a step prefetches the next one's reads, some
  * events behind. Guesses only: the work looks again. */
 enum { GROUP = 16, STEPS = 5, RING = GROUP * (STEPS + 1) };
 

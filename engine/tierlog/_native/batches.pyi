@@ -27,7 +27,7 @@ def find_batch_header(data: Buffer) -> BatchHeader | None:
     """
 
 class FoundBatch(NamedTuple):
-    """Where a batch lies in its file, and what its header says; ``leader_epoch`` -1 where it is not known."""
+    """A batch's place in its file, and its header's fields; ``leader_epoch`` -1 where it is not known."""
 
     position: int
     size_bytes: int
@@ -85,7 +85,7 @@ class BatchSearch:
         """
 
 class BatchWalk(NamedTuple):
-    """What a walk over batches found; positions are in the log, bytes.
+    """The result of a walk over batches; positions are in the log, bytes.
 
     Attributes:
         first_position, first_size_bytes, first_base_offset: Of the first batch that counts; -1, 0 and -1 without one.
@@ -152,8 +152,8 @@ def walk_ready_batches(
     end_offset_exclusive: int,
     max_bytes: int,
 ) -> tuple[BatchWalk, CorruptRecordError | None] | None:
-    """As ``walk_batches`` over an open file. Headers alone are read, and only where the system has them in memory: for
-    event loops. Holds the GIL.
+    """Walk over batches like ``walk_batches``, over an open file. Headers alone are read, and only where the system has
+    them in memory: for event loops. Holds the GIL.
 
     ``descriptor`` is the number of the file, as of ``ReadyFile``; ``log_position`` is where in it the log begins, bytes
     >= 0; ``end_position`` is behind the last byte of the log that may be handed out. The others are as there.
@@ -166,7 +166,7 @@ def walk_ready_batches(
     """
 
 def find_batch_size(data: Buffer) -> int | None:
-    """How many bytes the batch has that begins with these; None with fewer than 17 of them.
+    """Return the size of the batch that begins with these bytes; None with fewer than 17 of them.
 
     Raises:
         CorruptRecordError: no batch has such a size, or (if these are all its bytes) such a format.
@@ -187,7 +187,7 @@ def scan_batches(
         last_offset, position, base_timestamp, max_timestamp, producer_id: int64; size_bytes, leader_epoch,
         base_sequence, record_count: int32; attributes, producer_epoch: int16; magic: int8; crc: uint32; crc_ok: bool.
         ``end_position``: behind the last whole batch, bytes, with base_position. ``partial``: the data end inside a
-        batch. ``fault``: what is wrong with the batch at end_position, or None. A wrong CRC is no fault here.
+        batch. ``fault``: the fault of the batch at end_position, or None. A wrong CRC is no fault here.
 
     Thread safety: any number of threads; the GIL is released for the whole range.
     Source: Kafka FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
@@ -196,7 +196,7 @@ def scan_batches(
 class RangeCheck:
     """Whether the bytes of a range are a run of sound batches of one segment, in order, as they come in pieces.
 
-    A range may begin inside a batch: position 0 is a border, and the start of a caller who says so; any other start is
+    A range may begin inside a batch: position 0 is a border, and so is a start with ``is_border``; any other start is
     one if the first batch that stands there is sound and within the offsets; a range that does not begin at a border is
     never found wrong.
 
@@ -213,7 +213,7 @@ class RangeCheck:
         is_border: bool = False,
         kind: type[CorruptDataError] = CorruptObjectError,
     ) -> None:
-        """Of a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive.
+        """Check a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive.
 
         ``is_border``: a batch begins at ``position``.
 
@@ -221,7 +221,7 @@ class RangeCheck:
         """
     @property
     def is_checking(self) -> bool:
-        """Whether what was fed so far began at a border, as far as can be known."""
+        """Whether the bytes so far began at a border, as far as can be known."""
     @property
     def end_position(self) -> int:
         """Behind the last whole batch, bytes in the log."""
@@ -245,7 +245,7 @@ class RangeCheck:
     def feed_file(
         self, descriptor: int, position: int, size_bytes: int, *, waits: bool
     ) -> tuple[str, CorruptDataError] | None:
-        """As ``feed``, of bytes of an open file, read from a position on without the interpreter's lock.
+        """Feed bytes of an open file, read from a position on without the interpreter's lock.
 
         ``descriptor`` is the number of the file, as of ``ReadyFile``.
 
@@ -254,10 +254,10 @@ class RangeCheck:
             (ENODATA), or cannot be read. ValueError: fed behind a fault.
         """
     def gather(self, data: Buffer) -> tuple[str, CorruptDataError] | None:
-        """As ``feed``, and keep the headers of the batches that ended in these bytes and are right, for ``take``."""
+        """Feed bytes like ``feed``, and collect the headers of the right batches that ended in them, for ``take``."""
     @property
     def gathered(self) -> int:
-        """How many headers ``take`` would give."""
+        """The number of headers that ``take`` would return."""
     def take(self) -> dict[str, NDArray[np.generic]]:
         """The headers of the batches since the last ``take``: columns as of ``scan_batches``, the caller's alone.
 

@@ -3,14 +3,15 @@ from typing_extensions import Buffer
 class BufferPool:
     """Memory for bytes that come and go by the megabyte, mapped by ourselves and used again.
 
-    A buffer comes back by itself when the last view of it is dropped, wherever that is. What nobody wanted for a while
-    goes back to the system, by a thread that is there only while there is something to give back.
+    A buffer returns to the pool when the last view of it is dropped, in any thread. Buffers that are unused for a while
+    go back to the system, by a thread that runs only while there are such buffers.
 
     Args:
-        kept_bytes_max: Of buffers that nobody holds.
-        kept_bytes_spare: Beyond so many they make room for a buffer of another size that has to be mapped.
-        kept_bytes_min: So many of them stay for good.
-        idle_ms: After so long the others go back to the system.
+        kept_bytes_max: Bytes of free buffers, at most.
+        kept_bytes_spare: Beyond so many bytes, free buffers make room for a buffer of another size that has to be
+            mapped.
+        kept_bytes_min: Bytes of free buffers that always stay.
+        idle_ms: Time after which the others go back to the system.
 
     Thread safety: any number of threads.
     """
@@ -30,30 +31,30 @@ class BufferPool:
             OSError: as the system says. ValueError: no regular file, or a name with a NUL.
         """
     def note_foreign(self, size_bytes: int) -> None:
-        """Another library's malloc holds, or held, so many bytes of ours. When none were noted for ``idle_ms``, malloc
-        is asked to give back what is free (glibc's arenas keep it for ever).
+        """Note that another library's malloc holds, or held, so many bytes of ours. When none were noted for
+        ``idle_ms``, malloc is asked to release free memory (glibc's arenas hold it for ever).
         """
     def trim(self, idle_ms: int) -> int:
-        """Give back now what nobody wanted for so long, all of it; the bytes."""
+        """Release now all buffers that were unused for so long; return the bytes."""
     def share(self) -> None:
-        """Keep this pool sound in children of forks, by whatever code forks: one pool of a process.
+        """Make this pool sound in children of forks, by whatever code forks: one pool of a process.
 
         Raises:
             ValueError: it has one.
         """
     @property
     def kept_bytes(self) -> int:
-        """Of buffers that nobody holds, now."""
+        """Bytes of free buffers, now."""
     @property
     def lent_bytes(self) -> int:
-        """Of buffers that somebody holds, now."""
+        """Bytes of buffers in use, now."""
     @property
     def has_thread(self) -> bool:
-        """Whether there is something to give back."""
+        """Whether there are buffers to release."""
 
 def read_range_into(path: str, start_position: int, out: Buffer) -> int:
-    """What a file has from a position on into memory, as much as that takes: opened, read and closed in one call
-    without the interpreter's lock. Bytes read: fewer than ``out`` takes where the file ends.
+    """Read a file from a position on into ``out``: opened, read and closed in one call without the interpreter's lock.
+    Returns the bytes read: fewer than ``out`` has room for where the file ends.
 
     Raises:
         OSError: as the system says; any byte of ``out`` may have been written. ValueError: no regular file, or a name

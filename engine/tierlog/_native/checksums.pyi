@@ -7,10 +7,10 @@ def crc32c_combine(crc_a: int, crc_b: int, size_b: int) -> int:
     """CRC-32C of A followed by B, from both checksums and the size of B in bytes."""
 
 def crc32c_table(data: Buffer, crc: int = 0) -> int:
-    """As crc32c, by tables whatever the processor has: for tests."""
+    """Compute ``crc32c`` by tables, whatever the processor has: for tests."""
 
 def crc32c_implementation() -> str:
-    """What was chosen at run time: "sse42-vpclmul", "sse42-pclmul", "armv8" or "table"."""
+    """Return the implementation chosen at run time: "sse42-vpclmul", "sse42-pclmul", "armv8" or "table"."""
 
 def crc32(data: Buffer, crc: int = 0) -> int:
     """CRC-32 as in zlib (magic 0 and 1)."""

@@ -6,7 +6,7 @@ from typing_extensions import Buffer
 CHUNK_VIEW_DTYPE: np.dtype[np.void]
 
 class ChunkIndex:
-    """Where the chunks of a remote segment lie; fixed sizes, or one size a chunk. Immutable, picklable, thread-safe.
+    """The places of a remote segment's chunks; fixed sizes, or one size a chunk. Immutable, picklable, thread-safe.
 
     Args (bytes):
         original_chunk_size: > 0. original_file_size: >= 0, of the untransformed segment.
@@ -37,10 +37,10 @@ class ChunkIndex:
     def original_file_size(self) -> int: ...
     @property
     def chunk_count(self) -> int:
-        """Of the chunks that are listed here."""
+        """Number of the chunks that are listed here."""
     @property
     def object_size_bytes(self) -> int:
-        """Where the last chunk ends in the object: of a whole index, the object's size."""
+        """End position of the last chunk in the object: of a whole index, the object's size."""
     def part(self, start_position: int, end_position_exclusive: int) -> ChunkIndex:
         """The same index, of the chunks that a range of the original file needs and no others: its pickle has 4 bytes
         a chunk. Its views are equal. A fixed index is small and stays whole.
@@ -56,7 +56,7 @@ class ChunkIndex:
             ValueError: as ``part``. CorruptObjectError: more than 4 Mi chunks.
         """
     def list_views(self, start_position: int, end_position_exclusive: int) -> list[tuple[int, int, int, int, int, int]]:
-        """As ``views``, a tuple each: quicker where they are few."""
+        """Return tuples in place of ``views``: quicker where they are few."""
 
 def decode_chunk_sizes(data: Buffer) -> NDArray[np.int32]:
     """The plugin's binary chunk size list (after base64 and zstd). Raises CorruptObjectError."""

@@ -1,15 +1,14 @@
 from typing_extensions import Buffer
 
 def library_version(codec: int) -> str | None:
-    """Version of the library that reads a codec, as ``1.5.7``; None for snappy, which tells none, and unknown codecs.
+    """Version of the library that reads a codec, as ``1.5.7``; None for snappy, which has none, and unknown codecs.
 
     Of lz4 and zstd the library that is loaded; of gzip (libdeflate) the one compiled against.
     """
 
 def drop_contexts() -> None:
-    """Let go of the libraries' contexts that nobody uses at this moment: some MiB for each that compressed.
-
-    The next calls make theirs anew, in some µs.
+    """Free the libraries' contexts that are not in use at this moment: some MiB for each that compressed. The next
+    calls make theirs anew, in some µs.
     """
 
 def decompress(data: Buffer, codec: int, *, magic: int = 2, limit: int = 1 << 28) -> bytes:
@@ -21,23 +20,24 @@ def decompress(data: Buffer, codec: int, *, magic: int = 2, limit: int = 1 << 28
     """
 
 def decompress_into(data: Buffer, codec: int, out: Buffer, *, magic: int = 2) -> int:
-    """As decompress, into a writable buffer whose size is the limit; returns the content's size in bytes.
+    """Decompress into a writable buffer whose size is the limit; return the content's size in bytes.
 
     Used for the chunks of remote segments (zstd), so that neighbouring chunks land side by side and nothing is joined.
     """
 
 def decompress_prefix_into(data: Buffer, out: Buffer, wanted: int) -> int:
-    """The first ``wanted`` bytes of a zstd frame, and little more, at the start of ``out``; how many are there.
+    """Decompress the first ``wanted`` bytes of a zstd frame, and little more, to the start of ``out``; return their
+    number.
 
-    ``out`` has room for the whole content, which is decoded where the frame does not tell its size. What is behind what
-    was decoded is not checked.
+    ``out`` has room for the whole content, which is decoded where the frame does not say its size. Bytes behind the
+    decoded ones are not checked.
 
     Raises:
-        CorruptRecordError: the frame's structure, or what was decoded of it, is malformed.
+        CorruptRecordError: the frame's structure, or its decoded part, is malformed.
         SizeLimitError: the content is larger than ``out``.
     """
 
-#: What libzstd knows; 0 is its default, 3.
+#: Levels of libzstd; 0 is its default, 3.
 COMPRESSION_LEVEL_MIN: int
 COMPRESSION_LEVEL_MAX: int
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 class RecordDecoder:
-    """Decodes a run of record batches, handed over buffer by buffer, into Arrow record batches.
+    """A decoder of a run of record batches, passed buffer by buffer, into Arrow record batches.
 
     Only the chosen columns are made, in this order: key, value (binary), offset (int64), timestamp (timestamp[ms] or
     [us], UTC; -1 ms when there is none), timestampType (int32: -1 none, 0 CreateTime, 1 LogAppendTime), headers
@@ -18,11 +18,11 @@ class RecordDecoder:
     Args:
         columns: Names from the list above.
         base_position: Position in the file of the first byte that will be fed.
-        end_position: Not 0: where in the file the batches end that are decoded. What is fed beyond is the base offset
-            of the next one (8 bytes), which tells whether that of the last batch can be right.
+        end_position: Not 0: the end, in the file, of the batches that are decoded. The bytes fed beyond it are the base
+            offset of the next batch (8 bytes), which shows whether that of the last batch can be right.
         verify_crc: Check every batch's checksum before its records are given.
         from_offset, to_offset_exclusive: Records outside are skipped, batches outside are checked and not decompressed.
-        least_offset, greatest_offset: No batch begins below or ends above, both **inclusive**: one that does is
+        least_offset, greatest_offset: No batch begins below or ends above, both **inclusive**: a batch that does is
             damaged. No checksum covers a base offset.
         from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp. The default is no bound, even for a
             record whose timestamp is 2**63 - 1.
@@ -76,7 +76,7 @@ class RecordDecoder:
         """batches, batches_skipped, records, decompressed_bytes so far."""
     @property
     def summary(self) -> dict[str, int | None]:
-        """Of the records so far: ``count``, and what was wanted; timestamps in ``timestamp_unit``. None: no records.
+        """Of the records so far: ``count``, and the wanted fields; timestamps in ``timestamp_unit``. None: no records.
 
         Raises ValueError: the decoder gives rows.
         """

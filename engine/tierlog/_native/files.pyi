@@ -12,14 +12,14 @@ class GrowingFile:
     Args:
         descriptor: Its number in this process. It is not closed here.
         size_bytes: Its size.
-        to_error: What an operating system's error of the file means.
+        to_error: Translates an operating system's error of the file.
 
     Thread safety: one thread at a time appends; any number read the size.
     """
 
     def __init__(self, descriptor: int, *, size_bytes: int, to_error: Callable[[OSError], StoreError]) -> None: ...
     size_bytes: int
-    """Where the next byte goes."""
+    """Position of the next byte."""
 
     reserve_limit: int
     """Up to what size room on the disk is reserved ahead of appends; 0: none is."""
@@ -43,7 +43,7 @@ class GrowingFile:
 
 @final
 class ReadyFile:
-    """An open file of which the system tells what it has in memory: for event loops. Closed with the last reference.
+    """An open file with the system's answer which bytes are in memory: for event loops. Closed with the last reference.
 
     Thread safety: any number of threads.
     """
@@ -59,13 +59,13 @@ class ReadyFile:
         """
 
     def holds(self, position: int, size_bytes: int) -> bool:
-        """Whether all bytes of a range are in memory. False too where the system does not tell: before Linux 6.5, of a
+        """Whether all bytes of a range are in memory. False too where the system does not know: before Linux 6.5, of a
         network's file system, and of a file that this process neither owns nor may write.
         """
 
     def read_ready_into(self, out: Buffer, position: int) -> int:
-        """Fill ``out`` from a position on with bytes that are in memory, up to the first one that a disk would be
-        waited for, without the interpreter's lock; returns the bytes read: 0 for none, and after any fault.
+        """Fill ``out`` from a position on with bytes that are in memory, up to the first byte that is only on the disk,
+        without the interpreter's lock; returns the bytes read: 0 for none, and after any fault.
 
         Raises:
             BufferError: ``out`` cannot be written.
@@ -82,10 +82,10 @@ class ReadyFile:
 
     def send(self, socket: int, position: int, size_bytes: int) -> int:
         """Send bytes to a socket that does not block, without copying them into this process, by sendfile and without
-        the interpreter's lock. What is not in memory is waited for: see ``holds``.
+        the interpreter's lock. Bytes that are not in memory are waited for: see ``holds``.
 
         Returns:
-            How many went: 0 where the socket takes none now.
+            The number of bytes sent: 0 where the socket accepts none now.
 
         Raises:
             EOFError: the file ends at ``position`` or before. OSError: the socket is closed; or as the system says.

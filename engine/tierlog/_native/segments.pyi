@@ -18,7 +18,7 @@ from tierlog.remote.api import (
 SEGMENT_DTYPE: np.dtype[np.void]
 
 def may_become(found_state: int, state: int) -> bool:
-    """Whether a segment in one state (-1: there is none) may go to another, or be told the same one again.
+    """Whether a segment in one state (-1: there is none) may go to another, or to the same one again.
 
     States by their numbers, as RemoteLogSegmentState has them. Any number of threads.
     """
@@ -53,7 +53,7 @@ class SegmentCopy:
     def txn_idx_empty(self) -> bool: ...
 
 class NativeSegmentTable:
-    """What ``tierlog.remote.metadata.segment_table.SegmentTable`` is made of; nobody else uses it.
+    """The base of ``tierlog.remote.metadata.segment_table.SegmentTable``; nothing else uses it.
 
     Public methods are any thread's; those with an underscore are one thread's at a time, but ``_find_rows``,
     ``_list_rows``, ``_get_rows`` and ``_figures``. All raise ValueError once the table is closed.
@@ -90,7 +90,7 @@ class NativeSegmentTable:
         """False: its topic id is that of a topic of another name. ``applied``: offset of its last event, -1."""
     def _unassign(self, partition: TopicIdPartition) -> None: ...
     def _settle(self, pages: int) -> int:
-        """How many huge pages were asked for, with the GIL released."""
+        """Return the number of huge pages that were asked for, with the GIL released."""
     def _assigned(self) -> list[tuple[bytes, int, str, int, int]]:
         """(topic id, partition, topic, metadata partition or -1, offset of the last event or -1), in no order."""
     def _add(self, metadata: RemoteLogSegmentMetadata) -> tuple[bool, int] | None:
@@ -148,11 +148,11 @@ class SnapshotWriter:
 
 @final
 class SnapshotLoader:
-    """Sections of a snapshot into an empty table, which nobody else uses meanwhile.
+    """A reader of a snapshot's sections into an empty table, which no other code uses meanwhile.
 
     Args:
         table: After an error it holds a part of the snapshot, and is only good to be closed.
-        segments: How many will come; the file has been found large enough for them.
+        segments: The number of segments; the file has been found large enough for them.
     """
 
     def __init__(self, table: NativeSegmentTable, segments: int) -> None: ...

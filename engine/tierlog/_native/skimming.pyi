@@ -37,9 +37,9 @@ class Skimmer:
 
     def __init__(self, steps: _Steps) -> None: ...
     def count_elements(self, data: Buffer, position: int, *, elements_max: int) -> int | None:
-        """How many elements all arrays have together of the entity that stands at a position; ``elements_max + 1``
-        where they are more than ``elements_max``; None if there is no entity that is whole, of counts that its bytes
-        allow and without tagged fields. Without the interpreter's lock.
+        """Count the elements of all arrays together of the entity at a position; ``elements_max + 1`` where they are
+        more than ``elements_max``; None if there is no entity that is whole, of counts that its bytes allow and without
+        tagged fields. Without the interpreter's lock.
 
         Raises:
             BufferError: ``data`` is not contiguous. OverflowError: ``position`` is below 0.

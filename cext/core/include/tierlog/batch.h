@@ -52,8 +52,8 @@ TL_API tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_heade
  * TL_PARTIAL with fault->expected = bytes that are needed. */
 TL_API tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault);
 
-/* Whether a batch's offsets can stand where none below `least` and none above `greatest` can. No checksum covers a base
- * offset: what lies around the batch is all that tells a wrong one. */
+/* Whether a batch's offsets are within `least` and `greatest`. No checksum covers a base offset: only the data
+ * around the batch shows a wrong one. */
 static inline bool tl_offsets_fit(int64_t base_offset, int64_t last_offset, int64_t least, int64_t greatest) {
     return base_offset >= least && last_offset >= base_offset && last_offset <= greatest;
 }
@@ -93,11 +93,11 @@ typedef struct tl_batch_table {
 TL_API tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool verify_crc, size_t *at,
                          tl_batch_table *table, tl_fault *fault);
 
-/* A file's batches out of pieces that are cut anywhere. A batch that lies across pieces is checked as it comes: nothing
- * is joined, and one that says it has 2 GiB costs no memory. */
+/* A file's batches out of pieces that are cut anywhere. A batch that lies across pieces is checked as it comes:
+ * nothing is joined, and a stated size of 2 GiB costs no memory. */
 typedef struct tl_batch_stream {
     uint64_t position;      /* in the file: where the batch begins that is open, or the next one */
-    tl_batch_header header; /* of the one that is open */
+    tl_batch_header header; /* of the open one */
     uint32_t left;          /* bytes of it that are to come */
     uint32_t crc;           /* of those that came */
     uint8_t head[TL_HEADER_SIZE_V2];

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* A search, and what it has passed over. */
+/* A search, and the batches that it has passed over. */
 typedef struct tl_batch_search {
     int64_t least_last_offset;         /* wanted: a batch with this last offset or a later one */
     int64_t least_max_timestamp;       /* and with this max timestamp or a later one */

@@ -16,7 +16,7 @@ typedef struct tl_piece {
     size_t size;
 } tl_piece;
 
-/* A walk: what is wanted, and how far it came. */
+/* A walk: the wanted range, and the progress. */
 typedef struct tl_batch_walk {
     int64_t wanted_offset;     /* the first batch that counts is the first with this last offset or a later one */
     int64_t end_offset;        /* a batch that begins here or later does not count, nor does any behind it */
@@ -38,7 +38,7 @@ typedef struct tl_batch_walk {
     bool is_ended;         /* nothing counts from `position` on: the end offset, or the log's end */
 } tl_batch_walk;
 
-/* A walk from `position` on, where a batch begins. The fields of what is wanted are the caller's to set. */
+/* A walk from `position` on, where a batch begins. The fields of the wanted range are the caller's to set. */
 TL_API void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position);
 
 /* Walks over the pieces, which begin at `start` <= walk->position of the log, as far as they go, or as much is wanted.

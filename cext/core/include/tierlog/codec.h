@@ -25,8 +25,8 @@ typedef struct tl_codecs tl_codecs;
 TL_API tl_status tl_codecs_create(tl_codecs **out);
 TL_API void tl_codecs_destroy(tl_codecs *codecs);
 
-/* Version of the library that reads a codec, as "1.5.7": of liblz4 and libzstd the one that is loaded, of libdeflate
- * the one compiled against. NULL: libsnappy tells none to C, and other codecs have no library. */
+/* Version of the library that reads a codec, as "1.5.7": of liblz4 and libzstd the loaded one, of libdeflate the one
+ * compiled against. NULL: libsnappy has none for C, and other codecs have no library. */
 TL_API const char *tl_codec_version(int codec);
 
 /* A capacity to try first. At most `limit`; TL_OVER_LIMIT if the stream cannot fit the limit whatever it holds.
@@ -40,10 +40,10 @@ TL_API tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, 
 TL_API tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,
                                size_t capacity, size_t limit, size_t *out_size, tl_fault *fault);
 
-/* The first `wanted` bytes of a zstd frame that tells its size, and little more: for a reader who needs no more of a
- * chunk. `capacity` holds the whole content, which is decoded where the frame does not tell its size. On TL_OK
- * *out_size bytes are there: `wanted` or more, fewer only if the content is shorter. What was not decoded was not
- * checked. */
+/* Decompresses the first `wanted` bytes of a zstd frame that states its size, and little more: for a reader that
+ * needs no more of a chunk. `capacity` holds the whole content, which is decoded where the frame does not state its
+ * size. On TL_OK *out_size bytes are there: `wanted` or more, fewer only if the content is shorter. Bytes that are
+ * not decoded are not checked. */
 TL_API tl_status tl_zstd_prefix(tl_codecs *codecs, const uint8_t *data, size_t size, size_t wanted, uint8_t *out,
                                 size_t capacity, size_t *out_size, tl_fault *fault);
 

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* A reused context of libzstd; one per thread at a time. What was compressed before changes no byte. */
+/* A reused context of libzstd; one per thread at a time. Earlier use changes no byte. */
 typedef struct tl_compressor tl_compressor;
 TL_API tl_status tl_compressor_create(tl_compressor **out);
 TL_API void tl_compressor_destroy(tl_compressor *compressor); /* NULL is fine */

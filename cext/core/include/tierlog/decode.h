@@ -38,7 +38,7 @@ enum {
     TL_COLUMN_SEQUENCE = 1 << 8 /* of the producer, -1 if none; wraps after 2147483647 */
 };
 
-/* What is wanted of the records beside their number. */
+/* Wanted facts of the records beside their number. */
 enum {
     TL_SUMMARY_OFFSETS = 1 << 0, /* the least and the greatest */
     TL_SUMMARY_LEAST_TIMESTAMP = 1 << 1,
@@ -56,7 +56,7 @@ typedef struct tl_summary {
 /* No records yet. */
 TL_API void tl_summary_reset(tl_summary *summary, uint32_t want);
 
-/* TL_COLUMN_*: what the columns beside a summary must have, and nothing else. */
+/* TL_COLUMN_*: the columns that a summary needs, and no others. */
 TL_API uint32_t tl_summary_columns(uint32_t want);
 
 typedef struct tl_columns {
@@ -90,8 +90,8 @@ TL_API void tl_columns_reset(tl_columns *columns);
 typedef struct tl_decode_options {
     size_t struct_size;
     uint64_t base_position;         /* position of data[0] in the file, for faults and TL_COLUMN_BATCH */
-    uint64_t end_position;          /* 0, or where the batches end that are decoded: of what follows in the data the
-                                       first TL_BASE_OFFSET_BYTES are looked at, which tell whether the offset of the
+    uint64_t end_position;          /* 0, or where the batches end that are decoded: of the bytes behind them the
+                                       first TL_BASE_OFFSET_BYTES are looked at, which show whether the offset of the
                                        last batch can be right */
     int64_t from_offset;            /* records below are skipped */
     int64_t to_offset_exclusive;    /* records at or above are skipped; the second batch that begins there ends the
@@ -109,14 +109,14 @@ typedef struct tl_decode_options {
     bool measure_crc;     /* count state->crc_ns: two looks at the clock a batch */
 } tl_decode_options;
 
-/* Where a decode stands. All zero to begin; the caller never changes it between calls but to begin anew. */
+/* The state of a decode. All zero to begin; the caller never changes it between calls but to begin anew. */
 typedef struct tl_decode_state {
-    uint64_t at;           /* in data: the batch under way, or the end of what is done */
+    uint64_t at;           /* in data: the current batch, or the end of the decoded ones */
     uint64_t record_at;    /* inside the batch's records (data or scratch): next record */
     uint64_t content_size; /* of the records under way: uncompressed bytes */
     int64_t record;        /* index of the next record in its batch */
     int64_t next_offset;   /* lowest offset that the next batch or record may have: offsets rise across the range */
-    int32_t in_batch;      /* 0 = at a border, 1 = inside an uncompressed batch, 2 = inside one that is in scratch,
+    int32_t in_batch;      /* 0 = at a border, 1 = inside an uncompressed batch, 2 = inside a batch that is in scratch,
                               -1 = ended by to_offset_exclusive or end_position */
     int32_t behind_end;    /* a batch at or above to_offset_exclusive was met */
     int32_t verified;      /* the CRC of the batch at `at` was checked */
@@ -144,15 +144,15 @@ typedef struct tl_scratch {
 TL_API tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            const tl_scratch *scratch, tl_columns *columns, tl_fault *fault);
 
-/* What a header says, and where it does not say enough what has to be looked at. */
+/* Whether a header is enough, or the records that have to be looked at. */
 typedef enum tl_header_verdict {
     TL_HEADER_ENOUGH = 0, /* ruled out, or summed up */
     TL_HEADER_NEEDED = 1, /* the records of the batch */
     TL_HEADER_BREAK = 2   /* the batch, and the one before it: one of the two headers contradicts the other */
 } tl_header_verdict;
 
-/* Headers of one range after another that are believed without a checksum, as far as they do not contradict each other
- * or themselves. All zero to begin, but for what is known of the segment. */
+/* Headers of one range after another that are believed without a checksum, as far as they do not contradict each
+ * other or themselves. All zero to begin, but for the known facts of the segment. */
 typedef struct tl_header_trust {
     int64_t greatest_timestamp; /* of the segment's records, ms; INT64_MAX: not known */
     int64_t next_offset;        /* behind the offsets of the last header */
@@ -168,8 +168,8 @@ TL_API tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_dec
                                   tl_decode_state *state, tl_columns *columns, tl_header_trust *trust,
                                   tl_header_verdict *verdict, tl_fault *fault);
 
-/* After a fault: steps over the batch at state->at, which begins in data. TL_OK and the batch's size; else it cannot be
- * told where the batch ends (fault, with its position), and nothing behind it can be found. */
+/* After a fault: steps over the batch at state->at, which begins in data. TL_OK and the batch's size; else the
+ * batch's end is unknown (fault, with its position), and nothing behind it can be found. */
 TL_API tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options,
                                 tl_decode_state *state, int32_t *size_bytes, tl_fault *fault);
 

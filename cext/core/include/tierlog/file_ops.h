@@ -1,8 +1,8 @@
-/* What the core may ask of a file system, as a table: the only way in which C reaches a file.
+/* The calls of a file system that the core makes, as a table: the only way in which C reaches a file.
  *
- * Two tables: the machine's, over POSIX, and one in memory (memory_files.h), for tests and simulation. Whoever needs
- * files takes a tl_files and calls through it, so that a short write, a full disk or a crash can be put in at any call.
- */
+ * Two tables: the machine's, over POSIX, and one in memory (memory_files.h), for tests and simulation. Code that
+ * needs files takes a tl_files and calls through it, so that a short write, a full disk or a crash can be injected
+ * at any call. */
 #ifndef TIERLOG_FILE_OPS_H
 #define TIERLOG_FILE_OPS_H
 
@@ -12,19 +12,19 @@
 extern "C" {
 #endif
 
-/* How a file is opened. */
+/* Modes of opening a file. */
 typedef enum tl_open_mode {
     TL_OPEN_READ = 0,  /* what is there */
-    TL_OPEN_WRITE = 1, /* to read and write, with what is there; made where it is missing */
+    TL_OPEN_WRITE = 1, /* to read and write, with its content; made where it is missing */
     TL_OPEN_NEW = 2,   /* the same, but -EEXIST where it is there */
-    TL_OPEN_READY = 3, /* what is there, if the system finds it without waiting for a disk; else -EAGAIN */
+    TL_OPEN_READY = 3, /* an existing file, if the system finds it without waiting for a disk; else -EAGAIN */
 } tl_open_mode;
 
-/* What open says of a folder or a device, beside the negative errno values. */
+/* The answer of open for a folder or a device, beside the negative errno values. */
 enum { TL_NOT_REGULAR = -4096 };
 
-/* Paths end with NUL; "/" parts them. Every function answers 0 or more when it did what was asked, else a negative
- * errno. Interrupted calls are made again inside. Any number of threads may call, on one file too. */
+/* Paths end with NUL; "/" parts them. Every function answers 0 or more on success, else a negative errno.
+ * Interrupted calls are made again inside. Any number of threads may call, on one file too. */
 typedef struct tl_file_ops {
     size_t struct_size;
     int64_t (*open)(void *context, const char *path, tl_open_mode mode); /* the file's number */
@@ -34,12 +34,12 @@ typedef struct tl_file_ops {
     /* Bytes read: all of them, or fewer when the file ends before. */
     int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
 
-    /* The bytes that are in memory, up to the first one that a disk would be waited for: how many, -EAGAIN for none.
-     * -ENOTSUP where the system does not tell. */
+    /* Reads the bytes that are in memory, up to the first one that is only on the disk: returns their number,
+     * -EAGAIN for none. -ENOTSUP where the system does not know. */
     int64_t (*pread_ready)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
 
-    /* 1 where all bytes of a range are in memory, 0 where a disk would be waited for, or it is not told of this file.
-     * -ENOTSUP where the system never tells. */
+    /* 1 where all bytes of a range are in memory, 0 where a disk would be waited for, or the system does not know
+     * for this file. -ENOTSUP where it never knows. */
     int64_t (*holds)(void *context, int64_t file, uint64_t position, uint64_t size);
 
     /* Writes all of them; bytes between the end of the file and `position` become 0. After a fault any number of the
@@ -49,15 +49,15 @@ typedef struct tl_file_ops {
     /* Cuts a file to a size, or lengthens it by zeros. */
     int64_t (*truncate)(void *context, int64_t file, uint64_t size);
 
-    /* Sets room on the disk aside for bytes from `position` on; the file's size stays, and cutting it gives back what
-     * is behind. A fault means that a write has to find its room itself, as without. */
+    /* Reserves space on the disk for bytes from `position` on; the file's size stays, and cutting it frees the space
+     * behind. A fault means that a write has to find its space itself, as without. */
     int64_t (*reserve)(void *context, int64_t file, uint64_t position, uint64_t size);
 
     int64_t (*fsync)(void *context, int64_t file);
     int64_t (*rename)(void *context, const char *from, const char *to); /* replaces a file; atomic */
-    int64_t (*unlink)(void *context, const char *path);                 /* a file; who has it open keeps it */
+    int64_t (*unlink)(void *context, const char *path);                 /* a file, which stays while it is open */
     int64_t (*mkdir)(void *context, const char *path);                  /* -EEXIST if something is there */
-    int64_t (*fsync_dir)(void *context, const char *path); /* names made, changed or taken away in it outlive a crash */
+    int64_t (*fsync_dir)(void *context, const char *path); /* names made, changed or removed in it outlive a crash */
 } tl_file_ops;
 
 /* A file system. Small, passed by value; `context` belongs to whoever made it. */

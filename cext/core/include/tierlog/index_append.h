@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* Where the indexes of one segment stand. */
+/* The ends of one segment's indexes. */
 typedef struct tl_index_tail {
     int64_t base_offset;
     int64_t interval_bytes; /* index.interval.bytes */

@@ -1,4 +1,4 @@
-/* What a batch finds at the end of its log: whether its segment has room for it, and where its producer left off. */
+/* The end of a log as an append needs it: the segment's room, and the last sequence of the batch's producer. */
 #ifndef TIERLOG_LOG_END_H
 #define TIERLOG_LOG_END_H
 
@@ -14,7 +14,7 @@ extern "C" {
 
 typedef struct tl_segment_end {
     int64_t size;            /* of the log, bytes */
-    int64_t first_timestamp; /* greatest of the first batch; TL_NO_TIMESTAMP_KNOWN: nobody has looked */
+    int64_t first_timestamp; /* greatest of the first batch; TL_NO_TIMESTAMP_KNOWN: not read yet */
 } tl_segment_end;
 
 /* segment.bytes, and segment.ms as the log goes by it. */

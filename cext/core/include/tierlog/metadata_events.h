@@ -1,11 +1,11 @@
 /* Records of `__remote_log_metadata` into a segment table: whole record batches as a log file has them, or values one
  * by one as a consumer has them.
  *
- * Events are taken in their order. The first record that cannot be read ends the run there: what came before it is
- * applied, nothing behind it is. One that is larger than a segment may be is counted and passed over: Kafka has no such
- * limit, and what it wrote is no damage. Events of partitions that nobody assigned are passed over after their first
- * fields. A record's key is not looked at; one that has a key and no value is counted and passed over (KIP-1266 would
- * write such tombstones, with keys from which no segment's id can be told). */
+ * Events are applied in their order. The first record that cannot be read ends the run there: all events before it
+ * are applied, none behind it. A record above the limits of a segment is counted and passed over: Kafka has no such
+ * limit, and its record is no damage. Events of partitions that are not assigned are passed over after their first
+ * fields. A record's key is not looked at; a record with a key and no value is counted and passed over (KIP-1266
+ * would write such tombstones, with keys that show no segment's id). */
 #ifndef TIERLOG_METADATA_EVENTS_H
 #define TIERLOG_METADATA_EVENTS_H
 
@@ -30,13 +30,13 @@ typedef struct tl_metadata_refusal {
     tl_partition_id partition;
     uint8_t id[16];
     int8_t found_state; /* -1: there is no such segment */
-    uint8_t state;      /* the one that was asked for */
+    uint8_t state;      /* the wanted one */
 } tl_metadata_refusal;
 
-/* What came of a run. All counts begin at zero, newest_timestamp_ms and offsets at -1. */
+/* The outcome of a run. All counts begin at zero, newest_timestamp_ms and offsets at -1. */
 typedef struct tl_metadata_report {
     size_t struct_size;
-    int64_t next_offset;         /* the first that was not taken; -1: none was */
+    int64_t next_offset;         /* the first that was not applied; -1: none was */
     int64_t newest_timestamp_ms; /* of the records that were looked at */
     uint64_t applied, refused;
     uint64_t passed_over; /* of partitions that are not assigned, or applied before */
@@ -60,7 +60,7 @@ TL_API void tl_metadata_feed_destroy(tl_metadata_feed *feed);
 TL_API void tl_metadata_feed_begin(tl_metadata_feed *feed, int32_t place);
 
 /* Whole batches.
- *   TL_OK    all was taken
+ *   TL_OK    all was applied
  *   TL_FULL  no room for removals: take them out and call again, with the same bytes
  *   else     the fault of the record, or the batch, at fault->base_offset; report->next_offset is the first offset that
  *            was not taken. TL_PARTIAL: the bytes end inside a batch. TL_BAD_ENTRY is also a topic id that comes under

@@ -1,4 +1,4 @@
-/* Which partitions' metadata events are taken, under which names, and how far.
+/* The partitions whose metadata events are applied, with their names and the offsets applied.
  *
  * One thread at a time. A topic id has one name: that of its first partition here, until its last one goes. */
 #ifndef TIERLOG_METADATA_PARTITIONS_H
@@ -28,19 +28,19 @@ typedef struct tl_metadata_partition {
 TL_API tl_status tl_metadata_partitions_create(tl_metadata_partitions **out, uint64_t hash_seed);
 TL_API void tl_metadata_partitions_destroy(tl_metadata_partitions *partitions);
 
-/* A partition that begins behind the offset `applied` (-1: at the beginning). One that is here stays as it is.
+/* A partition that begins behind the offset `applied` (-1: at the beginning). A known partition stays as it is.
  * TL_BAD_ENTRY: its topic id is here under another name; TL_BAD_ARGUMENT: a negative partition; TL_NO_MEMORY. */
 TL_API tl_status tl_metadata_partitions_add(tl_metadata_partitions *partitions, const tl_partition_id *id,
                                             const char *name, size_t name_size, int32_t place, int64_t applied);
 /* Takes a partition out of the set; whether the set had it. */
 TL_API bool tl_metadata_partitions_remove(tl_metadata_partitions *partitions, const tl_partition_id *id);
-/* Its entry, until the next one is added or removed; NULL if it is not here. */
+/* Finds a partition's entry, valid until the next one is added or removed; NULL if it is not here. */
 TL_API tl_metadata_partition *tl_metadata_partitions_find(const tl_metadata_partitions *partitions,
                                                           const tl_partition_id *id);
-/* What is here, in no order: `*at` begins at 0; returns how many were put into `out`, 0 at the end. */
+/* Lists the partitions, in no order: `*at` begins at 0; returns the number put into `out`, 0 at the end. */
 TL_API size_t tl_metadata_partitions_list(const tl_metadata_partitions *partitions, uint64_t *at,
                                           tl_metadata_partition *out, size_t capacity);
-/* How many are here, and how many ever were added: who has seen the latter knows all of them. */
+/* Number of partitions here, and of those ever added: an unchanged second number means that none was added. */
 TL_API uint64_t tl_metadata_partitions_count(const tl_metadata_partitions *partitions);
 TL_API uint64_t tl_metadata_partitions_added(const tl_metadata_partitions *partitions);
 

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What was broken, for the message. */
+/* The broken rule, for the message. */
 typedef enum tl_range_rule {
     TL_RULE_NONE,
     TL_RULE_HEADER, /* no batch begins where one ends: the status of tl_batch_stream_feed */
@@ -31,7 +31,7 @@ typedef struct tl_range_check {
     int64_t next_offset;               /* the least that can stand */
     uint64_t size_bytes;               /* of the segment */
     uint64_t position;                 /* behind the last byte that was fed */
-    tl_range_rule rule;                /* the one that was broken */
+    tl_range_rule rule;                /* the broken rule */
     bool is_border, is_off;
 } tl_range_check;
 

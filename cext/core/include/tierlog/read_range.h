@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* The bytes of [start, end_exclusive) that the file has: how many, in a block that is the caller's to give back, or a
- * negative errno (TL_NOT_REGULAR of what is no file), and no block. */
+/* Reads the bytes of [start, end_exclusive) that the file has: returns their number, in a block that the caller
+ * frees, or a negative errno (TL_NOT_REGULAR for no regular file), and no block. */
 TL_API int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                              uint64_t end_exclusive, tl_block **out);
 

@@ -52,8 +52,8 @@ typedef struct tl_snapshot_head {
     uint64_t payload_size;
 } tl_snapshot_head;
 
-/* The head of a section: TL_BAD_ENTRY for a kind that there is not, TL_BAD_SIZE for a payload that is no multiple of
- * 8 or too large. Nothing is known of its checksum yet. */
+/* The head of a section: TL_BAD_ENTRY for an unknown kind, TL_BAD_SIZE for a payload that is no multiple of 8 or too
+ * large. Nothing is known of its checksum yet. */
 TL_API tl_status tl_snapshot_head_read(const uint8_t head[TL_SNAPSHOT_HEAD_BYTES], tl_snapshot_head *out,
                                        tl_fault *fault);
 /* A whole section: as above, TL_TRUNCATED, TL_TRAILING_BYTES or TL_BAD_CRC. */
@@ -73,12 +73,12 @@ typedef struct tl_snapshot_partition {
 
 typedef struct tl_snapshot_writer tl_snapshot_writer;
 
-/* Of some partitions, in their order, and of their segments, by first epoch, start offset in it and id in each. The
- * partitions and their names outlive the writer. */
+/* Makes a writer of some partitions, in their order, and of their segments, by first epoch, start offset in it and
+ * id in each. The partitions and their names outlive the writer. */
 TL_API tl_status tl_snapshot_writer_create(tl_snapshot_writer **out, const tl_segment_table *table,
                                            const tl_snapshot_partition *partitions, size_t count);
 TL_API void tl_snapshot_writer_destroy(tl_snapshot_writer *writer);
-/* How many segments these partitions have. */
+/* Number of segments of these partitions. */
 TL_API uint64_t tl_snapshot_writer_segments(const tl_snapshot_writer *writer);
 /* Whether the table answers as Kafka's, and its marks say so. */
 TL_API bool tl_snapshot_writer_as_kafka(const tl_snapshot_writer *writer);
@@ -98,8 +98,8 @@ typedef struct tl_snapshot_loader tl_snapshot_loader;
 TL_API tl_status tl_snapshot_loader_create(tl_snapshot_loader **out, tl_segment_table *table, uint64_t segments);
 TL_API void tl_snapshot_loader_destroy(tl_snapshot_loader *loader);
 
-/* Sections that tl_snapshot_check found whole. `names`: takes the partitions, with their places and offsets; NULL for
- * nobody. TL_BAD_ENTRY is also a partition that comes twice, or a topic id under two names. Every count is checked
+/* Sections that tl_snapshot_check found whole. `names`: takes the partitions, with their places and offsets; NULL
+ * for none. TL_BAD_ENTRY is also a partition that comes twice, or a topic id under two names. Every count is checked
  * against the bytes. TL_BAD_COUNT, TL_BAD_ENTRY, TL_BAD_OFFSET, TL_BAD_ORDER (leader epochs do not rise): faults, at
  * `position` in the section. */
 TL_API tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, tl_metadata_partitions *names,

@@ -1,8 +1,8 @@
-/* Which segments of which partitions are in the tier, in which state and for which leader epochs: the cache that
- * Kafka's RemoteLogMetadataManager answers from, in about a hundred bytes a segment.
+/* The partitions' segments in the tier, with their states and leader epochs: the cache that Kafka's
+ * RemoteLogMetadataManager answers from, in about a hundred bytes a segment.
  *
  * One writer at a time; any number of readers beside it, which take no lock. A reader that the writer crosses looks
- * again; what it gets was true at one moment between call and return. Rules: docs/formats/metadata-records.md. */
+ * again; its answer was true at one moment between call and return. Rules: docs/formats/metadata-records.md. */
 #ifndef TIERLOG_SEGMENT_TABLE_H
 #define TIERLOG_SEGMENT_TABLE_H
 
@@ -17,7 +17,7 @@ typedef struct tl_segment_table tl_segment_table;
 /* The life of a segment, by the numbers of the metadata records. */
 enum { TL_COPY_STARTED = 0, TL_COPY_FINISHED = 1, TL_DELETE_STARTED = 2, TL_DELETE_FINISHED = 3 };
 
-/* Whether a segment in one state (-1: there is none) may go to another, or be told the same one again. */
+/* Whether a segment in one state (-1: there is none) may go to another, or to the same one again. */
 TL_API bool tl_segment_may_become(int from, int to);
 
 typedef struct tl_partition_id {
@@ -30,7 +30,7 @@ typedef struct tl_segment_epoch {
     int64_t start_offset;
 } tl_segment_epoch;
 
-/* Of one segment. Kafka has no such limits; a table has one memory for all brokers' segments. */
+/* Limits of one segment. Kafka has no such limits; a table has one memory for all brokers' segments. */
 enum { TL_SEGMENT_EPOCHS_MAX = 1 << 16, TL_SEGMENT_CUSTOM_BYTES_MAX = 1 << 20 };
 
 /* One segment. `custom`: the storage's bytes; NULL with `custom_size` -1 where it left none. Both offsets inclusive. */
@@ -78,8 +78,8 @@ TL_API void tl_segment_table_destroy(tl_segment_table *table);
 
 /* ---- the writer's ---- */
 
-/* A new segment, in state COPY_STARTED; one that is there in that state is replaced. TL_BAD_ARGUMENT: offsets, epochs
- * or state that cannot be, or more than the limits; TL_NO_MEMORY, TL_OVER_LIMIT (the table is full): nothing was
+/* Adds a segment in state COPY_STARTED; a present one in that state is replaced. TL_BAD_ARGUMENT: offsets, epochs or
+ * state that cannot be, or more than the limits; TL_NO_MEMORY, TL_OVER_LIMIT (the table is full): nothing was
  * changed. */
 TL_API tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *partition,
                                       const tl_segment *segment, tl_event_outcome *outcome, int *found_state);
@@ -90,7 +90,7 @@ TL_API tl_status tl_segment_table_change(tl_segment_table *table, const tl_parti
 /* An event and its outcome. */
 typedef struct tl_segment_event {
     tl_partition_id partition;
-    bool is_change; /* `change` is told, else `segment` */
+    bool is_change; /* `change` is set, else `segment` */
     union {
         tl_segment segment;
         tl_segment_change change;
@@ -102,9 +102,9 @@ typedef struct tl_segment_event {
 /* Applies events in their order, as tl_segment_table_add and _change do; `*done`: how many have an outcome, all of them
  * if it returns TL_OK. What 32 events wait for is asked for together: give it many at once. */
 TL_API tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done);
-/* Asks the system for at most so many huge pages under what has been applied, which makes lookups faster by a third;
- * returns how many it asked for, 0 when all is settled. A page of 2 MiB, some 20,000 segments, takes 0.5 ms, or 5 on a
- * virtual machine: one after each run of events spreads that. Nothing waits for it but the caller. */
+/* Asks the system for at most so many huge pages under the applied events, which makes lookups faster by a third;
+ * returns how many it asked for, 0 when all is settled. A page of 2 MiB, some 20,000 segments, takes 0.5 ms, or 5 on
+ * a virtual machine: one after each run of events spreads that. Nothing waits for it but the caller. */
 TL_API size_t tl_segment_table_settle(tl_segment_table *table, size_t pages);
 /* Forgets a partition with all its segments; whether it was there. */
 TL_API bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition);
@@ -122,7 +122,7 @@ typedef struct tl_segment_copy {
     int64_t custom_size; /* -1: none */
 } tl_segment_copy;
 
-/* Where a copy puts what has no fixed size. TL_FULL: a capacity is too small; the copy says what is needed. */
+/* The arrays of a copy's parts without a fixed size. TL_FULL: a capacity is too small; the copy says the needed one. */
 typedef struct tl_segment_room {
     tl_segment_epoch *epochs;
     size_t epochs_capacity;

@@ -23,7 +23,7 @@ extern "C" {
 typedef enum tl_status {
     TL_OK = 0,
 
-    /* Asks, not faults: give what is asked for and call again; nothing that was done is lost. */
+    /* Requests, not faults: provide it and call again; no finished work is lost. */
     TL_FULL = 1,         /* an output array is full */
     TL_NEED_SCRATCH = 2, /* the decompression scratch is too small; fault.expected says how many bytes */
     TL_PARTIAL = 3,      /* the bytes end inside a batch; fault.position says where it begins */
@@ -33,7 +33,7 @@ typedef enum tl_status {
     TL_BAD_SIZE = 17,          /* a batch, entry or file size that cannot be */
     TL_BAD_MAGIC = 18,         /* a magic other than 0, 1, 2 */
     TL_BAD_CRC = 19,           /* stored and computed checksum differ (expected = stored, found = computed) */
-    TL_BAD_CODEC = 20,         /* unknown compression codec, or one that this magic does not allow */
+    TL_BAD_CODEC = 20,         /* unknown compression codec, or not allowed with this magic */
     TL_BAD_COUNT = 21,         /* record count negative, or more than the bytes hold */
     TL_TRAILING_BYTES = 22,    /* bytes left over after the declared records */
     TL_BAD_VARINT = 23,        /* a varint of more than 5 (32 bit) or 10 (64 bit) bytes */
@@ -55,19 +55,19 @@ typedef enum tl_status {
     TL_BAD_ARGUMENT = 66, /* misuse by the caller */
 } tl_status;
 
-/* Where and what; filled whenever the status is not TL_OK. */
+/* The place and the values of a fault; filled whenever the status is not TL_OK. */
 typedef struct tl_fault {
     uint64_t position;   /* byte position of the batch or entry, from the caller's base position */
     int64_t base_offset; /* Kafka offset of the batch or record, -1 if unknown */
     int64_t record;      /* index of the record within its batch, -1 if none */
-    int64_t expected;    /* what the format demands or the bytes declare; 0 if it does not apply */
-    int64_t found;       /* what is there */
+    int64_t expected;    /* the value that the format demands or the bytes declare; 0 if it does not apply */
+    int64_t found;       /* the value found */
 } tl_fault;
 
 /* The name of a status as the tests and the oracle spell it: "BAD_CRC". Never NULL. */
 TL_API const char *tl_status_name(tl_status status);
 
-/* What a status means, in words for a user: "CRC-32C differs". Never NULL. */
+/* The meaning of a status, in words for a user: "CRC-32C differs". Never NULL. */
 TL_API const char *tl_status_text(tl_status status);
 
 #ifdef __cplusplus

@@ -3,8 +3,8 @@
  * through a table that the caller hands in too (file_ops.h), and nowhere else.
  *
  * Options, tables, reports and the table of file functions may get further fields: their first one is `struct_size`,
- * sizeof the struct as the caller compiled it, and one that is too small is TL_BAD_ARGUMENT. All other structs are
- * closed: another field would be another TIERLOG_ABI_VERSION. */
+ * sizeof the struct as the caller compiled it, and a size that is too small is TL_BAD_ARGUMENT. All other structs
+ * are closed: another field would be another TIERLOG_ABI_VERSION. */
 #ifndef TIERLOG_H
 #define TIERLOG_H
 
