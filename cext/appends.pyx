@@ -1,15 +1,18 @@
-"""Batches on their way into a log, over ``tierlog/log_append.h``, ``index_append.h`` and ``log_end.h``."""
+"""Batches on their way into a log, over ``log_append.h``, ``index_append.h``, ``log_end.h`` and ``usual_append.h``."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.errno cimport EIO
 from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from tl_appends cimport *
 from tl_arrays cimport *
 from tl_core cimport *
 from tl_errors cimport *
@@ -66,127 +69,6 @@ cdef object _refusal(tl_append_rule rule, tl_status status, const tl_fault *faul
     count = errors.count if errors != NULL else 0
     name = tl_append_rule_name(rule).decode()
     return Refusal(name, tl_append_error_code(rule), error_of(status, fault, CorruptRecordError), told, count)
-
-
-cdef class LeaderCheck:
-    cdef tl_leader_options options
-    cdef tl_scratch scratch
-    cdef tl_record_error errors[ERRORS_KEPT]
-    cdef bint busy
-
-    def __cinit__(
-        self,
-        *,
-        bint compacted=False,
-        bint log_append_time=False,
-        int64_t timestamp_before_max_ms=INT64_MAX,
-        int64_t timestamp_after_max_ms=3_600_000,
-        int32_t max_message_bytes=1_048_588,
-        int32_t target_codec=-1,
-        int64_t decompressed_limit=1 << 28,
-    ):
-        if decompressed_limit < 0:
-            raise ValueError("decompressed_limit is negative")
-        self.options.struct_size = sizeof(self.options)
-        self.options.compacted = compacted
-        self.options.log_append_time = log_append_time
-        self.options.timestamp_before_max_ms = timestamp_before_max_ms
-        self.options.timestamp_after_max_ms = timestamp_after_max_ms
-        self.options.max_message_bytes = max_message_bytes
-        self.options.target_codec = target_codec
-        self.options.decompressed_limit = <size_t>decompressed_limit
-        cdef tl_fault fault
-        memset(&fault, 0, sizeof(fault))
-        check_status(tl_codecs_create(&self.scratch.codecs), &fault, CorruptRecordError)
-
-    def __dealloc__(self):
-        free(self.scratch.data)
-        tl_codecs_destroy(self.scratch.codecs)
-
-    cdef int _grow(self, size_t size) except -1:
-        free(self.scratch.data)
-        self.scratch.capacity = 0
-        self.scratch.data = <uint8_t *>malloc(size)
-        if self.scratch.data == NULL:
-            raise MemoryError("no room to decompress a batch")
-        self.scratch.capacity = size
-        return 0
-
-    cdef tl_status _run(self, uint8_t *data, size_t size, tl_record_errors *errors, tl_leader_batch *batch,
-                        tl_fault *fault) except *:
-        cdef tl_status status
-        while True:
-            if size < LONG_BYTES:
-                status = tl_leader_append(data, size, &self.options, &self.scratch, errors, batch, fault)
-            else:
-                with nogil:
-                    status = tl_leader_append(data, size, &self.options, &self.scratch, errors, batch, fault)
-            if status != TL_NEED_SCRATCH:
-                return status
-            self._grow(<size_t>fault.expected)
-
-    cdef object _take(self, uint8_t *data, size_t size, tl_leader_batch *batch):
-        """Check and assign by the options; the refusal, or None."""
-        cdef tl_record_errors errors
-        cdef tl_fault fault
-        cdef tl_status status
-        if self.busy:
-            raise ValueError("another thread is in this check")
-        self.busy = True
-        errors.entries = self.errors
-        errors.capacity = ERRORS_KEPT
-        try:
-            status = self._run(data, size, &errors, batch, &fault)
-            if batch.rule != TL_APPEND_SOUND:
-                return _refusal(batch.rule, status, &fault, &errors)
-            check_status(status, &fault, CorruptRecordError)
-        finally:
-            self.busy = False
-            if self.scratch.capacity > SCRATCH_KEPT:
-                free(self.scratch.data)
-                self.scratch.data = NULL
-                self.scratch.capacity = 0
-        return None
-
-    cdef void _set(self, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client) noexcept:
-        self.options.first_offset = first_offset
-        self.options.leader_epoch = leader_epoch
-        self.options.now_ms = now_ms
-        self.options.origin = TL_FROM_CLIENT if from_client else TL_FROM_COORDINATOR
-
-    def assign(self, data, *, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client=True):
-        cdef Py_buffer view
-        cdef tl_leader_batch batch
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        try:
-            self._set(first_offset, leader_epoch, now_ms, from_client)
-            refusal = self._take(<uint8_t *>view.buf, <size_t>view.len, &batch)
-        finally:
-            PyBuffer_Release(&view)
-        return _answer(&batch) if refusal is None else refusal
-
-
-cdef object _answer(const tl_leader_batch *batch):
-    """The batch as it was assigned; None if there was none."""
-    cdef const tl_batch_header *header = &batch.header
-    if header.size_bytes == 0:
-        return None
-    return _new_tuple(
-        AssignedBatch,
-        (
-            header.size_bytes,
-            header.base_offset,
-            header.base_offset + header.last_offset_delta,
-            header.leader_epoch,
-            header.max_timestamp,
-            header.attributes,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.record_count,
-            bool(batch.must_rebuild),
-        ),
-    )
 
 
 def check_follower_batches(data, *, int64_t next_offset, int32_t leader_epoch):

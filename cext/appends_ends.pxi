@@ -44,45 +44,50 @@ cdef class WaitingEntries:
                 self.data = NULL
 
 
-cdef struct tl_due:
-    # Index entries of one batch, and what the tail is behind them.
-    tl_index_tail tail
-    uint8_t offset[8]
-    uint8_t time[12]
-    bint has_offset
-    bint has_time
+cdef int64_t _append_natively(void *file, const uint8_t *data, size_t size) noexcept nogil:
+    return tl_growing_file_append(<tl_growing_file *>file, data, size)
+
+
+cdef int64_t _append_by_python(void *file, const uint8_t *data, size_t size) noexcept with gil:
+    cdef SegmentEnd segment = <SegmentEnd>file
+    try:
+        segment.file.append(PyMemoryView_FromMemory(<char *>data, <Py_ssize_t>size, PyBUF_READ))
+    except BaseException as error:
+        segment.error = error
+        return -EIO
+    return 0
 
 
 @cython.final
 cdef class SegmentEnd:
-    cdef tl_segment_end end
+    cdef tl_active_segment segment
     cdef IndexTail index_tail
     cdef object offsets, times
     cdef WaitingEntries offset_entries, time_entries
-    cdef object file, growing
-    cdef tl_growing_file *core
+    cdef object file, growing, error
 
     def __cinit__(self, offsets, times, *, int64_t size_bytes=0):
-        self.end.size = size_bytes
-        self.end.first_timestamp = TL_NO_TIMESTAMP_KNOWN
+        self.segment.end.size = size_bytes
+        self.segment.end.first_timestamp = TL_NO_TIMESTAMP_KNOWN
         self.offsets, self.times = offsets, times
         self.offset_entries, self.time_entries = offsets.waiting, times.waiting
 
     @property
     def size_bytes(self):
-        return self.end.size
+        return self.segment.end.size
 
     @size_bytes.setter
     def size_bytes(self, int64_t size_bytes):
-        self.end.size = size_bytes
+        self.segment.end.size = size_bytes
 
     @property
     def first_timestamp_ms(self):
-        return None if self.end.first_timestamp == TL_NO_TIMESTAMP_KNOWN else self.end.first_timestamp
+        first = self.segment.end.first_timestamp
+        return None if first == TL_NO_TIMESTAMP_KNOWN else first
 
     @first_timestamp_ms.setter
     def first_timestamp_ms(self, timestamp_ms):
-        self.end.first_timestamp = TL_NO_TIMESTAMP_KNOWN if timestamp_ms is None else timestamp_ms
+        self.segment.end.first_timestamp = TL_NO_TIMESTAMP_KNOWN if timestamp_ms is None else timestamp_ms
 
     @property
     def tail(self):
@@ -90,6 +95,7 @@ cdef class SegmentEnd:
 
     @tail.setter
     def tail(self, IndexTail tail):
+        self.segment.tail = NULL if tail is None else &tail.tail
         self.index_tail = tail
 
     @property
@@ -98,9 +104,13 @@ cdef class SegmentEnd:
 
     def write_to(self, file):
         growing = None if file is None else file.growing
-        self.core = NULL
-        if growing is not None:
-            self.core = <tl_growing_file *>PyCapsule_GetPointer(growing.core, "tierlog.growing_file")
+        if file is None:
+            self.segment.append, self.segment.file = NULL, NULL
+        elif growing is None:
+            self.segment.append, self.segment.file = _append_by_python, <void *>self
+        else:
+            self.segment.append = _append_natively
+            self.segment.file = PyCapsule_GetPointer(growing.core, "tierlog.growing_file")
         self.file, self.growing = file, growing
 
     def must_roll(self, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms, *, int64_t limit_bytes,
@@ -109,55 +119,24 @@ cdef class SegmentEnd:
             raise ValueError("the segment is not written to")
         cdef tl_roll_limits limits = tl_roll_limits(limit_bytes, limit_ms)
         cdef tl_roll roll = tl_roll_due(
-            &self.end, &self.index_tail.tail, &limits, size_bytes, last_offset, max_timestamp_ms
+            &self.segment.end, self.segment.tail, &limits, size_bytes, last_offset, max_timestamp_ms
         )
         return None if roll == TL_ROLL_BY_CLOCK else roll == TL_ROLL_NOW
 
-    cdef tl_status _make_out(self, int64_t last_offset, int64_t max_timestamp, int32_t size, tl_due *due,
-                             tl_fault *fault) noexcept:
-        """Which index entries a batch gets; nothing has changed yet."""
-        cdef tl_batch_table row
-        cdef tl_index_entries entries
-        memset(&row, 0, sizeof(row))
-        row.struct_size = sizeof(row)
-        row.count = row.capacity = 1
-        row.last_offset = &last_offset
-        row.max_timestamp = &max_timestamp
-        row.size_bytes = &size
-        entries.offsets, entries.times = due.offset, due.time
-        entries.offset_count = entries.time_count = 0
-        due.tail = self.index_tail.tail
-        cdef tl_status status = tl_index_add(&due.tail, &row, 0, self.end.size, &entries, fault)
-        due.has_offset, due.has_time = entries.offset_count > 0, entries.time_count > 0
-        return status
+    cdef object _failure(self, int64_t error):
+        """The exception of a file that could not be written."""
+        if self.error is None:
+            return self.growing.error(-error)
+        failure, self.error = self.error, None
+        return failure
 
-    cdef int _write(self, object data, const uint8_t *bytes_, size_t size) except -1:
-        """Write bytes of a buffer, from its start on, behind the end of the file."""
-        cdef int64_t error
-        cdef tl_growing_file *core = self.core
-        growing = self.growing  # which holds the memory of ``core``
-        if core == NULL:
-            self.file.append(memoryview(data).cast("B")[:size])
-            return 0
-        with nogil:
-            error = tl_growing_file_append(core, bytes_, size)
-        if error:
-            raise growing.error(<int>-error)
-        return 0
-
-    cdef int _append(self, object data, const uint8_t *bytes_, int64_t max_timestamp, int32_t size,
-                     const tl_due *due) except -1:
-        """Write a batch, and take the entries that were made out for it."""
+    cdef int _index(self, const tl_segment_growth *growth) except -1:
+        """Take the index entries of a batch, which lies in front of the segment's end by now."""
         cdef bint is_page_of_offsets = False, is_page_of_times = False
-        self._write(data, bytes_, <size_t>size)
-        self.index_tail.tail = due.tail
-        if self.end.size == 0:
-            self.end.first_timestamp = max_timestamp
-        self.end.size += size  # before the indexes: no entry may point behind it
-        if due.has_offset:
-            is_page_of_offsets = self.offset_entries._add(due.offset, TL_OFFSET_ENTRY)
-        if due.has_time:
-            is_page_of_times = self.time_entries._add(due.time, TL_TIME_ENTRY)
+        if growth.has_offset_entry:
+            is_page_of_offsets = self.offset_entries._add(growth.offset_entry, TL_OFFSET_ENTRY)
+        if growth.has_time_entry:
+            is_page_of_times = self.time_entries._add(growth.time_entry, TL_TIME_ENTRY)
         if is_page_of_offsets:
             self.offsets.append(b"")
         if is_page_of_times:
@@ -166,18 +145,28 @@ cdef class SegmentEnd:
 
     def append(self, data, *, int64_t last_offset, int64_t max_timestamp):
         cdef Py_buffer view
-        cdef tl_due due
+        cdef tl_segment_growth growth
+        cdef int64_t error = 0
         cdef tl_fault fault
+        cdef tl_status status
+        cdef int32_t size
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if view.len > INT32_MAX or self.index_tail is None or self.file is None:
                 raise ValueError("no batch can be appended: it is too large, or the segment is not written to")
-            check_status(
-                self._make_out(last_offset, max_timestamp, <int32_t>view.len, &due, &fault), &fault, CorruptRecordError
-            )
-            self._append(data, <const uint8_t *>view.buf, max_timestamp, <int32_t>view.len, &due)
+            size = <int32_t>view.len
+            held = self.growing  # the memory of the file
+            with nogil:
+                status = tl_segment_append(
+                    &self.segment, <const uint8_t *>view.buf, size, last_offset, max_timestamp, &growth, &error, &fault
+                )
         finally:
             PyBuffer_Release(&view)
+        check_status(status, &fault, CorruptRecordError)
+        if error:
+            raise self._failure(error)
+        tl_segment_grow(&self.segment, &growth)
+        self._index(&growth)
 
 
 @cython.final
@@ -190,12 +179,12 @@ cdef class LogEnd:
         self.log_end_offset_ = log_end_offset
         self.log_start_offset = log_start_offset
         self.segment = segment
-        self.end_position_ = 0 if segment is None else segment.end.size
+        self.end_position_ = 0 if segment is None else segment.segment.end.size
 
     cdef void _move(self, int64_t log_end_offset) noexcept:
         with cython.critical_section(self):
             self.log_end_offset_ = log_end_offset
-            self.end_position_ = self.segment.end.size
+            self.end_position_ = self.segment.segment.end.size
 
     @property
     def log_end_offset(self):
@@ -208,18 +197,22 @@ cdef class LogEnd:
 
 @cython.final
 cdef class LatestEpoch:
-    cdef int64_t epoch, start_offset
+    cdef tl_latest_epoch latest
 
     def __cinit__(self):
-        self.epoch = self.start_offset = -1
+        self.latest = tl_latest_epoch(-1, -1)
 
     def set(self, int64_t epoch, int64_t start_offset):
         with cython.critical_section(self):
-            self.epoch, self.start_offset = epoch, start_offset
+            self.latest = tl_latest_epoch(epoch, start_offset)
 
-    cpdef bint covers(self, int64_t epoch, int64_t offset):
+    cdef tl_latest_epoch _now(self) noexcept:
         with cython.critical_section(self):
-            return self.epoch == epoch and offset >= self.start_offset
+            return self.latest
+
+    def covers(self, int64_t epoch, int64_t offset):
+        cdef tl_latest_epoch latest = self._now()
+        return bool(tl_epoch_goes_on(&latest, epoch, offset))
 
 
 def sequence_after(int32_t sequence, int64_t count):
@@ -312,13 +305,9 @@ cdef class KnownProducers:
     def __cinit__(self, dict producers not None, dict verifications not None, *, int64_t end_offset):
         self.producers, self.verifications, self.end_offset = producers, verifications, end_offset
 
-    cdef KnownProducer _continued_by(self, const tl_batch_header *batch):
-        """The producer that a client's batch continues; None: more has to be asked."""
-        cdef KnownProducer known
-        if PyDict_Size(self.verifications):
+    cdef KnownProducer _named(self, int64_t producer_id):
+        """What is known of a producer; None: nothing, or more than that has to be asked."""
+        if producer_id < 0 or PyDict_Size(self.verifications):
             return None
-        cdef PyObject *found = PyDict_GetItemWithError(self.producers, batch.producer_id)
-        if found == NULL:
-            return None
-        known = <KnownProducer?><object>found
-        return known if tl_producer_continues(&known.known, batch) else None
+        cdef PyObject *found = PyDict_GetItemWithError(self.producers, producer_id)
+        return None if found == NULL else <KnownProducer?><object>found

@@ -154,7 +154,7 @@ class LeaderChecks:
 
     def __init__(self, rules: LeaderRules) -> None:
         self.rules = rules
-        #: What is called with each append, without a layer between; its refusals are told by ``assign``.
+        #: What is called with each append, without a layer between; ``accepted`` raises its refusals.
         self.native = LeaderCheck(
             compacted=rules.compacted,
             log_append_time=rules.log_append_time,
@@ -188,6 +188,10 @@ class LeaderChecks:
         answer = self.native.assign(
             data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client
         )
+        return self.accepted(answer, now_ms)
+
+    def accepted(self, answer: AssignedBatch | Refusal | None, now_ms: int) -> AssignedBatch | None:
+        """The answer of a native call that was given this time of the leader. Raises AppendRefusedError."""
         if isinstance(answer, Refusal):
             raise _refused(answer, tuple(self._record_error(entry, now_ms) for entry in answer.record_errors))
         return answer
@@ -273,13 +277,12 @@ def assign_batch(
     Raises:
         AppendRefusedError: with Kafka's error; ``data`` are as they were.
     """
-    if type(found) is AssignedBatch and not found.must_rebuild:
-        view = memoryview(data)
-        return (view if view.nbytes == found.size_bytes else view.cast("B")[: found.size_bytes]), found
-    # Once more where it was refused: nothing was written, and there it becomes Kafka's error.
-    batch = checks.assign(data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
+    batch = checks.accepted(found, now_ms)
     if batch is None:
         return None
+    if not batch.must_rebuild:
+        view = memoryview(data)
+        return (view if view.nbytes == batch.size_bytes else view.cast("B")[: batch.size_bytes]), batch
     rules = checks.rules
     if rules.compression_codec is None:
         raise AssertionError("a batch of a topic that keeps its producers' codecs is never rebuilt")
