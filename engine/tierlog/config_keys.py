@@ -23,6 +23,8 @@ from tierlog.arguments import INT32_MAX, INT64_MAX
 from tierlog.errors import ConfigError
 
 Value = bool | int | float | str | frozenset[str] | tuple[str, ...]
+#: A number of 32 bits; an int has 64.
+Int32 = int
 #: A time as text: 30s, 500ms, 2m.
 Duration = str
 
@@ -228,6 +230,8 @@ def _iter_rows(table: type[Any]) -> Iterator[tuple[str, Key]]:
         if "key" in field.metadata:
             name, under, default, meaning, facts = field.metadata["key"]
             kind = str(field.type).removesuffix(" | None")
+            if kind == "Int32":
+                kind, facts = "int", {"maximum": INT32_MAX} | facts
             yield field.name, Key(name or under + field.name.replace("_", "."), kind, default, meaning, **facts)
 
 

@@ -29,7 +29,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
 
-LIMITS: Final = SessionLimits(slots_max=3, partitions_max=9, eviction_seconds=10.0)
+LIMITS: Final = SessionLimits(slots_max=3, partitions_max=9, eviction_ms=10_000)
 NO_ID: Final = bytes(16)
 
 partition_numbers = st.lists(st.integers(0, 5), max_size=5, unique=True)
@@ -323,7 +323,7 @@ async def _quiet_until_a_change() -> None:
 def test_larger_sessions_take_the_place_of_smaller_ones_that_are_not_new() -> None:
     """Otherwise short fetches push out the sessions that save most, or a full cache stays full for ever."""
     clock = ManualClock()
-    cache = FetchSessionCache(SessionLimits(slots_max=2, eviction_seconds=10.0), Machine(clock=clock))
+    cache = FetchSessionCache(SessionLimits(slots_max=2, eviction_ms=10_000), Machine(clock=clock))
 
     def create(size: int) -> FetchSession | None:
         wanted = [partition_of(number, False) for number in range(size)]

@@ -7,8 +7,15 @@ import dataclasses
 import pytest
 
 from tests.support.checkout import ROOT, needs_checkout
-from tierlog.broker.server.server_config import KEYS, ServerConfig, read_server_config
+from tierlog.broker.server.server_config import ServerConfig
+from tierlog.config_keys import read_values, rows
 from tierlog.errors import ConfigError
+
+KEYS = {row.name: field for field, row in rows(ServerConfig).items()}
+
+
+def read_server_config(properties: dict[str, str]) -> ServerConfig:
+    return ServerConfig(**read_values(ServerConfig, properties))
 
 
 def test_every_limit_can_be_set_by_a_file() -> None:

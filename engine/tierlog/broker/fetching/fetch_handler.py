@@ -30,6 +30,7 @@ from tierlog.broker.protocol.fetch_response import (
     NodeEndpoint,
     encode_fetch_response,
 )
+from tierlog.config_keys import Int32, key
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import Alarm
@@ -47,13 +48,14 @@ class FetchLimits:
     """What clients may take.
 
     Args:
-        fetch_max_bytes: The most records of one answer but for a first batch that is larger (Kafka's
-            ``fetch.max.bytes``).
+        fetch_max_bytes: A key of a broker's file.
         answers_max_bytes: Memory of all answers that are read, or on their way to clients.
         sessions: Of the fetch sessions.
     """
 
-    fetch_max_bytes: int = 55 * 1024 * 1024
+    fetch_max_bytes: Int32 = key(
+        "The most records of one answer but for a first batch that is larger.", default=55 * 1024 * 1024, minimum=1024
+    )
     answers_max_bytes: int = 256 * 1024 * 1024
     sessions: SessionLimits = field(default_factory=SessionLimits)
 

@@ -18,6 +18,8 @@ from kio.schema.errors import ErrorCode
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.broker.partitions import UNKNOWN
 from tierlog.broker.protocol.fetch_response import FetchablePartition
+from tierlog.config_keys import Int32
+from tierlog.config_keys import key as config_key
 from tierlog.runtime.machine import Machine
 
 #: From these versions on a request has the epoch of the leader that the client knows; the epoch of the last record that
@@ -255,15 +257,25 @@ class SessionLimits:
     """How much sessions may take.
 
     Args:
-        slots_max: Sessions (Kafka's ``max.incremental.fetch.session.cache.slots``); 0 for none at all.
         partitions_max: Partitions of all of them: a few hundred bytes each.
-        eviction_seconds: A session that was not used for so long gives way to any other; one that is older than this,
-            to one with more partitions (Kafka's ``min.incremental.fetch.session.eviction.ms``).
+
+    The other fields are keys of a broker's file.
     """
 
-    slots_max: int = 1000
+    slots_max: Int32 = config_key(
+        "Sessions; 0 for none at all.", default=1000, name="max.incremental.fetch.session.cache.slots", minimum=0
+    )
     partitions_max: int = 500_000
-    eviction_seconds: float = 120.0
+    eviction_ms: Int32 = config_key(
+        "A session that was not used for so long gives way to any other, an older one to one with more partitions.",
+        default=120_000,
+        under="min.incremental.fetch.session.",
+        minimum=1,
+    )
+
+    @property
+    def eviction_seconds(self) -> float:
+        return self.eviction_ms / 1000
 
 
 class FetchSessionCache:

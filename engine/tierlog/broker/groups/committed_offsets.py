@@ -94,7 +94,7 @@ class CommittedOffsets:
 
     def is_too_large(self, metadata: str) -> bool:
         """Whether a client's text is longer than it may be, in UTF-16 units as Kafka counts."""
-        limit = self._config.offset_metadata_max_size
+        limit = self._config.offset_metadata_max_bytes
         return len(metadata) > limit or (not metadata.isascii() and len(metadata.encode("utf-16-le")) > 2 * limit)
 
     def growth_bytes(self, group_id: str, offsets: Sequence[tuple[str, int, CommittedOffset]]) -> int:

@@ -10,23 +10,13 @@ from typing import Final
 
 from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
-from tierlog.broker.groups.group_config import KEYS as GROUP_KEYS
-from tierlog.broker.groups.group_config import GroupConfig, read_group_config
+from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
-from tierlog.broker.server.server_config import KEYS as SERVER_KEYS
-from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig, read_server_config
+from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
+from tierlog.config_keys import key, names_of, read_values
 from tierlog.errors import ConfigError
-from tierlog.serving.serving_config import read_number
 
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
-_FETCH_MAX: Final = "fetch.max.bytes"
-_SESSIONS: Final = "max.incremental.fetch.session.cache.slots"
-_EVICTION: Final = "min.incremental.fetch.session.eviction.ms"
-#: Beside the storage manager's caches (``fetch.indexes.cache.size``); Kafka has nothing like it.
-_HISTORIES: Final = "fetch.histories.cache.size"
-_INT64_MAX: Final = 2**63 - 1
-#: All keys of a broker that a replica obeys, beside those of the tier.
-CONFIG_KEYS: Final = frozenset({*SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION, _HISTORIES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ class ReplicaConfig:
         cluster_id: In answers to clients.
         monitor: Host and port for metrics and health; None for neither.
         fetch: Limits of Fetch.
-        histories_bytes_max: Memory of resolved histories; -1 for no limit.
+        histories_bytes_max: A key beside the storage manager's caches; Kafka has nothing like it.
         groups: Of consumer groups.
     """
 
@@ -76,8 +66,18 @@ class ReplicaConfig:
     log_starts: tuple[str, ...] = ()
     monitor: tuple[str, int] | None = None
     fetch: FetchLimits = field(default_factory=FetchLimits)
-    histories_bytes_max: int = HISTORIES_BYTES
+    histories_bytes_max: int = key(
+        "Memory of resolved histories; -1 for no limit.",
+        default=HISTORIES_BYTES,
+        name="fetch.histories.cache.size",
+        minimum=-1,
+        own=True,
+    )
     groups: GroupConfig = field(default_factory=GroupConfig)
+
+
+#: All keys of a broker that a replica obeys, beside those of the tier.
+CONFIG_KEYS: Final = names_of(ServerConfig, GroupConfig, FetchLimits, SessionLimits, ReplicaConfig) | {_MECHANISMS}
 
 
 def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str | None = None) -> ReplicaConfig:
@@ -91,23 +91,16 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
     Raises:
         ConfigError: a key's value is malformed or out of range.
     """
-    keys = {name: value.strip() for name, value in given.items() if name in CONFIG_KEYS}
-    fetch = FetchLimits()
-    if _FETCH_MAX in keys:
-        fetch = replace(fetch, fetch_max_bytes=read_number(keys, _FETCH_MAX, 1024))
-    sessions = SessionLimits()
-    if _SESSIONS in keys:
-        sessions = replace(sessions, slots_max=read_number(keys, _SESSIONS, 0))
-    if _EVICTION in keys:
-        sessions = replace(sessions, eviction_seconds=read_number(keys, _EVICTION, 1) / 1000)
+    keys = {name: value for name, value in given.items() if name in CONFIG_KEYS}
+    sessions = SessionLimits(**read_values(SessionLimits, keys))
     return ReplicaConfig(
         path,
-        read_server_config(keys),
+        ServerConfig(**read_values(ServerConfig, keys)),
         cluster_id or _cluster_id(path),
         tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
-        fetch=replace(fetch, sessions=sessions),
-        histories_bytes_max=read_number(keys, _HISTORIES, -1, _INT64_MAX) if _HISTORIES in keys else HISTORIES_BYTES,
-        groups=read_group_config(keys),
+        fetch=FetchLimits(sessions=sessions, **read_values(FetchLimits, keys)),
+        groups=GroupConfig(**read_values(GroupConfig, keys)),
+        **read_values(ReplicaConfig, keys),
     )
 
 

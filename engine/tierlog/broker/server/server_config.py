@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tierlog.config_keys import Int32, key
 from tierlog.errors import ConfigError
-from tierlog.serving.serving_config import INT32_MAX, LIMITS, ServingConfig, check_range, read_number
+from tierlog.serving.serving_config import ServingConfig, check_port
 
 #: In the order in which clients are told of them.
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -43,7 +43,6 @@ class ServerConfig(ServingConfig):
         sasl_users_location: The file of users: see ``security.users``.
         user_topics_location: The file of the topics that each user may read: see ``security.topic_access``; "" lets all
             users read all topics.
-        connection_failed_authentication_delay_ms: How long the answer to a failed authentication is held back.
 
     Raises:
         ConfigError: a value is out of range, or two do not fit together.
@@ -55,12 +54,13 @@ class ServerConfig(ServingConfig):
     sasl_enabled_mechanisms: tuple[str, ...] = ()
     sasl_users_location: str = ""
     user_topics_location: str = ""
-    connection_failed_authentication_delay_ms: int = 100
+    connection_failed_authentication_delay_ms: Int32 = key(
+        "How long the answer to a failed authentication is held back.", default=100, minimum=0
+    )
 
     def __post_init__(self) -> None:
         ServingConfig.__post_init__(self)
-        check_range("advertised_port", self.advertised_port, 0, 65535)
-        check_range(_DELAY, self.connection_failed_authentication_delay_ms, 0, INT32_MAX)
+        check_port("advertised_port", self.advertised_port)
         protocol = self.security_protocol
         if protocol.has_tls and not self.ssl_certificate_chain_location:
             raise ConfigError(f"{protocol}: ssl_certificate_chain_location is missing")
@@ -78,19 +78,3 @@ class ServerConfig(ServingConfig):
     @property
     def has_tls(self) -> bool:
         return self.security_protocol.has_tls
-
-
-_DELAY: Final = "connection_failed_authentication_delay_ms"
-_LIMITS: Final[Mapping[str, tuple[int, int]]] = {_DELAY: (0, INT32_MAX), **LIMITS}
-#: The keys of a file, and the field that each sets.
-KEYS: Final[Mapping[str, str]] = {field.replace("_", "."): field for field in _LIMITS}
-
-
-def read_server_config(properties: Mapping[str, str]) -> ServerConfig:
-    """The configuration of a broker's properties: KEYS; what else a server is told is set by ``dataclasses.replace``.
-
-    Raises:
-        ConfigError: a value is no number, or out of range.
-    """
-    values = {field: read_number(properties, key, *_LIMITS[field]) for key, field in KEYS.items() if key in properties}
-    return ServerConfig(**values)  # type: ignore[arg-type] # all of these fields are numbers

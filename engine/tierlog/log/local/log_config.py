@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from tierlog.arguments import INT32_MAX, INT64_MAX, require_flag, require_int64, require_texts, require_type
-from tierlog.config_keys import Key, check_values, key, names_of, nearest_name, read_values, rows
+from tierlog.config_keys import Int32, Key, check_values, key, names_of, nearest_name, read_values, rows
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.randomness import Rng
 
@@ -90,11 +90,10 @@ class LogConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "For whoever replicates the log; it does not look at it.", default=(), pattern=_REPLICAS
     )
-    index_interval_bytes: int = key(
+    index_interval_bytes: Int32 = key(
         "After how many bytes of a log its indexes get another entry.",
         default=4096,
         minimum=0,
-        maximum=INT32_MAX,
         other_names=("log.index.interval.bytes",),
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
@@ -121,12 +120,8 @@ class LogConfig:
     max_decompressed_message_bytes: int = key(
         "To how many bytes a batch may decompress.", default=256 << 20, minimum=1, own=True
     )
-    max_message_bytes: int = key(
-        "The largest batch that a leader takes.",
-        default=1_048_588,
-        minimum=0,
-        maximum=INT32_MAX,
-        other_names=("message.max.bytes",),
+    max_message_bytes: Int32 = key(
+        "The largest batch that a leader takes.", default=1_048_588, minimum=0, other_names=("message.max.bytes",)
     )
     message_timestamp_after_max_ms: int = key(
         "By how much a record may be ahead of the leader's clock.",
@@ -159,11 +154,10 @@ class LogConfig:
         minimum=0,
         other_names=("log.cleaner.min.compaction.lag.ms",),
     )
-    min_insync_replicas: int = key(
+    min_insync_replicas: Int32 = key(
         "For whoever replicates the log; it does not look at it.",
         default=1,
         minimum=1,
-        maximum=INT32_MAX,
         other_names=("min.insync.replicas",),
     )
     preallocate: bool = key(
@@ -190,19 +184,17 @@ class LogConfig:
         other_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
         negative_means=-1,
     )
-    segment_bytes: int = key(
+    segment_bytes: Int32 = key(
         "When the active segment is closed, by size. Tests go below the minimum by `internal.segment.bytes`.",
         default=1 << 30,
         minimum=1 << 20,
         minimum_in_code=1,
-        maximum=INT32_MAX,
         other_names=("log.segment.bytes",),
     )
-    segment_index_bytes: int = key(
+    segment_index_bytes: Int32 = key(
         "The largest offset index and time index; a full one closes the segment.",
         default=10 << 20,
         minimum=4,
-        maximum=INT32_MAX,
         other_names=("log.index.size.max.bytes",),
     )
     segment_jitter_ms: int = key(
@@ -429,32 +421,29 @@ class LogDirectoryConfig:
         default=INT64_MAX,
         minimum=1,
     )
-    log_flush_offset_checkpoint_interval_ms: int = key(
-        "How often the recovery points are written.", default=60_000, minimum=0, maximum=INT32_MAX
+    log_flush_offset_checkpoint_interval_ms: Int32 = key(
+        "How often the recovery points are written.", default=60_000, minimum=0
     )
-    log_flush_start_offset_checkpoint_interval_ms: int = key(
-        "How often the log starts are written.", default=60_000, minimum=0, maximum=INT32_MAX
+    log_flush_start_offset_checkpoint_interval_ms: Int32 = key(
+        "How often the log starts are written.", default=60_000, minimum=0
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "How often the high watermarks are written.", default=5_000, minimum=1
     )
-    num_recovery_threads_per_data_dir: int = key(
-        "How many logs are loaded, or closed, at a time.", default=2, minimum=1, maximum=INT32_MAX
+    num_recovery_threads_per_data_dir: Int32 = key(
+        "How many logs are loaded, or closed, at a time.", default=2, minimum=1
     )
     log_initial_task_delay_ms: int = key(
         "How long after opening the first of these tasks runs.", default=30_000, minimum=0
     )
-    producer_id_expiration_ms: int = key(
-        "After what silence a producer's sequence numbers are forgotten.",
-        default=86_400_000,
-        minimum=1,
-        maximum=INT32_MAX,
+    producer_id_expiration_ms: Int32 = key(
+        "After what silence a producer's sequence numbers are forgotten.", default=86_400_000, minimum=1
     )
-    producer_id_expiration_check_interval_ms: int = key(
-        "How often such producers are looked for.", default=600_000, minimum=1, maximum=INT32_MAX
+    producer_id_expiration_check_interval_ms: Int32 = key(
+        "How often such producers are looked for.", default=600_000, minimum=1
     )
-    transaction_max_timeout_ms: int = key(
-        "The longest transaction; a late one is told by it.", default=900_000, minimum=1, maximum=INT32_MAX
+    transaction_max_timeout_ms: Int32 = key(
+        "The longest transaction; a late one is told by it.", default=900_000, minimum=1
     )
     transaction_partition_verification_enable: bool = key(
         "Whether a transaction's first append must have been verified with its coordinator. Kafka: true. "

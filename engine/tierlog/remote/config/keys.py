@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.arguments import INT32_MAX
-from tierlog.config_keys import key, rows
+from tierlog.config_keys import Int32, key, rows
 from tierlog.remote.config.validation import Password
 
 PAIRS: Final = "encryption.key.pairs"
@@ -59,13 +59,12 @@ class SegmentKeys:
     custom_metadata_fields_include: tuple[str, ...] = key(
         "Fields that the broker keeps with a segment's metadata.", default=(), choices=CUSTOM_METADATA_FIELDS
     )
-    custom_metadata_bytes_max: int = key(
+    custom_metadata_bytes_max: Int32 = key(
         "The broker's limit: a warning is logged before a copy whose custom metadata exceeds it, since the broker "
         "would undo that copy.",
         default=128,
         name="remote.log.metadata.custom.metadata.max.bytes",
         minimum=0,
-        maximum=INT32_MAX,
     )
     manifest_digest_enabled: bool = key(
         "The SHA-256 of the manifest goes into the custom metadata (34 bytes more) and is checked on fetch, so that "
@@ -79,7 +78,7 @@ class SegmentKeys:
         default=False,
         own=True,
     )
-    broker_id: int = key("The broker's id, which the broker gives.", default=-1, minimum=-1, maximum=INT32_MAX)
+    broker_id: Int32 = key("The broker's id, which the broker gives.", default=-1, minimum=-1)
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,10 @@ class UploadKeys:
     download_rate_limit_bytes_per_second: int | None = key(
         "Limit of all downloads of the process.", own=True, live=True, minimum=RATE_MINIMUM
     )
-    upload_part_size: int | None = key(
+    upload_part_size: Int32 | None = key(
         "Bytes of a part in any store; wins over the store's own key. Smaller objects are one request.",
         own=True,
         minimum=5 << 20,
-        maximum=INT32_MAX,
     )
     upload_parallel_parts: int = key(
         "Parts of one segment under way at once.", default=4, own=True, minimum=1, maximum=64
@@ -126,7 +124,7 @@ class UploadKeys:
 class BrokerKeys:
     """Keys of the plugin that change little or nothing here: accepted and checked."""
 
-    metrics_num_samples: int = key("A key for JMX; not used.", default=2, minimum=1, maximum=INT32_MAX)
+    metrics_num_samples: Int32 = key("A key for JMX; not used.", default=2, minimum=1)
     metrics_sample_window_ms: int = key("A key for JMX; not used.", default=30_000, minimum=1)
     metrics_recording_level: str = key(
         "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md. `tierlog replica` "
@@ -190,11 +188,10 @@ class ChunkCacheKeys:
     fetch_chunk_cache_path: str | None = key(
         "Directory of the disk cache; needed with it, must exist. Its content survives a restart.", not_empty=True
     )
-    fetch_chunk_cache_prefetch_max_size: int = key(
+    fetch_chunk_cache_prefetch_max_size: Int32 = key(
         "The plugin's bound of prefetch. Above 0 it takes the place of `fetch.prefetch.max.bytes`.",
         default=0,
         minimum=0,
-        maximum=INT32_MAX,
     )
     fetch_chunk_cache_retention_ms: int = key(
         "How long after its last use an entry is kept. -1 is for ever.", default=600_000, minimum=-1
@@ -220,12 +217,11 @@ class ChunkCacheKeys:
 class PrefetchKeys:
     """Keys of prefetch: what is fetched before it is asked for."""
 
-    fetch_request_max_bytes: int = key(
+    fetch_request_max_bytes: Int32 = key(
         "Neighbouring chunks that are wanted and missing come in one request of this size at most.",
         default=16 << 20,
         own=True,
         minimum=1 << 16,
-        maximum=INT32_MAX,
     )
     fetch_memory_max_bytes: int = key(
         "Memory of all readers together beyond the caches: requests under way, chunks being opened, and bytes that a "
@@ -337,8 +333,8 @@ class GcsKeys:
 
     storage_gcs_bucket_name: str | None = key("Needed for `gcs`.", not_empty=True)
     storage_gcs_endpoint_url: str | None = key("URL of another server.", url=True)
-    storage_gcs_resumable_upload_chunk_size: int = key(
-        "Bytes of a part.", default=DEFAULT_PART_BYTES, minimum=1 << 18, maximum=INT32_MAX, multiple_of=1 << 18
+    storage_gcs_resumable_upload_chunk_size: Int32 = key(
+        "Bytes of a part.", default=DEFAULT_PART_BYTES, minimum=1 << 18, multiple_of=1 << 18
     )
     storage_gcs_credentials_default: bool | None = key(
         "The environment's chain; `false` is none. One of the three is needed."
@@ -360,9 +356,7 @@ class AzureKeys:
     storage_azure_sas_token: Password | None = key("This or an account name, without a connection string.")
     storage_azure_connection_string: Password | None = key("Excludes name, key, token and endpoint.")
     storage_azure_endpoint_url: str | None = key("Else `https://<account>.blob.core.windows.net`.", url=True)
-    storage_azure_upload_block_size: int = key(
-        "Bytes of a block.", default=DEFAULT_PART_BYTES, minimum=100 << 10, maximum=INT32_MAX
-    )
+    storage_azure_upload_block_size: Int32 = key("Bytes of a block.", default=DEFAULT_PART_BYTES, minimum=100 << 10)
     storage_azure_encryption_scope: str | None = key(
         "Encryption scope of the objects that are written; else the container's.", own=True
     )

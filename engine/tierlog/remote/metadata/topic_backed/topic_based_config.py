@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import ConfigDict, field_validator
 from pydantic.dataclasses import dataclass
 
-from tierlog.arguments import INT32_MAX, require_text, require_type
-from tierlog.config_keys import key, nearest_name, rows
+from tierlog.arguments import require_text, require_type
+from tierlog.config_keys import Int32, key, nearest_name, rows
 from tierlog.errors import ConfigError
 from tierlog.remote.config.validation import read_value, validated
 
@@ -38,18 +38,14 @@ class TopicBasedConfig:
         client_keys: Keys of Kafka's clients, whole, as text; they may hold secrets.
     """
 
-    broker_id: int = key("This broker.", default=0, minimum=-1, maximum=INT32_MAX)
+    broker_id: Int32 = key("This broker.", default=0, minimum=-1)
     cluster_id: str = key("The cluster, for messages.", default="")
     log_dir: str | None = key("Where the snapshot is kept from which the next start begins. Needed.", not_empty=True)
     topic_replication_factor: int = key(
         "Replicas of the topic, where it is made here.", default=3, under=_UNDER, minimum=1, maximum=32767
     )
-    topic_num_partitions: int = key(
-        "Partitions of the topic; it is an error if it has another number.",
-        default=50,
-        under=_UNDER,
-        minimum=1,
-        maximum=INT32_MAX,
+    topic_num_partitions: Int32 = key(
+        "Partitions of the topic; it is an error if it has another number.", default=50, under=_UNDER, minimum=1
     )
     topic_retention_ms: int = key(
         "How long the topic keeps its records, where it is made here; -1 for ever.",
@@ -57,12 +53,11 @@ class TopicBasedConfig:
         under=_UNDER,
         minimum=-1,
     )
-    topic_min_isr: int = key(
+    topic_min_isr: Int32 = key(
         "The topic's `min.insync.replicas`, where it is made here; never more than its replicas.",
         default=2,
         under=_UNDER,
         minimum=1,
-        maximum=INT32_MAX,
     )
     topic_local_dir: str | None = key(
         "Directory in which this process keeps the topic by itself, alone, without a Kafka; then no key of a client "
@@ -72,10 +67,7 @@ class TopicBasedConfig:
         not_empty=True,
     )
     consume_wait_ms: int = key(
-        "How long a call waits until this broker has consumed its own event.",
-        default=120_000,
-        under=_UNDER,
-        minimum=0,
+        "How long a call waits until this broker has consumed its own event.", default=120_000, under=_UNDER, minimum=0
     )
     initialization_retry_max_timeout_ms: int = key(
         "How long opening the topic is tried; then the manager has failed for good.",
