@@ -1,6 +1,6 @@
-"""The remote log index of a partition: which records are in the tier and where, in files beside its log.
+"""The remote log index of a partition: the places of its records in the tier, in files beside its log.
 
-The older page of KIP-405 keeps this on the broker's disk, today's page in a topic: there is no index unless a manager
+The older page of KIP-405 stores this on the broker's disk, today's page in a topic: there is no index unless a manager
 makes one. The leader appends each segment that it copied, once it is COPY_SEGMENT_FINISHED; followers read the same
 entries from the object beside each segment (``remote.storage.copy.copied_segment``) and append those
 (``append_segments``).
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When the next file is begun."""
+    """The limits at which the next file is begun."""
 
     log_bytes_max: int = 1 << 20
     age_ms_max: int | None = 7 * 24 * 3_600_000
@@ -71,7 +71,7 @@ class Rotation:
 
 
 class RemoteLogIndex:
-    """See the module.
+    """The remote log index of a partition's folder.
 
     Args:
         folder: The partition's folder, which exists. Other files in it are left alone.
@@ -129,7 +129,7 @@ class RemoteLogIndex:
         """The entry of the segment that holds an offset; None if there is none.
 
         Raises:
-            CorruptIndexError: the files are damaged: open them with ``check_all``, and append what is missing then.
+            CorruptIndexError: the files are damaged: open them with ``check_all``, and append the missing entries then.
             StoreError and its kinds.
         """
 
@@ -275,7 +275,7 @@ class RemoteLogIndex:
         return entries[written:]
 
     def _settle(self) -> None:
-        """Remove what a failed append wrote, so that after a restart it does not stand behind later entries."""
+        """Remove the bytes of a failed append, so that after a restart they are not behind later entries."""
         if self._unfinished is not None:
             path, log_bytes = self._unfinished
             if log_bytes:
@@ -285,7 +285,7 @@ class RemoteLogIndex:
             self._unfinished = None
 
     def _write(self, path: str, size_bytes: int, data: bytearray, *, fsync: bool = False) -> None:
-        """Append behind the valid bytes of a file, over what a failed append may have left there."""
+        """Append behind the valid bytes of a file, over the bytes that a failed append may have left there."""
         with self._files.open_update(path) as opened:
             if opened.size_bytes < size_bytes:
                 text = "the file is shorter than it was: somebody else writes to it"

@@ -266,7 +266,7 @@ def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modifie
 
 
 def scan_file(files: Files, path: str, base_offset: int, *, modified_ms: int) -> Found:
-    """Check every entry, and make the offset and the time index again where they differ from what the entries say.
+    """Check every entry, and make the offset and the time index again where they differ from the entries.
 
     The remote log index itself is not changed: bytes behind ``log_bytes`` of the result are damaged or were never
     finished.

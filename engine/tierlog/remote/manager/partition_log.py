@@ -1,10 +1,10 @@
-"""What the RemoteLogManager asks of a partition's log, and nothing more: ours is one, and so can be a broker's own.
+"""The RemoteLogManager's interface to a partition's log, and nothing more: ours implements it, and a broker's own can.
 
 ``tierlog.log.local.UnifiedLog`` has all of it. A log of another make has these members, none of which is called under a
 lock of the manager's, and passes ``tests/contract/partition_log_suite.py``. Values that go over the border are plain
 numbers, paths, and the small values of ``tierlog.log``.
 
-Source: Kafka RemoteLogManager, TierStateMachine (what they call of UnifiedLog, LogSegment, LeaderEpochFileCache and
+Source: Kafka RemoteLogManager, TierStateMachine (their calls of UnifiedLog, LogSegment, LeaderEpochFileCache and
 ProducerStateManager).
 """
 
@@ -41,11 +41,11 @@ class PartitionConfig(Protocol):
 
     @property
     def remote_log_copy_disable(self) -> bool:
-        """``remote.log.copy.disable``: nothing more is copied, what is in the tier is read and expires."""
+        """``remote.log.copy.disable``: nothing more is copied, segments in the tier are read and expire."""
 
     @property
     def remote_log_delete_on_disable(self) -> bool:
-        """``remote.log.delete.on.disable``: what is in the tier goes when the topic leaves it."""
+        """``remote.log.delete.on.disable``: segments in the tier are deleted when the topic leaves it."""
 
 
 class PartitionSegment(Protocol):
@@ -60,7 +60,7 @@ class PartitionSegment(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log``; of the active segment it grows."""
+        """Size of the ``.log``; it grows in the active segment."""
 
     @property
     def largest_timestamp_ms(self) -> int:
@@ -71,15 +71,15 @@ class PartitionSegment(Protocol):
 
     @property
     def offset_index_path(self) -> str:
-        """Of the offset index, which a closed segment has whole on disk."""
+        """Path of the offset index, which a closed segment has whole on disk."""
 
     @property
     def time_index_path(self) -> str:
-        """Of the time index, likewise."""
+        """Path of the time index, likewise."""
 
     @property
     def transaction_index_path(self) -> str:
-        """Of the transaction index; there need be no such file."""
+        """Path of the transaction index; there need be no such file."""
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """The first record at or behind an offset whose timestamp is at or above one; None if there is none.
@@ -154,11 +154,11 @@ class PartitionLog(Protocol):
     by side, beside the broker's own appends.
     """
 
-    # ---- what is known
+    # ---- the log's state
 
     @property
     def folder(self) -> str:
-        """Where the log's files lie: a follower's producer snapshot is put there before ``load_producer_state``."""
+        """Folder of the log's files: a follower's producer snapshot is put there before ``load_producer_state``."""
 
     @property
     def parent_dir(self) -> str:
@@ -185,11 +185,11 @@ class PartitionLog(Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a copy ends, exclusive: a segment is copied once all of it lies below."""
+        """End of a copy, exclusive: a segment is copied once all of it lies below."""
 
     @property
     def highest_offset_in_remote_storage(self) -> int:
-        """The last offset that is copied, inclusive; -1 if none is. A truncation lowers it: what is appended then is
+        """The last offset that is copied, inclusive; -1 if none is. A truncation lowers it: records appended then are
         in no tier.
         """
 
@@ -205,7 +205,7 @@ class PartitionLog(Protocol):
     # ---- segments
 
     def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> Sequence[PartitionSegment]:
-        """The segments, ascending by base offset; with bounds, from the one that contains ``from_offset`` on, base
+        """The segments, ascending by base offset; with bounds, from the segment that contains ``from_offset`` on, base
         offsets below ``to_offset``.
         """
 
@@ -220,9 +220,9 @@ class PartitionLog(Protocol):
         """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
 
     def only_local_log_segments_count(self) -> int:
-        """How many those are."""
+        """Return the number of those segments."""
 
-    # ---- what the tier tells the log
+    # ---- updates from the tier
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         """Note that offsets up to this one, inclusive, are copied; a lower one, or any where tiering is off, changes
@@ -230,11 +230,11 @@ class PartitionLog(Protocol):
         """
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
-        """Raise the log start to what the tier begins with, at most to the high watermark; it never falls, and is
-        ignored where tiering is off.
+        """Raise the log start to the tier's first offset, at most to the high watermark; it never falls, and is ignored
+        where tiering is off.
 
         Returns:
-            Where the log starts now. It may lie below ``offset``: what it still covers must not be deleted.
+            The new log start. It may lie below ``offset``: segments that it still covers must not be deleted.
         """
 
     def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
