@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tierlog.cli.exits import one_line
 
 PATH_HELP = (
     "A bucket URL (s3://, gs://, az://, abfss://, file://), a local bucket folder, a broker's log directory, or one "
@@ -19,6 +23,10 @@ class Output(enum.StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+    def show(self, fields: Mapping[str, object], text: str) -> None:
+        """Print one thing: its fields as a JSON object, or its text, on one line."""
+        print(json.dumps(fields, ensure_ascii=False) if self is Output.JSON else one_line(text))
 
 
 class LayoutName(enum.StrEnum):
@@ -84,6 +92,13 @@ TopicsArgument = Annotated[
         help="Topics; all if left out. ^REGEX picks all that it matches, ID:TOPIC one of two of the same name.",
     ),
 ]
+OnlyTopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two topics of the same name."),
+]
+BucketArgument = Annotated[
+    str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -135,5 +150,16 @@ FailOnDataLossOption = Annotated[
     typer.Option(
         "--fail-on-data-loss/--no-fail-on-data-loss",
         help="Fail if offsets, segments or batches are missing or damaged; else they are named and left out.",
+    ),
+]
+NodeIdOption = Annotated[
+    int | None, typer.Option("--node-id", metavar="N", help="With --for-cluster: the broker's node.id.")
+]
+DirectoryIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--directory-id",
+        metavar="ID",
+        help="With --for-cluster: directory.id in the meta.properties of the log directory that is replaced.",
     ),
 ]

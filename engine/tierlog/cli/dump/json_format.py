@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from binascii import b2a_base64
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tierlog.cli.dump.kafka_format import (
     CONTROL_TYPES,
-    TIMESTAMP_TYPES,
     field_sizes,
     header_keys,
     iter_payloads,
 )
 from tierlog.cli.dump.log import Records
 from tierlog.cli.dump.payloads import Payloads, RemoteLogMetadataPayloads
-from tierlog.cli.dump.sources import IndexFindings
+from tierlog.cli.dump.sources import IndexFindings, Row
+from tierlog.cli.records.record_lines import TIMESTAMP_TYPES, base64_text
 from tierlog.errors import CorruptDataError
-from tierlog.log.formats.identity_files import PartitionMetadata
-from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.producer_snapshot import ProducerSnapshot
 from tierlog.records.batch_table import CODEC_NAMES, DELETE_HORIZON, BatchTable
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -37,7 +33,7 @@ class JsonForm:
         self._payloads = payloads
         self.payload_faults = 0
 
-    def _line(self, kind: str, fields: dict[str, object]) -> str:
+    def _line(self, kind: str, fields: Row) -> str:
         return f'{{"kind":"{kind}","file":{self._file},{_encode(fields)[1:]}'
 
     def begin_lines(self) -> list[str]:
@@ -107,69 +103,28 @@ class JsonForm:
         if type(self._payloads) is Payloads:
             keys, values = records.rows.column("key").to_pylist(), records.rows.column("value").to_pylist()
             return [
-                f'{text},"key":{_base64(key)},"value":{_base64(value)}'
+                f'{text},"key":{base64_text(key)},"value":{base64_text(value)}'
                 for text, key, value in zip(more, keys, values, strict=True)
             ]
         for row, payload in iter_payloads(records, self._payloads):
             self.payload_faults += bool(payload.fault)
             if isinstance(self._payloads, RemoteLogMetadataPayloads) and payload.key is not None:
-                more[row] += f',"key":{_base64(records.rows.column("key")[row].as_py())}'
+                more[row] += f',"key":{base64_text(records.rows.column("key")[row].as_py())}'
             more[row] += f',"payload":{_encode(payload.fields if not payload.fault else {"error": payload.fault})}'
         return more
 
     def trailing_lines(self, count: int) -> list[str]:
         return [self._line("trailing", {"invalidBytes": count})]
 
-    def offset_entry_lines(self, offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[str]:
-        pairs = zip(offsets.tolist(), positions.tolist(), strict=True)
-        return [self._line("offsetEntry", {"offset": offset, "position": position}) for offset, position in pairs]
-
-    def time_entry_lines(self, timestamps: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[str]:
-        pairs = zip(timestamps.tolist(), offsets.tolist(), strict=True)
-        return [self._line("timeEntry", {"timestamp": timestamp, "offset": offset}) for timestamp, offset in pairs]
-
-    def transaction_lines(self, entries: NDArray[np.void]) -> list[str]:
-        names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
-        rows = entries.tolist()
-        return [self._line("abortedTransaction", {"version": 0, **dict(zip(names, row, strict=True))}) for row in rows]
-
-    def producer_lines(self, snapshot: ProducerSnapshot) -> list[str]:
-        lines = []
-        for e in snapshot.entries:
-            fields: dict[str, object] = {
-                "producerId": e.producer_id,
-                "producerEpoch": e.producer_epoch,
-                "coordinatorEpoch": e.coordinator_epoch,
-                "currentTxnFirstOffset": e.transaction_first_offset if e.transaction_first_offset >= 0 else None,
-                "lastTimestamp": e.timestamp_ms,
-            }
-            if e.has_batch:
-                fields |= {
-                    "firstSequence": e.first_sequence,
-                    "lastSequence": e.last_sequence,
-                    "lastOffset": e.last_offset,
-                    "offsetDelta": e.offset_delta,
-                }
-            lines.append(self._line("producer", fields))
-        return lines
-
-    def epoch_lines(self, epochs: LeaderEpochs) -> list[str]:
-        return [self._line("epoch", {"epoch": e.epoch, "startOffset": e.start_offset}) for e in epochs]
-
-    def checkpoint_lines(self, offsets: dict[tuple[str, int], int]) -> list[str]:
-        rows = ({"topic": topic, "partition": place, "offset": offset} for (topic, place), offset in offsets.items())
-        return [self._line("checkpoint", row) for row in rows]
-
-    def metadata_lines(self, metadata: PartitionMetadata) -> list[str]:
-        fields: dict[str, object] = {"version": metadata.version, "topicId": metadata.topic_id_text}
-        return [self._line("partitionMetadata", fields)]
+    def entry_lines(self, kind: str, rows: Sequence[Row]) -> list[str]:
+        return [self._line(kind, row) for row in rows]
 
     def step_lines(self, _steps: dict[int, int]) -> list[str]:
         """None: the records' own lines show their offsets."""
         return []
 
     def index_lines(self, findings: IndexFindings) -> list[str]:
-        rows: list[dict[str, object]] = []
+        rows: list[Row] = []
         for offset, found in sorted(findings.offset_mismatches.items()):
             rows.append({"what": "offset", "indexOffset": offset, "logOffset": found})
         for timestamp, found in findings.timestamp_mismatches:
@@ -190,7 +145,3 @@ class JsonForm:
 
 def _pairs(table: BatchTable) -> zip[tuple[int, int]]:
     return zip(table.record_count.tolist(), table.magic.tolist(), strict=True)
-
-
-def _base64(data: bytes | None) -> str:
-    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'

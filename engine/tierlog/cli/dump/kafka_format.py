@@ -7,20 +7,17 @@ are those of Kafka's DumpLogSegments. ``--format kip`` prints one line for each 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tierlog.cli.dump.log import ControlRecord, Records
 from tierlog.cli.dump.payloads import Payload, Payloads
-from tierlog.cli.dump.sources import IndexFindings
-from tierlog.log.formats.identity_files import PartitionMetadata
-from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.producer_snapshot import ProducerSnapshot
+from tierlog.cli.dump.sources import IndexFindings, Row
+from tierlog.cli.records.record_lines import TIMESTAMP_TYPES
 from tierlog.records.batch_table import CODEC_NAMES, BatchTable
 
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 CONTROL_TYPES = {
     0: "ABORT",
     1: "COMMIT",
@@ -141,51 +138,13 @@ class KafkaForm:
     def trailing_lines(self, count: int) -> list[str]:
         return [f"Found {count} invalid bytes at the end of {self._name}"]
 
-    def offset_entry_lines(self, offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[str]:
-        if not offsets.size:
+    def entry_lines(self, kind: str, rows: Sequence[Row]) -> list[str]:
+        """The entries of a small file. The Java tool does not read checkpoints: their lines have a form of ours."""
+        if not rows and kind == "offsetEntry":
             return [f"{self._name} is empty."]
-        pairs = zip(offsets.tolist(), positions.tolist(), strict=True)
-        return [f"offset: {offset} position: {position}" for offset, position in pairs]
-
-    def time_entry_lines(self, timestamps: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[str]:
-        pairs = zip(timestamps.tolist(), offsets.tolist(), strict=True)
-        return [f"timestamp: {timestamp} offset: {offset}" for timestamp, offset in pairs]
-
-    def transaction_lines(self, entries: NDArray[np.void]) -> list[str]:
-        return [
-            f"version: 0 producerId: {producer} firstOffset: {first} lastOffset: {last} lastStableOffset: {stable}"
-            for producer, first, last, stable in entries.tolist()
-        ]
-
-    def producer_lines(self, snapshot: ProducerSnapshot) -> list[str]:
-        lines = []
-        for e in snapshot.entries:
-            open_from = e.transaction_first_offset
-            line = (
-                f"producerId: {e.producer_id} producerEpoch: {e.producer_epoch} "
-                f"coordinatorEpoch: {e.coordinator_epoch} "
-                f"currentTxnFirstOffset: OptionalLong{'.empty' if open_from < 0 else f'[{open_from}]'} "
-                f"lastTimestamp: {e.timestamp_ms}"
-            )
-            if e.has_batch:
-                line += (
-                    f" firstSequence: {e.first_sequence} lastSequence: {e.last_sequence} lastOffset: {e.last_offset} "
-                    f"offsetDelta: {e.offset_delta} timestamp: {e.timestamp_ms}"
-                )
-            lines.append(line)
-        return lines
-
-    def epoch_lines(self, epochs: LeaderEpochs) -> list[str]:
-        """The lines of a leader-epoch checkpoint, in a form of ours: the Java tool does not read checkpoints."""
-        return [f"epoch: {entry.epoch} startOffset: {entry.start_offset}" for entry in epochs]
-
-    def checkpoint_lines(self, offsets: dict[tuple[str, int], int]) -> list[str]:
-        """The lines of an offset checkpoint, in a form of ours."""
-        return [f"topic: {topic} partition: {place} offset: {offset}" for (topic, place), offset in offsets.items()]
-
-    def metadata_lines(self, metadata: PartitionMetadata) -> list[str]:
-        """The lines of a ``partition.metadata``, in a form of ours."""
-        return [f"version: {metadata.version} topicId: {metadata.topic_id_text}"]
+        if kind == "producer":
+            rows = [_as_java(row) for row in rows]
+        return [" ".join(f"{name}: {value}" for name, value in row.items()) for row in rows]
 
     def step_lines(self, steps: dict[int, int]) -> list[str]:
         """Lines for records that do not follow one another; the tool prints them on stderr at its end, with the whole
@@ -213,6 +172,13 @@ class KafkaForm:
             lines.append(f"The following indexed offsets are not found in :{self._name}")
             lines += [f"Indexed offset: {e}, found log offset: {found}" for e, found in findings.offsets_not_found]
         return lines
+
+
+def _as_java(producer: Row) -> Row:
+    """A producer as Java prints it: a number that may be missing, and the time of the last batch a second time."""
+    first = producer["currentTxnFirstOffset"]
+    shown = {**producer, "currentTxnFirstOffset": f"OptionalLong{'.empty' if first is None else f'[{first}]'}"}
+    return shown | {"timestamp": producer["lastTimestamp"]} if "firstSequence" in producer else shown
 
 
 def field_sizes(column: pa.Array) -> list[int]:

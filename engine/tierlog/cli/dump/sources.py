@@ -11,11 +11,11 @@ them when it closes the segment.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from numpy.typing import NDArray
 from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, CorruptObjectError, StoreError
 from tierlog.log.formats import segment_files
+from tierlog.log.formats.checkpoints import parse_offset_checkpoint
+from tierlog.log.formats.identity_files import parse_partition_metadata
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from tierlog.log.formats.segment_files import (
     LEADER_EPOCH_CHECKPOINT,
     SegmentFileKind,
@@ -44,6 +48,10 @@ PART_SIZE_BYTES_MAX = 256 << 20
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _BASE_OFFSET = re.compile(r"([0-9]{20})[.-]")
+
+
+#: An entry of a small file, by Kafka's names of its fields.
+Row = dict[str, object]
 
 
 class PartKind(StrEnum):
@@ -360,3 +368,46 @@ def compare_times(timestamps: NDArray[np.int64], offsets: NDArray[np.int64], log
                 findings.out_of_order.append((timestamp, before))
         before = timestamp
     return findings
+
+
+def rows_of(names: Sequence[str], *columns: NDArray[Any]) -> list[Row]:
+    """Columns as rows."""
+    return [dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)]
+
+
+def transaction_rows(entries: NDArray[np.void]) -> list[Row]:
+    """The aborted transactions of an index."""
+    names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    return [{"version": 0, **dict(zip(names, row, strict=True))} for row in entries.tolist()]
+
+
+def small_file_rows(part: Part) -> tuple[str, list[Row]]:
+    """The kind of the entries of a part that is compared with nothing, and the entries."""
+    data = part.whole()
+    if part.kind is PartKind.PRODUCER_SNAPSHOT:
+        return "producer", [_producer_row(each) for each in parse_producer_snapshot(data).entries]
+    if part.kind is PartKind.LEADER_EPOCHS:
+        return "epoch", [{"epoch": each.epoch, "startOffset": each.start_offset} for each in parse_leader_epochs(data)]
+    if part.kind is PartKind.OFFSET_CHECKPOINT:
+        offsets = parse_offset_checkpoint(data).items()
+        return "checkpoint", [{"topic": topic, "partition": at, "offset": offset} for (topic, at), offset in offsets]
+    metadata = parse_partition_metadata(data)
+    return "partitionMetadata", [{"version": metadata.version, "topicId": metadata.topic_id_text}]
+
+
+def _producer_row(entry: ProducerEntry) -> Row:
+    row: Row = {
+        "producerId": entry.producer_id,
+        "producerEpoch": entry.producer_epoch,
+        "coordinatorEpoch": entry.coordinator_epoch,
+        "currentTxnFirstOffset": entry.transaction_first_offset if entry.transaction_first_offset >= 0 else None,
+        "lastTimestamp": entry.timestamp_ms,
+    }
+    if entry.has_batch:
+        row |= {
+            "firstSequence": entry.first_sequence,
+            "lastSequence": entry.last_sequence,
+            "lastOffset": entry.last_offset,
+            "offsetDelta": entry.offset_delta,
+        }
+    return row

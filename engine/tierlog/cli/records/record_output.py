@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import abc
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 import pyarrow as pa
 from typing_extensions import Buffer
@@ -67,107 +66,62 @@ def _write_all(raw: BinaryIO, data: Buffer) -> None:
         left = left[raw.write(left) :]
 
 
-class RecordWriter(abc.ABC):
-    """Writes record batches of its output's columns, each of one partition and not empty.
-
-    A context manager that finishes its output, unless something failed.
-    """
-
-    @abc.abstractmethod
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Write the rows."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+#: Writes a record batch of the output's columns, of one partition and not empty.
+Write = Callable[[pa.RecordBatch], object]
 
 
-class LineWriter(RecordWriter):
-    """Writes lines of text, a record batch at a time, and a head of them if there is one."""
-
-    def __init__(self, sink: Sink, lines: LineFormat) -> None:
-        self._sink = sink
-        self._lines = lines
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._sink(self._lines.render(rows))
-
-    def __enter__(self) -> Self:
-        if isinstance(self._lines, DelimitedLines):
-            self._sink(self._lines.head)
-        return self
-
-
-class CountWriter(RecordWriter):
+@contextmanager
+def _counting(sink: Sink) -> Iterator[Write]:
     """Writes the number of records as one line, when all have come."""
+    count = 0
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._rows = 0
+    def add(rows: pa.RecordBatch) -> None:
+        nonlocal count
+        count += rows.num_rows
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._rows += rows.num_rows
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._sink(b"%d\n" % self._rows)
+    yield add
+    sink(b"%d\n" % count)
 
 
-class TableWriter(RecordWriter):
+@contextmanager
+def _table(sink: Sink, form: Format, columns: Sequence[str]) -> Iterator[Write]:
     """Writes Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
 
     After an error the footer is not written: every reader refuses a file without it.
     """
+    file, schema = _SinkFile(sink), records_schema(columns)
+    if form is Format.ARROW:
+        writer = pa.ipc.new_stream(file, schema)
+    elif form is Format.ARROW_FILE:
+        writer = pa.ipc.new_file(file, schema)
+    else:
+        import pyarrow.parquet
 
-    def __init__(self, sink: Sink, form: Format, columns: Sequence[str]) -> None:
-        self._file = _CountingFile(sink)
-        self._schema = records_schema(columns)
-        self._form = form
-
-    def __enter__(self) -> Self:
-        if self._form is Format.ARROW:
-            self._writer = pa.ipc.new_stream(self._file, self._schema)
-        elif self._form is Format.ARROW_FILE:
-            self._writer = pa.ipc.new_file(self._file, self._schema)
-        else:
-            import pyarrow.parquet
-
-            self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, compression="zstd")
-        return self
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows.select(self._schema.names))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._file.stop()
-        self._writer.close()
+        writer = pyarrow.parquet.ParquetWriter(file, schema, compression="zstd")
+    try:
+        yield lambda rows: writer.write_batch(rows.select(schema.names))
+    except BaseException:
+        file.stopped = True
+        raise
+    finally:
+        writer.close()
 
 
-class _CountingFile:
-    """The file object that pyarrow needs, over a sink that can only be written to (a pipe has no position)."""
+class _SinkFile(io.RawIOBase):
+    """The file object that pyarrow needs, over a sink that can only be written to (a pipe has no position).
+
+    Attributes:
+        stopped: Whether all further bytes (the footer) are dropped.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._position = 0
-        self._stopped = False
-        self.closed = False
-
-    def stop(self) -> None:
-        """Drop all further bytes (the footer)."""
-        self._stopped = True
+        self.stopped = False
 
     def write(self, data: Buffer) -> int:
         size = memoryview(data).nbytes
-        if not self._stopped:
+        if not self.stopped:
             self._sink(data)
         self._position += size
         return size
@@ -175,20 +129,8 @@ class _CountingFile:
     def tell(self) -> int:
         return self._position
 
-    def flush(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self.closed = True
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +191,21 @@ class RecordOutput:
         if self.form in TABLES and out is None and sys.stdout.isatty():
             raise ConfigError(f"--format {self.form} is binary: give --out FILE or a pipe")
 
-    def writer(self, sink: Sink) -> RecordWriter:
+    @contextmanager
+    def writer(self, sink: Sink) -> Iterator[Write]:
+        """What writes the records; the block's end finishes the output, unless something failed."""
+        writing: AbstractContextManager[Write]
         if self.counts:
-            return CountWriter(sink)
-        return TableWriter(sink, self.form, self.columns) if self.lines is None else LineWriter(sink, self.lines)
+            writing = _counting(sink)
+        elif self.lines is None:
+            writing = _table(sink, self.form, self.columns)
+        else:
+            lines = self.lines
+            if isinstance(lines, DelimitedLines):
+                sink(lines.head)
+            writing = nullcontext(lambda rows: sink(lines.render(rows)))
+        with writing as write:
+            yield write
 
 
 def _chosen(columns: str | None) -> tuple[str, ...] | None:

@@ -191,13 +191,13 @@ def cat(
         shown = 0
         with (
             open_sink(out) as sink,
-            output.writer(sink) as writer,
+            output.writer(sink) as write,
             ByteProgress("cat", plan.size_bytes) as progress,
             closing(_scan(tier, plan, output, search, label, progress)) as found,
         ):
             for rows in _limited(found if search is None else search.matching(found), limit):
                 shown += rows.num_rows
-                writer.write(rows)
+                write(rows)
         if not shown and limit != 0:
             for line in empty_answer(request, histories, plan.bounds, searched=search is not None):
                 complain(line)
@@ -235,13 +235,13 @@ def _follow(
         complain(f"no topic matches {pattern}")
     plan: ScanPlan | None = first
     left, progress = limit, ByteProgress("cat")
-    with open_sink(None) as sink, output.writer(sink) as writer:
+    with open_sink(None) as sink, output.writer(sink) as write:
         while True:
             try:
                 plan = plan or followed.next_plan()
                 with closing(_scan(tier, plan, output, search, label, progress, more=FollowedTier.COLUMNS)) as found:
                     for rows in _limited(found if search is None else search.matching(found), left):
-                        writer.write(rows)
+                        write(rows)
                         followed.printed(rows)
                         left = None if left is None else left - rows.num_rows
                 followed.finish(plan)

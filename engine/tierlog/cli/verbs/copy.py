@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded
-from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption, PartitionOption
+from tierlog.cli.options import (
+    ConfigOption,
+    LayoutName,
+    LayoutOption,
+    OnlyTopicsArgument,
+    Output,
+    OutputOption,
+    PartitionOption,
+)
+from tierlog.cli.segments import base64_text, metadata_fields
 from tierlog.cli.stderr import ByteProgress
 from tierlog.cli.tiers import config_keys
 
@@ -37,10 +44,7 @@ def copy(
             show_default=False,
         ),
     ],
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two topics of the same name."),
-    ] = None,
+    topics: OnlyTopicsArgument = None,
     partition: PartitionOption = None,
     config: ConfigOption = None,
     dest_config: Annotated[
@@ -128,15 +132,11 @@ def _say(outcome: SegmentOutcome, output: Output) -> None:
         complain(f"warning: {note}")
     if outcome.error is not None:
         complain(str(outcome.error))
-    if output is Output.JSON:
-        print(json.dumps(_as_dict(outcome), ensure_ascii=False))
-    elif outcome.stored is not None:
-        print(
-            f"{outcome.stored.segment.name}: {outcome.state}, {outcome.source.size_bytes} bytes, "
-            f"{outcome.stored.stored_bytes} stored"
-        )
-    else:
-        print(f"{outcome.source.name}: {outcome.state}")
+    text = f"{outcome.source.name}: {outcome.state}"
+    if outcome.stored is not None:
+        sizes = f"{outcome.source.size_bytes} bytes, {outcome.stored.stored_bytes} stored"
+        text = f"{outcome.stored.segment.name}: {outcome.state}, {sizes}"
+    output.show(_as_dict(outcome), text)
 
 
 def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
@@ -160,14 +160,11 @@ def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
         "error": None if outcome.error is None else str(outcome.error),
     }
     if metadata is not None:
-        told["maxTimestamp"] = metadata.max_timestamp_ms
-        told["brokerId"] = metadata.broker_id
-        told["eventTimestamp"] = metadata.event_timestamp_ms
-        told["leaderEpochs"] = {str(epoch): start for epoch, start in metadata.segment_leader_epochs.items()}
-        told["txnIndexEmpty"] = metadata.txn_idx_empty
+        fields = metadata_fields(metadata)
+        names = ("maxTimestamp", "brokerId", "eventTimestamp", "leaderEpochs", "txnIndexEmpty")
+        told |= {name: fields[name] for name in names}
     if outcome.stored is not None:
-        custom = outcome.stored.custom_metadata
         told["object"] = outcome.stored.segment.name
         told["storedBytes"] = outcome.stored.stored_bytes
-        told["customMetadata"] = None if custom is None else base64.b64encode(custom).decode("ascii")
+        told["customMetadata"] = base64_text(outcome.stored.custom_metadata)
     return told

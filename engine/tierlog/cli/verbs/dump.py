@@ -122,22 +122,22 @@ class _Run:
     faults: int = 0
 
     def show(self, part: Part) -> None:
-        from tierlog.cli.dump.sources import PartKind
+        from tierlog.cli.dump import sources
         from tierlog.errors import CorruptDataError
 
-        if self.output_format is DumpFormat.KIP and part.kind is not PartKind.LOG:
+        if self.output_format is DumpFormat.KIP and part.kind is not sources.PartKind.LOG:
             return
         form = self._form(part)
         self._print(form.begin_lines())
         try:
-            if part.kind is PartKind.LOG:
+            if part.kind is sources.PartKind.LOG:
                 self._log(part, form)
-            elif part.kind in (PartKind.OFFSET_INDEX, PartKind.TIME_INDEX):
+            elif part.kind in (sources.PartKind.OFFSET_INDEX, sources.PartKind.TIME_INDEX):
                 self._index(part, form)
-            elif part.kind is PartKind.TRANSACTION_INDEX:
+            elif part.kind is sources.PartKind.TRANSACTION_INDEX:
                 self._transactions(part, form)
             else:
-                self._print(_other_lines(part, form))
+                self._print(form.entry_lines(*sources.small_file_rows(part)))
         except CorruptDataError as fault:
             self._fault(fault.located(part.label), form)
 
@@ -203,12 +203,12 @@ class _Run:
         if part.kind is sources.PartKind.OFFSET_INDEX:
             index: OffsetIndex | TimeIndex = OffsetIndex(data, base_offset)
             offsets, positions = self._in_use(index, *sources.offset_entries(data, base_offset))
-            self._print(form.offset_entry_lines(offsets, positions))
+            self._print(form.entry_lines("offsetEntry", sources.rows_of(("offset", "position"), offsets, positions)))
             findings = None if log is None else sources.compare_offsets(offsets, positions, log)
         else:
             index = TimeIndex(data, base_offset)
             timestamps, offsets = self._in_use(index, *sources.time_entries(data, base_offset))
-            self._print(form.time_entry_lines(timestamps, offsets))
+            self._print(form.entry_lines("timeEntry", sources.rows_of(("timestamp", "offset"), timestamps, offsets)))
             findings = None if log is None else sources.compare_times(timestamps, offsets, log)
         if findings is None:
             complain(f"{part.label}: its .log is not there, so its entries were not compared with it")
@@ -217,16 +217,18 @@ class _Run:
         index.check()
 
     def _transactions(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.cli.dump.sources import transaction_rows
         from tierlog.errors import CorruptIndexError
         from tierlog.log.formats.segment_indexes import TransactionIndex
 
-        data = part.whole()
+        data, kind = part.whole(), "abortedTransaction"
         try:
             entries = TransactionIndex(data).entries()
         except CorruptIndexError as fault:
-            self._print(form.transaction_lines(TransactionIndex(data[: fault.position]).entries()))
+            sound = TransactionIndex(data[: fault.position]).entries()
+            self._print(form.entry_lines(kind, transaction_rows(sound)))
             raise
-        self._print(form.transaction_lines(entries))
+        self._print(form.entry_lines(kind, transaction_rows(entries)))
         TransactionIndex(data, part.base_offset or 0).check()
 
     def _in_use(
@@ -264,21 +266,3 @@ class _Run:
         text = "\n".join(lines)
         if text:
             sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
-
-
-def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
-    """The lines of a part that is read whole and compared with nothing."""
-    from tierlog.cli.dump.sources import PartKind
-    from tierlog.log.formats.checkpoints import parse_offset_checkpoint
-    from tierlog.log.formats.identity_files import parse_partition_metadata
-    from tierlog.log.formats.leader_epochs import parse_leader_epochs
-    from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-
-    data = part.whole()
-    if part.kind is PartKind.PRODUCER_SNAPSHOT:
-        return form.producer_lines(parse_producer_snapshot(data))
-    if part.kind is PartKind.LEADER_EPOCHS:
-        return form.epoch_lines(parse_leader_epochs(data))
-    if part.kind is PartKind.OFFSET_CHECKPOINT:
-        return form.checkpoint_lines(parse_offset_checkpoint(data))
-    return form.metadata_lines(parse_partition_metadata(data))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +11,13 @@ from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
+    DirectoryIdOption,
     FailOnDataLossOption,
     LayoutName,
     LayoutOption,
     LogStartOption,
     MetadataOption,
+    NodeIdOption,
     Output,
     OutputOption,
     PartitionOption,
@@ -60,9 +61,7 @@ def export(
         str | None,
         typer.Option("--for-cluster", metavar="ID", help="Make DEST a log directory of a broker of this cluster."),
     ] = None,
-    node_id: Annotated[
-        int | None, typer.Option("--node-id", metavar="N", help="With --for-cluster: the broker's node.id.")
-    ] = None,
+    node_id: NodeIdOption = None,
     topic_id: Annotated[
         str | None,
         typer.Option(
@@ -71,14 +70,7 @@ def export(
             help="With --for-cluster: the topic's id there, as `kafka-topics --describe` prints it.",
         ),
     ] = None,
-    directory_id: Annotated[
-        str | None,
-        typer.Option(
-            "--directory-id",
-            metavar="ID",
-            help="With --for-cluster: directory.id in the meta.properties of the log directory that DEST replaces.",
-        ),
-    ] = None,
+    directory_id: DirectoryIdOption = None,
 ) -> None:
     """Write DEST/TOPIC-N/ as a broker has it: logs byte for byte, indexes, snapshots, leader epochs, topic id.
 
@@ -154,15 +146,12 @@ def parsed_id(option: str, text: str | None) -> Uuid | None:
 def _say(done: ExportedPartition, output: Output) -> None:
     for warning in done.warnings:
         complain(f"warning: {warning}")
-    if output is Output.JSON:
-        told = {
-            "folder": done.folder,
-            "segments": done.segments,
-            "cut": done.cut,
-            "sizeBytes": done.size_bytes,
-            "lastLeaderEpoch": done.last_leader_epoch,
-        }
-        print(json.dumps(told, ensure_ascii=False))
-    else:
-        cut_text = f", {done.cut} of them cut" if done.cut else ""
-        print(f"{done.folder}: {done.segments} segments{cut_text}, last leader epoch {done.last_leader_epoch}")
+    told = {
+        "folder": done.folder,
+        "segments": done.segments,
+        "cut": done.cut,
+        "sizeBytes": done.size_bytes,
+        "lastLeaderEpoch": done.last_leader_epoch,
+    }
+    cut_text = f", {done.cut} of them cut" if done.cut else ""
+    output.show(told, f"{done.folder}: {done.segments} segments{cut_text}, last leader epoch {done.last_leader_epoch}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from tierlog.cli.options import (
     PathArgument,
     TopicsArgument,
 )
+from tierlog.cli.segments import epochs_text, metadata_fields, table
 from tierlog.cli.tiers import check_command_config, open_path, read_metadata
 from tierlog.cli.times import utc_text
 from tierlog.errors import ConfigError
@@ -212,21 +213,16 @@ def _compared_row(each: ComparedSegment) -> Row:
         "storedBytes": each.size_bytes,
         "whole": each.whole,
     }
-    return told | {
-        "endOffset": metadata and metadata.end_offset,
-        "sizeBytes": metadata and metadata.segment_size_in_bytes,
-        "maxTimestamp": metadata and metadata.max_timestamp_ms,
-        "eventTimestamp": metadata and metadata.event_timestamp_ms,
-        "brokerId": metadata and metadata.broker_id,
-        "leaderEpochs": metadata and {str(epoch): start for epoch, start in metadata.segment_leader_epochs.items()},
-    }
+    known = {} if metadata is None else metadata_fields(metadata)
+    names = ("endOffset", "sizeBytes", "maxTimestamp", "eventTimestamp", "brokerId", "leaderEpochs")
+    return told | {name: known.get(name) for name in names}
 
 
 def _print_compared(place: TopicIdPartition, found: Sequence[ComparedSegment]) -> None:
     counts = Counter(each.whereabouts.value for each in found)
     told = f"{counts['both']} in both, {counts['metadata']} in the metadata alone, {counts['bucket']} in the bucket"
     print(one_line(f"{place}  id {place.topic_id}  {len(found)} segments: {told} alone"))
-    for line in _table([_COMPARED_HEADINGS, *map(_compared_cells, found)]):
+    for line in table([_COMPARED_HEADINGS, *map(_compared_cells, found)], numbers=4):
         print(f"  {line}")
 
 
@@ -269,11 +265,8 @@ def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, 
         stored = [each for each in stored if not set(partition).isdisjoint(each.partitions)]
     names = [each.name for each in stored]
     for each in stored:
-        if output is Output.JSON:
-            told = {"topic": each.name, "topicId": str(each.topic_id), "partitions": list(each.partitions)}
-            print(json.dumps(told, ensure_ascii=False))
-        else:
-            print(one_line(each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}"))
+        told = {"topic": each.name, "topicId": str(each.topic_id), "partitions": list(each.partitions)}
+        output.show(told, each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}")
 
 
 def _sort_key(found: PartitionInfo | TopicInfo, order: Order) -> int:
@@ -308,7 +301,7 @@ def _print_totals(found: Sequence[PartitionHistory], order: Order | None, output
     ]
     if len(rows) > 1:
         rows.append(_total_cells(topics, "total"))
-    for line in _table([_TOTALS_HEADINGS, *rows], numbers=5):
+    for line in table([_TOTALS_HEADINGS, *rows], numbers=5):
         print(line)
 
 
@@ -421,7 +414,7 @@ def _print_text(history: PartitionHistory, rows: Sequence[Row], prefixes: Sequen
         if rows
         else one_line(f"{history.topic}-{history.partition}  no segments")
     )
-    for line in _table([_HEADINGS, *map(_cells, rows)]):
+    for line in table([_HEADINGS, *map(_cells, rows)], numbers=4):
         print(f"  {line}")
     for gap in history.gaps:
         print(f"  GAP: no segment holds offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")
@@ -440,7 +433,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row["storedBytes"]),
         _time(row["firstTimestamp"]),
         _time(row["maxTimestamp"]),
-        ",".join(f"{epoch}:{start}" for epoch, start in row["leaderEpochs"].items()) or "-",
+        epochs_text(row["leaderEpochs"]) or "-",
         _state(row),
         one_line(str(row["segment"])),
     )
@@ -456,14 +449,3 @@ def _state(row: Row) -> str:
     if (row["firstOffset"], row["lastOffset"]) != (row["startOffset"], row["endOffset"]):
         return f"cut {row['firstOffset']}-{row['lastOffset']}"
     return "live" if row["closed"] else "active"
-
-
-def _table(rows: Sequence[Sequence[str]], *, numbers: int = 4) -> Iterator[str]:
-    """Columns as wide as their widest cell; the first ones are numbers, to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if place < numbers else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.cli.exits import ExitCode, guarded
 from tierlog.cli.options import (
+    BucketArgument,
     CommandConfigOption,
     ConfigOption,
     LayoutName,
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def orphans(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
+    path: BucketArgument,
     metadata: MetadataOption = None,
     command_config: CommandConfigOption = None,
     older_than: Annotated[
@@ -86,12 +86,9 @@ def orphans(
 
 
 def _say(orphan: Orphan, output: Output, *, deleted: bool) -> None:
-    if output is Output.TEXT:
-        objects = len(orphan.keys) + orphan.has_description
-        what = f"{objects} objects, {orphan.size_bytes} bytes, " if objects else ""
-        done = "deleted: " if deleted else ""
-        print(one_line(f"{done}{orphan.kind}: {orphan.key}: {what}{_in_words(orphan.age_ms)} old: {orphan.reason}"))
-        return
+    objects = len(orphan.keys) + orphan.has_description
+    what = f"{objects} objects, {orphan.size_bytes} bytes, " if objects else ""
+    done = "deleted: " if deleted else ""
     told = {
         "kind": str(orphan.kind),
         "key": orphan.key,
@@ -103,7 +100,7 @@ def _say(orphan: Orphan, output: Output, *, deleted: bool) -> None:
         "reason": orphan.reason,
         "deleted": deleted,
     }
-    print(json.dumps(told, ensure_ascii=False))
+    output.show(told, f"{done}{orphan.kind}: {orphan.key}: {what}{_in_words(orphan.age_ms)} old: {orphan.reason}")
 
 
 def _sum_up(report: OrphanReport, left: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +13,17 @@ from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
+    DirectoryIdOption,
     LayoutName,
     LayoutOption,
+    NodeIdOption,
+    OnlyTopicsArgument,
     Output,
     OutputOption,
     PartitionOption,
 )
+from tierlog.cli.segments import epochs_text, metadata_fields, time_text
 from tierlog.cli.tiers import command_keys, config_keys
-from tierlog.cli.times import utc_text
 from tierlog.cli.verbs.export import parsed_id, parsed_target
 
 if TYPE_CHECKING:
@@ -48,10 +50,7 @@ def restore(
             show_default=False,
         ),
     ],
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two topics of the same name."),
-    ] = None,
+    topics: OnlyTopicsArgument = None,
     partition: PartitionOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be restored; the default without --to.")
@@ -92,17 +91,8 @@ def restore(
         str | None,
         typer.Option("--for-cluster", metavar="ID", help="Make a folder the log directory of a broker there."),
     ] = None,
-    node_id: Annotated[
-        int | None, typer.Option("--node-id", metavar="N", help="With --for-cluster: the broker's node.id.")
-    ] = None,
-    directory_id: Annotated[
-        str | None,
-        typer.Option(
-            "--directory-id",
-            metavar="ID",
-            help="With --for-cluster: directory.id in the meta.properties of the log directory that is replaced.",
-        ),
-    ] = None,
+    node_id: NodeIdOption = None,
+    directory_id: DirectoryIdOption = None,
     command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
@@ -167,20 +157,8 @@ def _register_copied(path: str, to: str | None, place: RestorePlace, output: Out
     from tierlog.upkeep import restore_copied
 
     def say(metadata: RemoteLogSegmentMetadata) -> None:
-        partition = metadata.topic_id_partition
-        told = {
-            "topic": partition.topic,
-            "topicId": str(partition.topic_id),
-            "partition": partition.partition,
-            "segment": str(metadata.remote_log_segment_id.id),
-            "startOffset": metadata.start_offset,
-            "endOffset": metadata.end_offset,
-            "state": metadata.state.name,
-        }
-        if output is Output.JSON:
-            print(json.dumps(told, ensure_ascii=False))
-        else:
-            print(one_line(f"{metadata.remote_log_segment_id}  {metadata.start_offset}-{metadata.end_offset}"))
+        offsets = f"{metadata.start_offset}-{metadata.end_offset}"
+        output.show(metadata_fields(metadata), f"{metadata.remote_log_segment_id}  {offsets}")
 
     data = Machine().files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
     lines = data.decode("utf-8", "replace").splitlines()
@@ -239,33 +217,18 @@ def _say(found: RestoredPartition, output: Output) -> None:
 
 
 def _as_dict(segment: RestoredSegment, spans: Sequence[tuple[int, int]]) -> dict[str, object]:
-    metadata, stored = segment.metadata, segment.stored
-    custom = metadata.custom_metadata
-    return {
-        "topic": metadata.topic_id_partition.topic,
-        "topicId": str(metadata.topic_id_partition.topic_id),
-        "partition": metadata.topic_id_partition.partition,
-        "segment": str(metadata.remote_log_segment_id.id),
+    stored = segment.stored
+    return metadata_fields(segment.metadata) | {
         "object": stored.name,
-        "startOffset": metadata.start_offset,
-        "endOffset": metadata.end_offset,
         "firstOffset": spans[0][0] if spans else None,
         "lastOffset": spans[-1][1] if spans else None,
         "referenced": bool(spans),
         "visible": [list(span) for span in spans],
-        "sizeBytes": metadata.segment_size_in_bytes,
         "storedBytes": segment.stored_bytes,
-        "maxTimestamp": metadata.max_timestamp_ms,
-        "eventTimestamp": metadata.event_timestamp_ms,
         "startedTimestamp": segment.started_ms,
         "lastModified": stored.last_modified_ms,
-        "brokerId": metadata.broker_id,
-        "leaderEpochs": {str(epoch): start for epoch, start in metadata.segment_leader_epochs.items()},
-        "customMetadata": None if custom is None else base64.b64encode(custom).decode("ascii"),
-        "txnIndexEmpty": metadata.txn_idx_empty,
         "compression": stored.compression,
         "encryptionKeyId": stored.encryption.key_id if stored.encryption else None,
-        "state": metadata.state.name,
     }
 
 
@@ -298,8 +261,7 @@ def _print_text(found: RestoredPartition, spans: Mapping[Uuid, Sequence[tuple[in
         seen = spans.get(metadata.remote_log_segment_id.id, ())
         whole = [(metadata.start_offset, metadata.end_offset)]
         shown = "live" if list(seen) == whole else ",".join(f"cut {a}-{b}" for a, b in seen) or "unreferenced"
-        epochs = ",".join(f"{epoch}:{start}" for epoch, start in metadata.segment_leader_epochs.items())
-        time = utc_text(metadata.max_timestamp_ms) if metadata.max_timestamp_ms >= 0 else "-"
+        epochs, time = epochs_text(metadata.segment_leader_epochs), time_text(metadata.max_timestamp_ms)
         print(
             f"  {metadata.start_offset}-{metadata.end_offset}  {metadata.segment_size_in_bytes} bytes  until {time}  "
             f"epochs {epochs}  {shown}  {metadata.remote_log_segment_id.id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded, one_line
-from tierlog.cli.options import CommandConfigOption, MetadataOption, Output, OutputOption
+from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.options import BucketArgument, CommandConfigOption, MetadataOption, Output, OutputOption
 from tierlog.cli.tiers import check_command_config, config_keys, open_path, read_metadata
 from tierlog.errors import ConfigError
 
@@ -26,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def rewrap(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
+    path: BucketArgument,
     config: Annotated[
         Path,
         typer.Option(
@@ -96,9 +95,6 @@ def rewrap(
 def _say(outcome: Rewrap, active: str, output: Output) -> None:
     if outcome.error is not None:
         complain(str(outcome.error))
-    if output is Output.TEXT:
-        print(one_line(f"{outcome.state}: {outcome.name}: {outcome.key_id or '?'} to {active}"))
-        return
     partition = outcome.key.topic_id_partition
     told = {
         "state": str(outcome.state),
@@ -110,4 +106,4 @@ def _say(outcome: Rewrap, active: str, output: Output) -> None:
         "to": active,
         "error": None if outcome.error is None else str(outcome.error),
     }
-    print(json.dumps(told, ensure_ascii=False))
+    output.show(told, f"{outcome.state}: {outcome.name}: {outcome.key_id or '?'} to {active}")

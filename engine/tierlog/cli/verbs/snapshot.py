@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import enum
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import CommandConfigOption, Output, OutputOption
+from tierlog.cli.segments import epochs_text, metadata_fields, table, time_text
 from tierlog.cli.tiers import is_file, read_metadata
-from tierlog.cli.times import utc_text
 
 if TYPE_CHECKING:
     from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
@@ -153,35 +151,15 @@ def _show(table: SegmentTable, state: SnapshotState, output: Output) -> None:
         segments = sorted(table.list(partition), key=lambda each: (each.start_offset, each.end_offset))
         if output is Output.JSON:
             for segment in segments:
-                print(json.dumps(_as_dict(segment), ensure_ascii=False))
+                print(json.dumps(metadata_fields(segment), ensure_ascii=False))
         else:
             _print_text(partition, segments)
-
-
-def _as_dict(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:
-    partition, custom = segment.topic_id_partition, segment.custom_metadata
-    return {
-        "topic": partition.topic,
-        "topicId": str(partition.topic_id),
-        "partition": partition.partition,
-        "segment": str(segment.remote_log_segment_id.id),
-        "startOffset": segment.start_offset,
-        "endOffset": segment.end_offset,
-        "sizeBytes": segment.segment_size_in_bytes,
-        "maxTimestamp": segment.max_timestamp_ms,
-        "eventTimestamp": segment.event_timestamp_ms,
-        "brokerId": segment.broker_id,
-        "leaderEpochs": {str(epoch): start for epoch, start in segment.segment_leader_epochs.items()},
-        "customMetadata": None if custom is None else base64.b64encode(custom).decode("ascii"),
-        "txnIndexEmpty": segment.txn_idx_empty,
-        "state": segment.state.name,
-    }
 
 
 def _print_text(partition: TopicIdPartition, segments: list[RemoteLogSegmentMetadata]) -> None:
     size = sum(segment.segment_size_in_bytes for segment in segments)
     _say(f"{partition}  id {partition.topic_id}  {len(segments)} segments  {size} bytes")
-    for line in _table([_HEADINGS, *map(_cells, segments)]) if segments else ():
+    for line in table([_HEADINGS, *map(_cells, segments)], numbers=_NUMBERS) if segments else ():
         print(f"  {line}")
 
 
@@ -190,18 +168,8 @@ def _cells(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
         str(segment.start_offset),
         str(segment.end_offset),
         str(segment.segment_size_in_bytes),
-        utc_text(segment.max_timestamp_ms) if segment.max_timestamp_ms >= 0 else "-",
-        ",".join(f"{epoch}:{start}" for epoch, start in segment.segment_leader_epochs.items()),
+        time_text(segment.max_timestamp_ms),
+        epochs_text(segment.segment_leader_epochs),
         segment.state.name,
         str(segment.remote_log_segment_id.id),
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if place < _NUMBERS else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()

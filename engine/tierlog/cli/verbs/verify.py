@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.cli.exits import ExitCode, guarded
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -99,7 +98,4 @@ def _print(report: Report, output: Output, *, with_notes: bool) -> None:
     for finding in report.findings:
         if finding.severity is Severity.NOTE and not with_notes:
             continue
-        if output is Output.JSON:
-            print(json.dumps(finding.as_dict(), ensure_ascii=False))
-        else:
-            print(one_line(f"{finding.severity}: {finding.kind}: {finding}"))
+        output.show(finding.as_dict(), f"{finding.severity}: {finding.kind}: {finding}")
