@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tierlog.errors import StoreError
 from tierlog.remote.storage.cache.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 from tierlog.runtime.machine.posix_files import PosixFiles

@@ -309,7 +309,7 @@ class TestPrefetch:
             assert cache is not None
             wait_until(lambda: fetcher._manifests.find(second.metadata) is not None)
             key = chunk_key(fetcher, second.metadata, 1)
-            wait_until(lambda: cache.holds(key))
+            wait_until(lambda: key in cache)
             asked = len(bucket.gets)
             with fetcher.fetch_log_segment(second.metadata, 0) as stream:
                 assert stream.read(MIB) == second.log[:MIB]

@@ -15,9 +15,8 @@ from tests.support.golden import config_of
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.remote.tier.chunks.chunk_transform import fetch_part
 from tierlog.remote.tier.chunks.key_ring import read_key_ring
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 
 from tests.support.checkout import ROOT
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 

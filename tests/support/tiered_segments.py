@@ -30,7 +30,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.remote.tier.objects.manifest import Manifest
 from tierlog.remote.tier.objects.manifest_writing import encode_manifest, place_indexes, stored_chunk_index
 

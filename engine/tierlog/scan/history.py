@@ -22,7 +22,7 @@ from tierlog.errors import (
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
 from tierlog.remote.tier.objects.object_keys import key_prefix_hint
 from tierlog.remote.tier.tier import Tier

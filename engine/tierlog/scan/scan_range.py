@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.indexes import ABORTED_DTYPE
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import place_of
 
 #: In front of each batch.

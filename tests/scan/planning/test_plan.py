@@ -19,7 +19,7 @@ from tests.support.golden import ROW_COLUMNS, config_of
 from tierlog import open_tier
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.remote.tier import Tier
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.reading.read import read_scan_range, records_schema
 from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges

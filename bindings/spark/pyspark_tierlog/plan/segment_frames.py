@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark_tierlog.plan.frames import FRAME_BYTES_MAX, FrameWriter, packed_bytes, packed_text
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.runtime.stores.store_urls import StoreAddress
 from tierlog.scan.reading.read import segment_label

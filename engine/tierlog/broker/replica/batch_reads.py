@@ -27,8 +27,7 @@ from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordErr
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.chunks.segment_log import SegmentLog
+from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment
 from tierlog.remote.tier.tier import place_of
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.waiting.loops import Worker

@@ -28,7 +28,7 @@ from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundEr
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.runtime.waiting.loops import SharedCall, SingleCalls
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp

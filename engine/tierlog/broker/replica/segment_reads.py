@@ -15,8 +15,7 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdParti
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.storage_metrics import StorageMetrics
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.chunks.segment_log import PIECE_BYTES, SegmentLog
+from tierlog.remote.tier.chunks.stored_segment import PIECE_BYTES, SegmentLog, StoredSegment
 from tierlog.remote.tier.layouts.segment_lookup import NoLookup
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
@@ -192,11 +191,12 @@ class SegmentReads:
     ) -> None:
         machine = machine or tier.machine
         self._machine = machine
+        limit = config.download_rate_limit_bytes_per_second
         self._fetcher = SegmentFetcher(
             tier.store,
             config,
             tier.key_ring,
-            limiter=RateLimiter(config.download_rate_limit_bytes_per_second, machine=machine),
+            limiter=None if limit is None else RateLimiter(limit, machine=machine),
             lookup=NoLookup(),
             machine=machine,
             metrics=metrics,

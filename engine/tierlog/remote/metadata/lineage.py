@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tierlog.errors import CorruptIndexError
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import MAGIC, is_snapshot, read_snapshot
 from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tierlog.remote.tier.chunks.segment import SegmentEncryption, StoredPart, StoredSegment
+    from tierlog.remote.tier.chunks.key_ring import SegmentEncryption
+    from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
     from tierlog.remote.tier.tier import StoredTopic, Tier
     from tierlog.remote.tier.tier_paths import open_tier
 else:
     _NAMES = {
-        "SegmentEncryption": "tierlog.remote.tier.chunks.segment",
-        "StoredPart": "tierlog.remote.tier.chunks.segment",
-        "StoredSegment": "tierlog.remote.tier.chunks.segment",
+        "SegmentEncryption": "tierlog.remote.tier.chunks.stored_segment",
+        "StoredPart": "tierlog.remote.tier.chunks.stored_segment",
+        "StoredSegment": "tierlog.remote.tier.chunks.stored_segment",
         "StoredTopic": "tierlog.remote.tier.tier",
         "Tier": "tierlog.remote.tier.tier",
         "open_tier": "tierlog.remote.tier.tier_paths",

@@ -27,7 +27,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import fetch_epochs
 from tierlog.remote.tier.layouts.listing import Candidate, Scope, SegmentFilter
 from tierlog.remote.tier.layouts.log_dir import LogDirLayout

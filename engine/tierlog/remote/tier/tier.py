@@ -11,10 +11,8 @@ from types import TracebackType
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.api import IndexType, Uuid
-from tierlog.remote.tier.chunks.chunk_transform import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.chunks.segment_log import iter_windows
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part, iter_windows
 from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock

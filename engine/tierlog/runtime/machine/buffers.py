@@ -29,9 +29,9 @@ PROCESS_BUFFERS: Final = BufferPool(
 PROCESS_BUFFERS.share()
 
 
-def new_buffer(size_bytes: int) -> memoryview:
-    """Writable memory of the process's pool, not cleared. It is the holder's until the last view of it is gone."""
-    return PROCESS_BUFFERS.take(size_bytes)
+#: Makes writable memory of so many bytes, of the process's pool and not cleared. It is the holder's until the last view
+#: of it is gone.
+new_buffer: Final = PROCESS_BUFFERS.take
 
 
 def note_foreign(size_bytes: int) -> None:

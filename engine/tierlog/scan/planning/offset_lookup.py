@@ -38,7 +38,7 @@ from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_B
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
 from tierlog.scan.history import PartitionHistory
 

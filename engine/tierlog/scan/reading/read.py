@@ -31,7 +31,7 @@ from tierlog.errors import (
     SizeLimitError,
     TierlogError,
 )
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore

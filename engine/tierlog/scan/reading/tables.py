@@ -14,7 +14,7 @@ import pyarrow as pa
 from tierlog.errors import CorruptDataError
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,

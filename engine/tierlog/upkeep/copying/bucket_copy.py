@@ -49,7 +49,7 @@ from tierlog.opening import Config, Path, config_keys, given_machine, open_path,
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
 from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy, open_copy_target
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool

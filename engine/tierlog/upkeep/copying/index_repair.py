@@ -27,7 +27,7 @@ from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
 
 

@@ -36,7 +36,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.closed_segments import missing_snapshot, own_epochs, require_topic_id
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles

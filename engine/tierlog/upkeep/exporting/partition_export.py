@@ -43,7 +43,7 @@ from tierlog.log.formats.segment_indexes import encode_transaction_index
 from tierlog.records.batch_runs import BatchColumns, BatchRun, BatchRuns
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, WritableFile

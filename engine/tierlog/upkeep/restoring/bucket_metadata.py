@@ -34,7 +34,7 @@ from tierlog.errors import (
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES, LOG, PARSERS

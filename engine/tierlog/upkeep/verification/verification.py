@@ -27,7 +27,7 @@ from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.opening import Config, Metadata, Path, given_machine, names_file, open_path
 from tierlog.remote.api import IndexType
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import parse_log_dir
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine

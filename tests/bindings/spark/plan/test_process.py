@@ -352,7 +352,7 @@ def test_a_million_ranges_are_a_stream(tmp_path: pathlib.Path) -> None:
 
     def inflated(span):  # type: ignore[no-untyped-def]
         from tierlog.remote.api import IndexType
-        from tierlog.remote.tier.chunks.segment import StoredPart
+        from tierlog.remote.tier.chunks.stored_segment import StoredPart
 
         size = 100 * entries
         metadata = replace(span.segment.metadata, segment_size_in_bytes=size)

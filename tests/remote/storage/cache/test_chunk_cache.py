@@ -9,7 +9,7 @@ import pytest
 from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket
 from tierlog.remote.storage.cache.chunk_cache import MemoryChunkCache
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 
@@ -17,7 +17,7 @@ from tierlog.runtime.machine.clock import ManualClock
 def cache_with(*keys: ChunkKey) -> MemoryChunkCache:
     cache = MemoryChunkCache(MIB, machine=Machine(clock=ManualClock()))
     for key in keys:
-        cache.put(key, memoryview(b"chunk"))
+        cache.put(key, memoryview(b"chunk"), 5)
     return cache
 
 
@@ -35,7 +35,7 @@ def test_a_log_that_is_forgotten_is_gone_whole_and_alone() -> None:
     """If this fails, chunks of deleted segments take the place of others', or those of others go with them."""
     cache = cache_with(FIRST, SECOND, OTHER)
     cache.forget("a.log")
-    assert [cache.holds(key) for key in (FIRST, SECOND, OTHER)] == [False, False, True]
+    assert [key in cache for key in (FIRST, SECOND, OTHER)] == [False, False, True]
     assert cache.figures.entries == 1
 
 

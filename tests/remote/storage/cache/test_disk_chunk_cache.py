@@ -14,7 +14,7 @@ from tests.support.tiered_segments import Bucket
 from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.cache.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import UpdatableFile

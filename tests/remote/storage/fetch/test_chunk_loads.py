@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.remote.storage.fetch.chunk_loads import MissingChunk, neighbours
-from tierlog.remote.tier.chunks.segment_log import ChunkView
+from tierlog.remote.tier.chunks.stored_segment import ChunkView
 
 
 def chunk(number: int, size: int) -> MissingChunk:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from functools import partial
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, i
         with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
             stream.read()
         key = chunk_key(fetcher, segment.metadata)
-        wait_until(partial(cache.holds, key))  # written after the reader has it
+        wait_until(lambda key=key, cache=cache: key in cache)  # written after the reader has it
     fetcher.close()
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1
     assert metrics.value("cache_hits_total", cache="chunks_disk") == 1

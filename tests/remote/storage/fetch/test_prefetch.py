@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.storage_metrics import StorageMetrics
-from tierlog.remote.tier.chunks.segment_log import ChunkView, SegmentLog
+from tierlog.remote.tier.chunks.stored_segment import ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 
 CACHE = {

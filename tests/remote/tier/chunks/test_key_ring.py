@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tierlog.errors import ConfigError, EncryptionKeyError
 from tierlog.remote.config import StorageConfig, read_storage_config
-from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import KeyRing, SegmentEncryption, read_key_ring
 from tierlog.runtime.machine import Machine
 
 # A throw-away key of 1536 bits, and a ciphertext that the plugin unwrapped.

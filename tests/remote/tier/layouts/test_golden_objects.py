@@ -15,8 +15,7 @@ from tierlog._native.codecs import library_version
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.tier import StoredSegment, Tier, open_tier
-from tierlog.remote.tier.chunks.key_ring import SegmentKey, read_key_ring
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import SegmentEncryption, SegmentKey, read_key_ring
 from tierlog.remote.tier.layouts.segment_objects import AivenObjects, StoredLog
 from tierlog.remote.tier.objects.manifest import Manifest, parse_manifest
 from tierlog.runtime.machine import Machine

@@ -18,8 +18,7 @@ from tierlog.log.formats.segment_indexes import encode_offset_index
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.tier import open_tier
-from tierlog.remote.tier.chunks.key_ring import SegmentKey
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import SegmentEncryption, SegmentKey
 from tierlog.remote.tier.layouts.segment_objects import (
     AivenObjects,
     KafkaObjects,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tierlog._native.chunks import decode_chunk_sizes
 from tierlog.errors import SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import KeyRing, SegmentEncryption
 from tierlog.remote.tier.objects.manifest import Manifest, parse_manifest
 from tierlog.remote.tier.objects.manifest_writing import (
     encode_chunk_sizes,

@@ -22,7 +22,7 @@ from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import RemoteLogSegmentId
 from tierlog.remote.metadata.lineage import Gap, Lineage
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import described, fetch_epochs, id_of, whole_object
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.object_keys import LOG

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Literal
 
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
-from tierlog.runtime.machine import Machine
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 
@@ -30,7 +28,7 @@ class ChunkCache(ABC):
         """The bytes that the cache holds now."""
 
     @abstractmethod
-    def holds(self, key: ChunkKey) -> bool:
+    def __contains__(self, key: ChunkKey) -> bool:
         """Whether ``find`` will likely have the chunk; this does not count as a use."""
 
     @abstractmethod
@@ -38,8 +36,8 @@ class ChunkCache(ABC):
         """The bytes of a chunk; ``again`` as in WeightedCache."""
 
     @abstractmethod
-    def put(self, key: ChunkKey, data: memoryview) -> None:
-        """Keep a chunk, if it can be kept."""
+    def put(self, key: ChunkKey, data: memoryview, size_bytes: int) -> object:
+        """Cache a chunk, if it can be; ``data`` is memory of its own, of so many bytes: no more is held than counts."""
 
     @abstractmethod
     def drop(self, key: ChunkKey) -> None:
@@ -54,56 +52,18 @@ class ChunkCache(ABC):
         """Release what the cache holds."""
 
 
-class MemoryChunkCache(ChunkCache):
-    """The broker's bytes, bounded exactly: what readers still hold after it was evicted is theirs.
-
-    Args:
-        size_bytes_max: Of all chunks together; UNBOUNDED for no limit.
-        retention_ms: After the last use; -1 for ever.
-        machine: Its clock and locks.
-        on_evict: Told how many had to make room.
-    """
+class MemoryChunkCache(WeightedCache[ChunkKey, memoryview], ChunkCache):
+    """The broker's bytes, bounded exactly: what readers still hold after it was evicted is theirs."""
 
     label = "chunks_memory"
     keeps_stored = False
     is_slow = False
 
-    def __init__(
-        self,
-        size_bytes_max: int,
-        *,
-        machine: Machine,
-        retention_ms: int = -1,
-        on_evict: Callable[[int], None] | None = None,
-    ) -> None:
-        self._cache: WeightedCache[ChunkKey, memoryview] = WeightedCache(
-            size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
-        )
-
-    @property
-    def figures(self) -> CacheFigures:
-        return self._cache.figures
-
-    def holds(self, key: ChunkKey) -> bool:
-        """As ChunkCache says."""
-        return key in self._cache
-
-    def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
-        """As ChunkCache says."""
-        return self._cache.find(key, again=again)
-
-    def put(self, key: ChunkKey, data: memoryview) -> None:
-        """As ChunkCache says; ``data`` must be memory of its own, or more would be held than is counted."""
-        self._cache.put(key, data, len(data))
-
     def drop(self, key: ChunkKey) -> None:
-        """As ChunkCache says."""
-        self._cache.remove(key)
+        self.remove(key)
 
     def forget(self, log_key: str) -> None:
-        """As ChunkCache says."""
-        self._cache.remove_where(lambda key: key.log_key == log_key)
+        self.remove_where(lambda key: key.log_key == log_key)
 
     def close(self) -> None:
-        """Let go of all chunks."""
-        self._cache.remove_where(lambda _: True)
+        self.remove_where(lambda _: True)

@@ -28,7 +28,7 @@ import xxhash
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileInfo
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
@@ -151,7 +151,7 @@ class DiskChunkCache(ChunkCache):
             file = _File(info.path, info.size_bytes, is_written=True)
             self._remove(self._cache.put(match[1], file, info.size_bytes))
 
-    def holds(self, key: ChunkKey) -> bool:
+    def __contains__(self, key: ChunkKey) -> bool:
         """As ChunkCache says."""
         file = self._cache.peek(_name(key))
         return file is not None and file.is_written
@@ -190,8 +190,9 @@ class DiskChunkCache(ChunkCache):
             return None
         return chunk.toreadonly()
 
-    def put(self, key: ChunkKey, data: memoryview) -> None:
+    def put(self, key: ChunkKey, data: memoryview, size_bytes: int = 0) -> None:
         """Write a chunk's file. A disk that is full, or fails, costs one log line and half a minute without writes."""
+        del size_bytes  # the file's size counts
         if self._clock.monotonic_seconds() < self._paused_until_seconds:
             return
         name = _name(key)

@@ -8,9 +8,8 @@ from typing import Final
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
-from tierlog.remote.tier.chunks.chunk_transform import open_part, part_name
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, open_part, part_name
 from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.runtime.machine import Machine

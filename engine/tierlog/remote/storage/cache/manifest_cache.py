@@ -8,8 +8,7 @@ from typing import Final
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.chunks.segment_log import SegmentLog, open_log
+from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment, open_log
 from tierlog.remote.tier.layouts.segment_lookup import (
     DescriptionRead,
     FoundSegment,

@@ -13,7 +13,7 @@ from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.segment_copy import SegmentCopies
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.configured_store import as_it_is, open_configured_store, stack_store
 from tierlog.remote.tier.layouts.aiven import AivenLayout
 from tierlog.remote.tier.layouts.kafka import KafkaLayout

@@ -18,7 +18,7 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.copy.part_stream import PartStream
 from tierlog.remote.storage.copy.running_copies import RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer
-from tierlog.remote.tier.chunks.chunk_transform import UNIT_OVERHEAD_BYTES
+from tierlog.remote.tier.chunks.key_ring import UNIT_OVERHEAD_BYTES
 from tierlog.remote.tier.layouts.segment_objects import SegmentObjects, StoredLog
 from tierlog.runtime.machine.files import ReadableFile
 from tierlog.runtime.machine.scheduling import Future, Pool

@@ -1,13 +1,15 @@
-"""Loads of chunks that no cache in memory had: how they begin, what they hold of the memory budget, and how they end.
+"""Chunks for readers: from the cache, from a load that is under way, or by one request for neighbouring ones.
 
-Chunks of a bucket come in requests for neighbouring ones, which hold no thread. Of a local store, or out of the cache
-on a disk, a chunk is work for the first thread that needs it. What came is opened by the reader that waits for it or by
-a thread a core, each chunk into memory of its own, and put into the cache (``ChunkLanding``).
+Every chunk that is fetched is fetched once, however many ask. A reader that leaves does not end a download: it lands in
+the cache; where there is none, the last one that leaves ends it. Chunks of a bucket come in requests for neighbouring
+ones, which hold no thread. Of a local store, or out of the cache on a disk, a chunk is work for the first thread that
+needs it. What came is opened by the reader that waits for it or by a thread a core, each chunk into memory of its own,
+and put into the cache (``ChunkLanding``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,14 +18,18 @@ from tierlog._native.buffers import copy_into
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
-from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.tier.chunks.stored_segment import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.turns import MemoryBudget
 
+#: Closing waits so long for chunks that are being opened.
+_CLOSE_SECONDS: Final = 1.0
+
 ChunkLoad = SharedLoad[ChunkKey, memoryview]
+ChunkSource = memoryview | ChunkLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +97,29 @@ def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[
     return runs
 
 
-class ChunkLoads:
-    """Begins loads of chunks and hands what comes to the landing.
+class ChunkFetcher:
+    """What readers ask for chunks: it finds them in the cache, joins loads that are under way, and begins the others.
 
     Args:
-        under_way: Of chunks: each load that begins here is one of them.
-        landing: Opens and keeps what came.
         requests: Of the objects.
         cache: Of chunks; None keeps nothing.
-        budget: Gets back what a load held for stored bytes.
-        machine: Its locks.
+        budget: Of the memory that requests under way take.
+        machine: Its threads and locks.
         request_bytes_max: Original bytes of one request.
+
+    Attributes:
+        requests, cache: The same.
+        under_way: The loads of chunks.
+        open_pool: Threads that open chunks, one a core.
+        is_local: Whether the store is a disk of this machine.
+        on_joined: Called with a load under way that a reader has joined.
+        on_asked: Called with the chunks that a reader has asked for, where there is a cache.
 
     Thread safety: any number of threads; no lock is held across a store call.
     """
 
     def __init__(
         self,
-        under_way: SharedLoads[ChunkKey, memoryview],
-        landing: ChunkLanding,
         requests: StoreRequests,
         *,
         cache: ChunkCache | None,
@@ -117,30 +127,148 @@ class ChunkLoads:
         machine: Machine,
         request_bytes_max: int,
     ) -> None:
-        self._under_way = under_way
-        self._landing = landing
-        self._requests = requests
+        self.requests = requests
         self._metrics = requests.metrics
-        self._cache = cache
+        self.cache = cache
         self._budget = budget
         self._request_bytes_max = request_bytes_max
-        self._is_local = requests.store.is_local
+        self.is_local = requests.store.is_local
+        self.under_way: SharedLoads[ChunkKey, memoryview] = SharedLoads(machine)
+        self._landing = ChunkLanding(self.under_way, cache, requests, machine)
+        self.open_pool = self._landing.pool
         self._lock = machine.scheduler.lock()
+        self.on_joined: Callable[[ChunkLoad], None] = lambda _: None
+        self.on_asked: Callable[[SegmentLog, Sequence[ChunkView]], None] = lambda *_: None
+
+    def memory_of(self, log: SegmentLog, views: Sequence[ChunkView]) -> int:
+        """What fetching neighbouring chunks takes of the budget: their original bytes, and stored ones until these are
+        opened, or taken apart.
+        """
+        return sum(view.original_size for view in views) + self.stored_memory_of(log, views)
+
+    def request(
+        self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, again: bool, soon: bool
+    ) -> tuple[list[ChunkSource], int]:
+        """Get neighbouring chunks: of each its bytes, or a load to wait for or leave. Waits for nothing.
+
+        Where no cache wants all of the last chunk it is decompressed no further than the range needs: a reader of a
+        mebibyte does not pay for four.
+
+        Args:
+            log: Of the chunks.
+            views: Neighbouring ones, ascending.
+            turn: Whose turns go round: the partition.
+            again: The first one was asked for by the same reader just before.
+            soon: The reader waits for the first one next.
+
+        Returns:
+            The sources, and how much of the budget that the caller took for stored bytes is held for requests: it comes
+            back when these end.
+        """
+        cache = self.cache
+        if cache is None and log.segment.compression:
+            views = [*views[:-1], self._shortened(log, views[-1])]
+        found: list[ChunkSource] = []
+        missing: list[MissingChunk] = []
+        hits = hit_bytes = 0
+        for position, view in enumerate(views):
+            key = log.key(view)
+            if cache is not None and not cache.is_slow:
+                data = cache.find(key, again=again and position == 0)
+                if data is not None:
+                    found.append(data)
+                    hits, hit_bytes = hits + 1, hit_bytes + len(data)
+                    continue
+            load, is_new = self.under_way.join(key)
+            found.append(load)
+            if is_new:
+                missing.append(MissingChunk(view, load))
+            else:
+                self.on_joined(load)
+        if cache is not None:
+            if not cache.is_slow:
+                self._count_lookups(cache.label, hits, hit_bytes, len(views) - hits)
+            self.on_asked(log, views)
+        return found, self._begin(log, missing, turn, soon=soon) if missing else 0
+
+    def request_plain(self, log: SegmentLog, start: int, end_exclusive: int, turn: Hashable) -> ChunkLoad:
+        """Request exactly these bytes of a log that is stored as it is, past the cache, for one reader."""
+        key = log.segment.log.key
+        first, end = log.segment.log.position + start, log.segment.log.position + end_exclusive
+        load = self.under_way.alone(ChunkKey(key, -1))
+        if self.is_local:
+
+            def read() -> None:
+                try:
+                    load.end(self.requests.read_here(key, first, end, log.name).toreadonly(), None)
+                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                    load.end(None, error)
+
+            load.offer(read)
+            return load
+
+        def told(answer: memoryview | BaseException) -> None:
+            if isinstance(answer, BaseException):
+                load.end(None, answer)
+            else:
+                load.end(answer.toreadonly(), None)
+
+        request = ReadRequest(
+            key,
+            first,
+            end,
+            name=log.name,
+            lane=Lane.READERS,
+            turn=turn,
+            on_answer=told,
+            before=lambda _: self.requests.note_sent(load),
+        )
+        load.on_unwanted = partial(self.requests.cancel, request)
+        self.requests.start(request)
+        return load
+
+    @property
+    def reads_directly(self) -> bool:
+        """Whether ``read_into`` may be called."""
+        return self.is_local and self.cache is None and self.requests.reads_directly
+
+    def read_into(self, log: SegmentLog, start: int, out: memoryview) -> None:
+        """Read a range of a log that is stored as it is into the reader's memory, past the cache, in this thread."""
+        self.requests.read_into(log.segment.log.key, log.segment.log.position + start, out, log.name)
+
+    def leave(self, under_way: Iterable[ChunkLoad]) -> None:
+        """Leave loads that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
+        for load in under_way:
+            self.under_way.leave(load)
+            if load.has_work:  # another reader waits for what this one was to do
+                self._landing.run_soon(load, always=False)
+
+    def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
+        """The chunk cut to what the range needs, unless somebody decompresses all of it already."""
+        is_whole = view.end == view.original_size or log.key(view) in self.under_way
+        return view if is_whole else view._replace(until=view.end)
+
+    def _count_lookups(self, label: str, hits: int, hit_bytes: int, misses: int) -> None:
+        if hits:
+            self._metrics.add("cache_hits_total", hits, label=label)
+            self._metrics.add("cache_hit_bytes_total", hit_bytes, label=label)
+        if misses:
+            self._metrics.add("cache_misses_total", misses, label=label)
 
     def stored_memory_of(self, log: SegmentLog, views: Sequence[ChunkView]) -> int:
         """Bytes that one request for neighbouring chunks brings beside the chunks themselves.
 
         One chunk that is stored as it is becomes the chunk itself.
         """
-        is_kept = not log.segment.transformed and (self._cache is None or self._is_local or len(views) == 1)
+        is_kept = not log.segment.transformed and (self.cache is None or self.is_local or len(views) == 1)
         return 0 if is_kept else sum(view.stored_size for view in views)
 
     def in_requests(self, missing: Sequence[MissingChunk]) -> list[list[MissingChunk]]:
         """Ascending chunks, cut into those that one request gets."""
         return neighbours(missing, size_bytes_max=self._request_bytes_max)
 
-    def begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:
-        """Begin loads that a reader waits for; ``soon``: the first one is what she waits for next.
+    def _begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:
+        """Begin loads that a reader waits for; ``soon``: the first one is what it waits for next.
 
         Returns:
             How much of the budget their stored bytes hold until they end.
@@ -148,7 +276,7 @@ class ChunkLoads:
         far: list[MissingChunk] = []
         held = 0
         for number, chunk in enumerate(missing):
-            if not (self._is_local or self._is_on_disk(log, chunk.view)):
+            if not (self.is_local or self._is_on_disk(log, chunk.view)):
                 far.append(chunk)
                 continue
             held += self.offer(log, chunk, turn)
@@ -163,7 +291,7 @@ class ChunkLoads:
         return held
 
     def _is_on_disk(self, log: SegmentLog, view: ChunkView) -> bool:
-        return self._cache is not None and self._cache.is_slow and self._cache.holds(log.key(view))
+        return self.cache is not None and self.cache.is_slow and log.key(view) in self.cache
 
     def offer(self, log: SegmentLog, chunk: MissingChunk, turn: Hashable) -> int:
         """Make a load the work of whoever needs it first: of a local store, or from the disk's cache.
@@ -177,16 +305,16 @@ class ChunkLoads:
         is_cached = self._is_on_disk(log, view)
 
         def work() -> None:
-            cache = self._cache
+            cache = self.cache
             try:
                 if is_cached and self._landing.take_cached(log, view, load):
                     ended()
                     return
             except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
                 ended()
-                self._under_way.fail(load, error)
+                self.under_way.fail(load, error)
                 return
-            if self._is_local:
+            if self.is_local:
                 if cache is not None and not is_cached and cache.is_slow:
                     self._metrics.add("cache_misses_total", label=cache.label)
                 self._landing.read_and_land(log, view, load, ended)
@@ -194,7 +322,7 @@ class ChunkLoads:
                 self.start(ChunkRun(log, [chunk], turn, held), Lane.READERS, is_counted=True)
 
         def unwanted() -> None:
-            if self._under_way.abandon([load]) and load.withdraw():
+            if self.under_way.abandon([load]) and load.withdraw():
                 ended()
 
         load.on_unwanted = unwanted
@@ -204,8 +332,8 @@ class ChunkLoads:
     def _end_unwanted(self, run: ChunkRun) -> None:
         """The last reader left: a download that no cache would keep ends now."""
         request = run.request  # an answer that comes now takes it away
-        if self._cache is None and request is not None and self._under_way.abandon(run.under_way):
-            self._requests.cancel(request)
+        if self.cache is None and request is not None and self.under_way.abandon(run.under_way):
+            self.requests.cancel(request)
 
     def start(self, run: ChunkRun, lane: Lane, *, is_counted: bool = False) -> None:
         """Ask for a run of chunks; ``is_counted``: the metrics have its misses already."""
@@ -220,35 +348,35 @@ class ChunkLoads:
             on_answer=lambda answer: self._came(run, answer, is_counted=is_counted),
             before=lambda request: self._before(run, request),
         )
-        self._requests.start(run.request)
+        self.requests.start(run.request)
 
     def _before(self, run: ChunkRun, request: ReadRequest) -> bool:
         """Its turn has come: leave out what landed in the cache meanwhile, and what nobody wants any more."""
-        left, cache = run.left, self._cache
+        left, cache = run.left, self.cache
         if run.on_turn is not None:
             run.on_turn(run)
         while left and cache is not None and not cache.is_slow:
             data = cache.find(run.log.key(left[0].view), again=True)
             if data is None:
                 break
-            self._under_way.land(left.pop(0).load, data)
+            self.under_way.land(left.pop(0).load, data)
         if not left:
             run.request = None
             self._let_go(run)
             return False
         request.start = run.start
         for chunk in left:
-            self._requests.note_sent(chunk.load)
+            self.requests.note_sent(chunk.load)
         return True
 
     def _came(self, run: ChunkRun, answer: memoryview | BaseException, *, is_counted: bool) -> None:
         """A request's answer, in the store's thread, which opens nothing."""
-        log, cache = run.log, self._cache
+        log, cache = run.log, self.cache
         run.request = None  # it knows the run: with the chunks' bytes the two would wait for the collector
         if isinstance(answer, BaseException):
             self._let_go(run)
             for chunk in run.left:
-                self._under_way.fail(chunk.load, answer)
+                self.under_way.fail(chunk.load, answer)
             return
         if run.on_bytes is not None:
             run.on_bytes(run)
@@ -278,6 +406,11 @@ class ChunkLoads:
     def _let_go(self, run: ChunkRun) -> None:
         held, run.held_bytes = run.held_bytes, 0
         self._budget.give_back(held)
+
+    def close(self) -> None:
+        """End all requests; readers that wait get an error. Idempotent."""
+        self.requests.close()
+        self.open_pool.close(wait_seconds=_CLOSE_SECONDS)
 
 
 #: Chunks that a slow cache has not taken yet, in all; what comes beyond that it does without.
@@ -360,7 +493,7 @@ class ChunkLanding:
             else:
                 data = _copied(stored)
             if cache is not None and not cache.is_slow:
-                cache.put(log.key(view), data)
+                cache.put(log.key(view), data, len(data))
         except BaseException as error:  # noqa: BLE001 - as above
             ended()
             self._under_way.fail(load, error)
@@ -381,7 +514,7 @@ class ChunkLanding:
 
         def work() -> None:
             try:
-                cache.put(key, kept)
+                cache.put(key, kept, len(kept))
             finally:
                 with self._lock:
                     self._kept_later_bytes -= len(kept)

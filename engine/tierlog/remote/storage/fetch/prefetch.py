@@ -18,27 +18,25 @@ from functools import partial
 from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.fetch.chunk_loads import ChunkLoad, ChunkLoads, ChunkRun, MissingChunk
-from tierlog.remote.storage.store_requests import Lane, StoreRequests
-from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFetcher, ChunkLoad, ChunkRun, MissingChunk
+from tierlog.remote.storage.store_requests import Lane
+from tierlog.remote.tier.chunks.stored_segment import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
-from tierlog.runtime.waiting.shared_loads import SharedLoads, refusal
+from tierlog.runtime.waiting.shared_loads import refusal
 from tierlog.runtime.waiting.turns import MemoryBudget
 
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
+#: Closing waits so long for what the pool does.
+_CLOSE_SECONDS: Final = 1.0
 
 
 class AheadLoads:
     """Begins loads for readers to come, and counts what nobody came for.
 
     Args:
-        under_way: Of chunks.
-        loads: Does the loading.
-        requests: Of the objects: a reader who comes moves one in front.
-        cache: Keeps what comes; without one nothing is fetched ahead.
+        chunks: Does the loading, into its cache: without one nothing is fetched ahead.
         budget: Of the memory that requests under way take.
         machine: Its threads: half the cores.
 
@@ -48,28 +46,20 @@ class AheadLoads:
     Thread safety: any number of threads; no lock is held across a store call.
     """
 
-    def __init__(
-        self,
-        under_way: SharedLoads[ChunkKey, memoryview],
-        loads: ChunkLoads,
-        requests: StoreRequests,
-        *,
-        cache: ChunkCache | None,
-        budget: MemoryBudget,
-        machine: Machine,
-    ) -> None:
+    def __init__(self, chunks: ChunkFetcher, budget: MemoryBudget, machine: Machine) -> None:
         scheduler = machine.scheduler
-        self._under_way = under_way
-        self._loads = loads
-        self._requests = requests
-        self._metrics = requests.metrics
-        self._cache = cache
+        self._chunks = chunks
+        self._under_way = chunks.under_way
+        self._requests = chunks.requests
+        self._metrics = chunks.requests.metrics
+        self._cache = chunks.cache
         self._budget = budget
-        self._is_local = requests.store.is_local
+        self._is_local = chunks.is_local
         self.pool = scheduler.pool(max(1, scheduler.cores // 2), name="tierlog-ahead")
         self._lock = scheduler.lock()
         self._in_line: dict[ChunkLoad, ChunkRun] = {}  # not sent
         self._awaited: collections.OrderedDict[ChunkKey, int] = collections.OrderedDict()
+        chunks.on_joined, chunks.on_asked = self.hurry, self.note_taken
 
     @property
     def is_possible(self) -> bool:
@@ -94,7 +84,7 @@ class AheadLoads:
         missing = []
         for view in views:
             key = log.key(view)
-            if self._cache.holds(key) or key in self._under_way:
+            if key in self._cache or key in self._under_way:
                 continue
             memory = self._memory_of(log, view)
             if not self._budget.try_take(memory, leaving_bytes=self._budget.total_bytes // 2):
@@ -104,7 +94,7 @@ class AheadLoads:
                 self._budget.give_back(memory)
                 continue
             missing.append(MissingChunk(view, load))
-        for part in self._loads.in_requests(missing):
+        for part in self._chunks.in_requests(missing):
             if self._is_local:
                 self._load_here(log, part, turn, is_wanted)
                 continue
@@ -118,11 +108,11 @@ class AheadLoads:
             )
             with self._lock:
                 self._in_line.update((load, run) for load in run.under_way)
-            self._loads.start(run, Lane.AHEAD)
+            self._chunks.start(run, Lane.AHEAD)
 
     def _memory_of(self, log: SegmentLog, view: ChunkView) -> int:
         """What comes counts until it is in the cache: no reader took memory for it."""
-        return self._loads.stored_memory_of(log, [view]) if self._is_local else view.stored_size
+        return self._chunks.stored_memory_of(log, [view]) if self._is_local else view.stored_size
 
     def _load_here(
         self, log: SegmentLog, chunks: Sequence[MissingChunk], turn: Hashable, is_wanted: Callable[[], bool]
@@ -130,7 +120,7 @@ class AheadLoads:
         """Of a local store: work for the pool of what nobody waits for, or for a reader who comes before it."""
         self._note_loaded(log, chunks)
         for chunk in chunks:
-            self._loads.offer(log, chunk, turn)
+            self._chunks.offer(log, chunk, turn)
 
             def work(load: ChunkLoad = chunk.load) -> None:
                 if is_wanted() or load.readers:
@@ -177,10 +167,6 @@ class AheadLoads:
                 unused += self._awaited.popitem(last=False)[1]
         if unused:
             self._metrics.add("prefetch_unused_bytes_total", unused)
-
-    def close(self, *, wait_seconds: float) -> None:
-        """End the pool; idempotent."""
-        self.pool.close(wait_seconds=wait_seconds)
 
 
 #: Who was not seen for so long reads no more.
@@ -359,3 +345,7 @@ class Prefetcher:
             gone = [reader for reader in self._readers.values() if reader.log.segment.log.key == log_key]
             for reader in gone:
                 self._forget(reader)
+
+    def close(self) -> None:
+        """Begin no more loads; idempotent."""
+        self._ahead.pool.close(wait_seconds=_CLOSE_SECONDS)

@@ -17,9 +17,8 @@ from tierlog._native.buffers import copy_into
 from tierlog.errors import CorruptObjectError
 from tierlog.log.checks.segment_walk import SegmentWalk
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
-from tierlog.remote.storage.fetch.chunk_loads import ChunkLoad
-from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFetcher, ChunkLoad, ChunkSource
+from tierlog.remote.tier.chunks.stored_segment import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.runtime.waiting.turns import MemoryBudget
 from tierlog.runtime.waiting.waits import Interrupt, Wait, WaitingThreads, Waits
 

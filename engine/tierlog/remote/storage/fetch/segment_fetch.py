@@ -16,15 +16,14 @@ from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCach
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
 from tierlog.remote.storage.cache.index_cache import IndexCache
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
-from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
-from tierlog.remote.storage.fetch.prefetch import Prefetcher
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFetcher
+from tierlog.remote.storage.fetch.prefetch import AheadLoads, Prefetcher
 from tierlog.remote.storage.fetch.range_reader import BatchCheck, RangeReader, StreamLimits
-from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
+from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, forget_frames, same_error
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.chunks.segment_log import SegmentLog, open_log
+from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment, open_log
 from tierlog.remote.tier.layouts.segment_lookup import SegmentLookup, make_lookup
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
@@ -137,7 +136,7 @@ class SegmentFetcher:
             timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
         )
         self._prefetcher = Prefetcher(
-            self._chunks.ahead,
+            AheadLoads(self._chunks, self._budget, machine),
             open_next=self._open_next,
             ahead_bytes_max=config.prefetch_max_bytes,
             crosses_segments=config.fetch_prefetch_next_segment_enabled,
@@ -208,19 +207,43 @@ class SegmentFetcher:
         *,
         is_whole_wanted: bool,
         began_seconds: float,
-        is_checked: bool = True,
     ) -> ViewStream:
-        partition = metadata.topic_id_partition
+        is_checked = self._config.fetch_check_batches_enabled
+        check = BatchCheck(metadata, position=start, name=log.name) if is_checked else None
+        reader, closed = self._reader(
+            metadata, log, start, end, is_whole_wanted=is_whole_wanted, began_seconds=began_seconds, check=check
+        )
+
+        def failed(error: BaseException) -> BaseException:
+            if isinstance(error, Exception):
+                self._count_error(metadata)
+            return self._translate(error)
+
+        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader.close))
+
+    def _count_error(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._metrics.add_of(metadata.topic_id_partition, "errors_total", label="fetch_segment")
+
+    def _reader(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        log: SegmentLog,
+        start: int,
+        end: int,
+        *,
+        is_whole_wanted: bool,
+        began_seconds: float,
+        check: BatchCheck | None = None,
+    ) -> tuple[RangeReader, Callable[[int], None]]:
+        """A reader of a range, and what is called with the bytes that were handed out when it is closed."""
         seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
         progress = None if seen is None else partial(self._prefetcher.advance, seen)
-        is_checked = is_checked and self._config.fetch_check_batches_enabled
-        check = BatchCheck(metadata, position=start, name=log.name) if is_checked else None
         reader = RangeReader(
             log,
             self._chunks,
             start,
             end,
-            turn=partition,
+            turn=metadata.topic_id_partition,
             is_whole_wanted=is_whole_wanted,
             limits=self._limits,
             budget=self._budget,
@@ -238,12 +261,7 @@ class SegmentFetcher:
             if progress is not None:
                 progress(start + size_bytes, reader.requested)
 
-        def failed(error: BaseException) -> BaseException:
-            if isinstance(error, Exception):
-                self._metrics.add_of(partition, "errors_total", label="fetch_segment")
-            return self._translate(error)
-
-        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader.close))
+        return reader, closed
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> ViewStream:
         """The exact bytes of a part beside the log.
@@ -292,7 +310,7 @@ class SegmentFetcher:
         if cache is None or cache.is_slow:
             return None
         views = log.views(start, end_exclusive)
-        if not cache.holds(log.key(views[-1])):  # what a reader who reads on lacks first
+        if log.key(views[-1]) not in cache:  # what a reader who reads on lacks first
             return None
         found: list[memoryview] = []
         for view in views:
@@ -354,19 +372,22 @@ class SegmentFetcher:
 
         Raises: as a stream of ``fetch_log_segment``, when it is read.
         """
-        began, end = self._asked(log.segment.metadata, start, end_exclusive - 1)
+        metadata = log.segment.metadata
+        began, end = self._asked(metadata, start, end_exclusive - 1)
         found: list[memoryview] = []
-        stream = self._stream(
-            log.segment.metadata, log, start, end, is_whole_wanted=True, began_seconds=began, is_checked=False
-        )
-        with stream:
-            while left := stream.left_bytes:
-                try:
-                    found.append((yield from stream.take_waits(left, lean=False)))
-                except (StoreError, CorruptDataError):
-                    if stream.tell() < min(least_bytes, end_exclusive - start):
-                        raise
-                    break
+        reader, closed = self._reader(metadata, log, start, end, is_whole_wanted=True, began_seconds=began)
+        try:
+            while left := reader.left_bytes:
+                found.append((yield from reader.take_waits(left)))
+        except TierlogError as error:
+            self._count_error(metadata)
+            is_enough = reader.position - start >= min(least_bytes, end_exclusive - start)
+            if not (is_enough and isinstance(error, StoreError | CorruptDataError)):
+                forget_frames(error)
+                raise
+        finally:
+            reader.close()
+            closed(reader.position - start)
         return found
 
     def find_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
@@ -405,6 +426,7 @@ class SegmentFetcher:
     def close(self) -> None:
         """End readers and requests with an error, let go of the disk cache; idempotent."""
         self._chunks.close()
+        self._prefetcher.close()
         if self._cache is not None:
             self._cache.close()
 

@@ -28,7 +28,7 @@ def same_error(error: BaseException) -> BaseException:
     return error
 
 
-def _forget_frames(error: BaseException) -> None:
+def forget_frames(error: BaseException) -> None:
     """Take the tracebacks of an error and its causes away."""
     known: set[int] = set()
     at: BaseException | None = error
@@ -114,7 +114,7 @@ class ViewStream(Closeable):
         """
         raised = self._failed(error, position)
         if isinstance(error, TierlogError | MemoryError):
-            _forget_frames(error)
+            forget_frames(error)
         try:
             if raised is error:
                 raise error

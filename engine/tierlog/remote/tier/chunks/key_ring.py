@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from tierlog._extras import require_extra
 from tierlog.errors import ConfigError, EncryptionKeyError, StoreError
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import read_secret_file
 
@@ -25,11 +24,23 @@ if TYPE_CHECKING:  # most tiers are not encrypted, and these take longer to impo
 
 DATA_KEY_BYTES: Final = 32
 AAD_BYTES: Final = 32
+IV_BYTES: Final = 12
+TAG_BYTES: Final = 16
+UNIT_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
 #: Data keys are few (one a segment) and small; older ones are forgotten.
 _CACHED_MAX: Final = 4096
 #: An OAEP data key of 32 bytes fits no smaller modulus.
 _MODULUS_BITS_MIN: Final = 1296
 _KEY_FILE_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEncryption:
+    """How the parts of a segment were encrypted; no secret: the data key is wrapped."""
+
+    key_id: str
+    wrapped_key: bytes = field(repr=False)
+    aad: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.tier.chunks.chunk_transform import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
-from tierlog.remote.tier.chunks.segment_log import iter_windows
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, fetch_part, iter_windows
 from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
 from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_aiven

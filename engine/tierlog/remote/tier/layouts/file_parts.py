@@ -15,8 +15,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.tier.chunks.chunk_transform import fetch_exactly
-from tierlog.remote.tier.chunks.segment import StoredPart
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, fetch_exactly
 from tierlog.remote.tier.objects.object_keys import LOG, OFFSET_INDEX, TIME_INDEX
 from tierlog.remote.tier.objects.segment_bounds import (
     OFFSET_SPAN_MAX,

@@ -17,7 +17,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
 from tierlog.remote.tier.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
 from tierlog.remote.tier.objects.object_keys import PART_SUFFIXES, TRANSACTION_INDEX, key_prefix_hint, parse_kafka

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore

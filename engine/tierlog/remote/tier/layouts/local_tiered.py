@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
-from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     end_of,

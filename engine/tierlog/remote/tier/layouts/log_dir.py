@@ -17,7 +17,7 @@ from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     epochs_of,

@@ -28,7 +28,7 @@ from tierlog.errors import (
     StoreError,
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.aiven import MANIFEST, check_identity, describe_aiven
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_MAX, describe_kafka
 from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter

@@ -20,8 +20,8 @@ from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptObjectError, SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.chunks.chunk_transform import IV_BYTES, UNIT_OVERHEAD_BYTES, ChunkAssembler
-from tierlog.remote.tier.chunks.key_ring import SegmentKey
+from tierlog.remote.tier.chunks.chunk_transform import ChunkAssembler
+from tierlog.remote.tier.chunks.key_ring import IV_BYTES, UNIT_OVERHEAD_BYTES, SegmentKey
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata, places_of
 from tierlog.remote.tier.objects.json_object import INT32_MAX

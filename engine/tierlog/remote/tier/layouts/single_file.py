@@ -13,7 +13,7 @@ from typing import Final
 from tierlog.errors import ObjectNotFoundError
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentId, TopicIdPartition
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     end_of,

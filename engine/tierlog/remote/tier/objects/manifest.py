@@ -28,8 +28,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.tier.chunks.chunk_transform import UNIT_OVERHEAD_BYTES
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import UNIT_OVERHEAD_BYTES, SegmentEncryption
 from tierlog.remote.tier.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
 
 #: The plugin refuses a longer list of chunk sizes, packed or not.

@@ -20,9 +20,7 @@ from tierlog._native.chunks import ChunkIndex
 from tierlog._native.codecs import compress_bound, compress_into
 from tierlog.errors import CorruptObjectError, SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.tier.chunks.chunk_transform import UNIT_OVERHEAD_BYTES
-from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.segment import SegmentEncryption
+from tierlog.remote.tier.chunks.key_ring import UNIT_OVERHEAD_BYTES, KeyRing, SegmentEncryption
 from tierlog.remote.tier.objects.json_object import INT32_MAX
 from tierlog.remote.tier.objects.manifest import CHUNK_LIST_BYTES_MAX, INDEX_MEMBERS, Manifest, parse_manifest
 
