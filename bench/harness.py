@@ -14,7 +14,6 @@ import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.line_process import LineProcess
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+#: What a round of a side may take.
+ROUND_SECONDS = 3600.0
 PEERS = ROOT / "bench" / "peers"
 MIB = 1 << 20
 #: Packages that the figures depend on.
@@ -244,7 +247,7 @@ def facts(versions: Mapping[str, str]) -> dict[str, Any]:
 class Side:
     """A process that does a round for each line: words, or for ``in_json`` an operation, a name and fields as JSON."""
 
-    def __init__(self, name: str, process: subprocess.Popen[str], *, in_json: bool) -> None:
+    def __init__(self, name: str, process: LineProcess, *, in_json: bool) -> None:
         self.name = name
         self._process, self._in_json = process, in_json
 
@@ -253,14 +256,10 @@ class Side:
         line = " ".join(map(str, words))
         if self._in_json:
             line = json.dumps({"op": words[0], "manager": words[1] if len(words) > 1 else "", **fields})
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        told = self._process.stdout.readline()
-        if not told:
-            raise SystemExit(f"{self.name} ended with {self._process.wait()} at {line[:200]}")
-        answer: dict[str, Any] = json.loads(told)
+        try:
+            answer: dict[str, Any] = json.loads(self._process.ask(line, seconds=ROUND_SECONDS))
+        except AssertionError as error:
+            raise SystemExit(f"{self.name}: {error}") from None
         if "error" in answer:
             raise SystemExit(f"{self.name}, {line[:200]}: {answer['error']}")
         return answer
@@ -271,21 +270,8 @@ def started(
     name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None, in_json: bool = False
 ) -> Iterator[Side]:
     """A side until the block ends."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=ROOT)
-    try:
+    with LineProcess(command, environment=environment, folder=ROOT) as process:
         yield Side(name, process, in_json=in_json)
-    finally:
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 def serve(answer: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.broker.partition_watches import PartitionWatches
 from tierlog.remote.api import TopicIdPartition, Uuid
 
@@ -53,14 +54,14 @@ def test_waits_end_with_a_change_in_time_and_with_the_server() -> None:
         waiting = asyncio.ensure_future(watch.wait(1.0))
         await timers.advance(0.1)
         watches.ring([ORDERS])
-        assert await asyncio.wait_for(waiting, 5)
+        assert await asyncio.wait_for(waiting, LIMIT_SECONDS)
         assert await watch.wait(1.0), "a change between two waits is not missed"
         assert not await watch.wait(0.0), "the time is over"
         watch.reset()
         waiting = asyncio.ensure_future(watch.wait(1.0))
         await asyncio.sleep(0)
         watches.end()
-        assert not await asyncio.wait_for(waiting, 5)
+        assert not await asyncio.wait_for(waiting, LIMIT_SECONDS)
         assert not await watch.wait(1.0)
 
     run_on("asyncio", main)

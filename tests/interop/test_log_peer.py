@@ -19,8 +19,9 @@ import pytest
 from tests.records.vectors import VECTORS
 from tests.support import log_differences as rows
 from tests.support.checkout import ROOT
+from tests.support.line_process import LineProcess, kafka_peer
 from tests.support.log_pair import Pair, live
-from tests.support.log_peer import KafkaPeer, OurLog
+from tests.support.log_peer import OurLog
 from tests.support.log_turns import START_MS, Command
 from tierlog._native.checksums import crc32c
 from tierlog.records.builder import RecordBatchBuilder
@@ -34,15 +35,14 @@ LIFE = os.environ.get("TIERLOG_LIFE")
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineProcess]:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
-    peer = KafkaPeer(tmp_path_factory.mktemp("classes"))
-    yield peer
-    peer.end()
+    with kafka_peer(tmp_path_factory.mktemp("classes")) as peer:
+        yield peer
 
 
-def test_a_log_lives_as_kafkas_does(theirs: KafkaPeer, tmp_path: pathlib.Path) -> None:
+def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path) -> None:
     """Appends, refusals, rolls, retention, truncation, tiering, clean stops, crashes, damage, each over its own files
     or the other's: where an answer or a file differs, replicas come apart, or a broker opens another log than we left.
     """
@@ -107,7 +107,7 @@ def sent(base_offset: int, *values: bytes, delta: bytes = b"") -> str:
     ids=lambda value: value if value in rows.ROWS else "",
 )
 def test_a_row_that_no_life_meets(
-    theirs: KafkaPeer, tmp_path: pathlib.Path, row: str, commands: list[Command], kafkas: str, ours: str
+    theirs: LineProcess, tmp_path: pathlib.Path, row: str, commands: list[Command], kafkas: str, ours: str
 ) -> None:
     """A row of docs/local-log.md that is no longer true misleads whoever compares a replica with a broker's."""
     for log, name, answer in ((theirs, "theirs", kafkas), (OurLog(), "ours", ours)):

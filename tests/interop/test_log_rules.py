@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.log_peer import KafkaPeer
+from tests.support.line_process import LineProcess, kafka_peer
 from tierlog._native.appends import LeaderCheck, Refusal, find_marker
 from tierlog._native.checksums import crc32c
 from tierlog.log.local.log_errors import AppendRefusedError
@@ -31,12 +31,11 @@ DIFFERING = {"record", "compressed", "record_offsets"}
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineProcess]:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
-    peer = KafkaPeer(tmp_path_factory.mktemp("classes"), "LogRules")
-    yield peer
-    peer.end()
+    with kafka_peer(tmp_path_factory.mktemp("classes"), "LogRules") as peer:
+        yield peer
 
 
 def any_batch(rng: random.Random) -> bytearray:
@@ -71,7 +70,7 @@ def any_batch(rng: random.Random) -> bytearray:
     return batch
 
 
-def test_leaders_take_the_same_batches(kafka: KafkaPeer) -> None:
+def test_leaders_take_the_same_batches(kafka: LineProcess) -> None:
     """Else a producer that Kafka serves is refused, or a log of ours holds what Kafka would never have written."""
     rng = random.Random(20_261_123)
     seen: Counter[str] = Counter()
@@ -156,7 +155,7 @@ def any_data(
     return builder.build(), ProducerBatch(producer, epoch, sequence, offset, last, NOW + last, transactional)
 
 
-def one_step(rng: random.Random, kafka: KafkaPeer, state: ProducerState) -> tuple[str, str]:
+def one_step(rng: random.Random, kafka: LineProcess, state: ProducerState) -> tuple[str, str]:
     """(Kafka's answer, ours) to a random append."""
     origin = rng.choice([AppendOrigin.CLIENT] * 5 + [AppendOrigin.COORDINATOR] * 2 + [AppendOrigin.REPLICATION] * 2)
     version, offset, data, batches = rng.choice([0, 1, 2]), state.end_offset, b"", []
@@ -185,7 +184,7 @@ def one_step(rng: random.Random, kafka: KafkaPeer, state: ProducerState) -> tupl
     return told, "taken" + "".join(" {}:{}:{}:{}".format(*entry) for entry in aborted) + told_of(state)
 
 
-def test_producers_and_transactions_go_the_same_way(kafka: KafkaPeer) -> None:
+def test_producers_and_transactions_go_the_same_way(kafka: LineProcess) -> None:
     """Else a duplicate is stored, a zombie writes on, or a reader of committed records ends elsewhere than Kafka's."""
     rng = random.Random(20_261_123)
     seen: Counter[str] = Counter()

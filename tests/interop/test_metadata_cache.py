@@ -25,7 +25,7 @@ from tests.remote.metadata.table.segments import (
     segment_id,
     update,
 )
-from tests.support.log_peer import KafkaPeer
+from tests.support.line_process import LineProcess, kafka_peer
 from tests.support.metadata_cluster import needs_a_broker
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tierlog.remote.metadata.record_serde import encode_record
@@ -41,12 +41,11 @@ Event = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineProcess]:
     needs_a_broker()
     package = "org.apache.kafka.server.log.remote.metadata.storage"
-    made = KafkaPeer(tmp_path_factory.mktemp("peer"), "MetadataTurns", package)
-    yield made
-    made.end()
+    with kafka_peer(tmp_path_factory.mktemp("peer"), "MetadataTurns", package) as made:
+        yield made
 
 
 @dataclass
@@ -149,7 +148,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("malformed", [False, True], ids=["sound", "malformed"])
-def test_histories(peer: KafkaPeer, malformed: bool) -> None:
+def test_histories(peer: LineProcess, malformed: bool) -> None:
     """Brokers of both kinds read one topic: where they differ, one of them deletes what the other reads."""
     questions = 0
     for seed in range(SEED, SEED + HISTORIES):

@@ -34,8 +34,8 @@ def test_kafkas_consumer_reads_what_a_real_consumer_read(fixtures: pathlib.Path,
                     wanted = answers(case, isolation)
                     if not wanted:
                         continue
-                    question = f"{server.bootstrap} {case.topic} {isolation} {partitions} {out}"
-                    count = int(reader.ask(question.encode(), TOPIC_SECONDS))
+                    asked = (server.bootstrap, case.topic, isolation, partitions, out)
+                    count = int(reader.ask(*asked, seconds=TOPIC_SECONDS))
                     text = out.read_text()
                     assert rows_of_lines(text) == expected_rows(case, isolation), f"{case} {isolation}"
                     told = [json.loads(line) for line in text.splitlines()]

@@ -32,7 +32,7 @@ class SparkReader:
         """All records of a topic, and in how many micro-batches they came: 0 for a batch read."""
         asked = {"bootstrap": bootstrap, "topic": topic, "isolation": isolation, "out": str(self._out)}
         question = json.dumps(asked | {"records_per_batch": records_per_batch})
-        batches = int(self._process.ask(question.encode(), QUERY_SECONDS))
+        batches = int(self._process.ask(question, seconds=QUERY_SECONDS))
         return rows_of_lines(self._out.read_text()), batches
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, throwaway_keys
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptObjectError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 
@@ -34,7 +35,7 @@ def no_collector() -> Iterator[None]:
 
 def settles(bytes_max: int) -> bool:
     """Whether no more than this is lent, soon: a cache's write may go on after the reader has gone."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + LIMIT_SECONDS
     while PROCESS_BUFFERS.lent_bytes > bytes_max:
         if time.monotonic() > until:
             return False

@@ -20,6 +20,7 @@ from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.replica_readers import confluent
 from tests.support.replica_server import free_port, replica
 from tests.support.servers import StoreServer
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.store_urls import open_store
@@ -29,8 +30,6 @@ pytestmark = pytest.mark.server
 TOPIC: Final = "fx-txn"
 #: S3 throttles for so long; the first is what four counted tries did not outlive.
 HELD: Final = [1.0, pytest.param(8.0, marks=pytest.mark.slow), pytest.param(30.0, marks=pytest.mark.slow)]
-#: Behind the end of it: a last pause, and what the machine is busy with.
-BEHIND_SECONDS: Final = 20.0
 
 
 @dataclass
@@ -52,7 +51,7 @@ def waited_out(rule: Rule, seconds: float, work: Callable[[], object]) -> None:
     work()
     took = time.monotonic() - began
     assert rule.struck > 1
-    assert seconds < took < seconds + BEHIND_SECONDS, f"{took:.1f} s"
+    assert seconds < took < seconds + LIMIT_SECONDS, f"{took:.1f} s"
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def test_a_replica(throttling: Throttling, tmp_path: pathlib.Path, seconds: floa
         rows: list[object] = []
 
         def read() -> None:
-            until = time.monotonic() + seconds + BEHIND_SECONDS
+            until = time.monotonic() + seconds + LIMIT_SECONDS
             while not rows:
                 try:
                     rows.extend(confluent(server.bootstrap, TOPIC, "read_committed", [0]))

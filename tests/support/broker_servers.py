@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 import uvloop
 from kio.schema.errors import ErrorCode
 
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.broker.handling import Answer, Handler, RequestContext
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.server.server import Server
@@ -26,7 +27,6 @@ Result = TypeVar("Result")
 
 API_VERSIONS: Final = 18
 METADATA: Final = 3
-_SECONDS: Final = 20.0
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Serving:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run it on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(LIMIT_SECONDS)
 
     def stop(self) -> None:
         self.run(self.server.stop())
@@ -110,7 +110,7 @@ def serving(
     thread = threading.Thread(target=loop.run_forever, name="serving")
     thread.start()
     try:
-        host, port = asyncio.run_coroutine_threadsafe(server.start(), loop).result(_SECONDS)
+        host, port = asyncio.run_coroutine_threadsafe(server.start(), loop).result(LIMIT_SECONDS)
         running = Serving(server, loop, host, port, unheard)
         yield running
         running.stop()
@@ -131,7 +131,7 @@ class Client:
     """A client that sends what it is told to, and reads what comes."""
 
     def __init__(self, host: str, port: int, *, wrap: Callable[[socket.socket], socket.socket] | None = None) -> None:
-        self.socket = socket.create_connection((host, port), timeout=_SECONDS)
+        self.socket = socket.create_connection((host, port), timeout=LIMIT_SECONDS)
         if wrap is not None:
             self.socket = wrap(self.socket)
         self._next_correlation_id = 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import pathlib
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from tests.support.buckets import Bucket, message
+from tests.support.waiting import LIMIT_SECONDS, until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
@@ -24,7 +23,6 @@ from tierlog.scan.history import PartitionHistory
 
 #: A pause between listings that no test outlives: what is listed is listed because the test asks.
 NEVER_SECONDS = 3600.0
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass(eq=False)
@@ -82,14 +80,6 @@ def spans_of(history: PartitionHistory) -> list[tuple[int, int]]:
     return [(span.first_offset, span.end_offset_exclusive) for span in history.spans]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so that threads bring about."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        await asyncio.sleep(0.005)
-
-
 async def relisted(catalog: BucketCatalog) -> None:
     """Have the bucket listed now, and wait for its end."""
     before = catalog.listings
@@ -125,7 +115,7 @@ class Watched(PassingStore):
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         self.lists += 1
-        self.gate.wait(30)
+        self.gate.wait(LIMIT_SECONDS)
         if self.broken:
             raise self.broken
         yield from self._store.iter_objects(prefix)

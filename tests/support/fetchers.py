@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.storage_metrics import StorageMetrics
@@ -38,7 +39,7 @@ def fetcher_over(
     made = SegmentFetcher(store, config, keys or KeyRing({}), metrics=metrics, layout=layout)  # type: ignore[arg-type]
     try:
         yield made
-        deadline = time.monotonic() + 60  # what readers left behind lands in a cache
+        deadline = time.monotonic() + LIMIT_SECONDS  # what readers left behind lands in a cache
         while made._budget.held_bytes and time.monotonic() < deadline:
             time.sleep(0.01)
         assert made._budget.held_bytes == 0, "bytes of the budget are held by nobody"

@@ -52,13 +52,13 @@ class KafkaTools:
     def run(self, tool: str, *arguments: str) -> Ran:
         """Run a tool, by the name of its script, to its end. The test fails where it hangs."""
         words = (_PACKAGE + CLASSES[tool], *arguments)
-        question = b" ".join(base64.b64encode(word.encode()) for word in words)
-        code, out, err = self._process.ask(question, CALL_SECONDS).split()
+        question = [base64.b64encode(word.encode()).decode() for word in words]
+        code, out, err = self._process.ask(*question, seconds=CALL_SECONDS).split()
         return Ran(int(code), _printed(out), _printed(err).decode(errors="replace"))
 
 
-def _printed(word: bytes) -> bytes:
-    return base64.b64decode(word.removesuffix(b"-"))
+def _printed(word: str) -> bytes:
+    return base64.b64decode(word.removesuffix("-"))
 
 
 @contextlib.contextmanager

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import base64
 import pathlib
-import subprocess
 from collections.abc import Callable, Mapping
 
 from tests.support.broker_logs import ToldClock
-from tests.support.peers import install
-from tests.support.peers.compiled import java_class_path
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
@@ -30,43 +27,6 @@ UNKNOWN_SERVER_ERROR = -1
 #: Ours where a batch on the disk is damaged: Kafka has several answers.
 CORRUPT = "corrupt"
 EPOCHS = "leader-epoch-checkpoint"
-
-
-class KafkaPeer:
-    """A program of tests/support/peers, in a package of Kafka's: one answer a line.
-
-    Args:
-        folder: Where the peer is compiled.
-        program: The name of its class.
-        package: Of the class.
-    """
-
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        program: str = "LogPeer",
-        package: str = "org.apache.kafka.storage.internals.log",
-    ) -> None:
-        command = [install.java(), "-Xmx256m", "-cp", java_class_path(install.HERE / f"{program}.java", folder)]
-        command.append(f"{package}.{program}")
-        pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-
-    def ask(self, *words: object) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().rstrip("\n")
-        assert answer, self.errors.read_text()
-        return answer
-
-    def end(self) -> None:
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
-        assert self.process.wait(30) == 0
 
 
 def config_of(words: str) -> LogConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import threading
 
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.stored_state import Change, GroupStore, StoredState
 from tierlog.runtime.machine import Machine
@@ -15,7 +16,7 @@ def write(store: GroupStore, *changes: Change) -> Exception | None:
     done = threading.Event()
     told: list[Exception | None] = []
     store.write(changes, lambda error: (told.append(error), done.set()))  # type: ignore[func-returns-value]
-    assert done.wait(20)
+    assert done.wait(LIMIT_SECONDS)
     [error] = told
     return error
 

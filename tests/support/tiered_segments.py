@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from typing_extensions import Buffer
 
 from tests.support.buckets import topic_uuid
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import ObjectNotFoundError
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import (
@@ -169,7 +170,7 @@ class Bucket:
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         suffix = key.rpartition(".")[2]
         self.gets.append((suffix, start_position, end_position_exclusive))
-        assert self.gate.wait(10)
+        assert self.gate.wait(LIMIT_SECONDS)
         if self.failures.get(suffix):
             raise self.failures[suffix].pop(0)
         if key not in self.objects:

@@ -19,13 +19,14 @@ import pytest
 from tests.bindings.spark.conftest import Read
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = LIMIT_SECONDS
 RECORDS = 2_000
 TASKS_EACH = 10
 #: Spark's and py4j's own sockets and threads that come and go.

@@ -22,6 +22,7 @@ from tests.support.checkout import ROOT
 from tests.support.group_rig import Rig, StepStore
 from tests.support.group_writer import GROUPS
 from tests.support.stored_groups import reopened, write
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.broker.groups.database_store import CREATE, DatabaseStore, open_group_store
 from tierlog.broker.groups.stored_state import (
     Change,
@@ -146,7 +147,7 @@ class GatedDatabase(Database):
         self.fault: Exception | None = None
 
     def commit(self, steps: Iterable[Step]) -> None:
-        assert self.gate.wait(20)
+        assert self.gate.wait(LIMIT_SECONDS)
         self.commits += 1
         if self.fault is not None:
             raise self.fault

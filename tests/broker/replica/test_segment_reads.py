@@ -21,7 +21,7 @@ from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
-from tests.support.waiting import ends
+from tests.support.waiting import LIMIT_SECONDS, ends
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import (
@@ -276,7 +276,7 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
 
     with served(str(bucket_root(run)), config, wrap_store=FarStore) as here:
         first = run_on("uvloop", lambda: read_all(here))
-        deadline = time.monotonic() + 60  # a slow cache is written behind the readers' back
+        deadline = time.monotonic() + LIMIT_SECONDS  # a slow cache is written behind the readers' back
         while time.monotonic() < deadline:
             asked = len(far(here).asked)
             assert run_on("uvloop", lambda: read_all(here)) == first
@@ -305,7 +305,7 @@ def test_what_the_page_cache_has_is_read_without_a_thread(tmp_path: pathlib.Path
             is_read_here.append(reading.is_done)
             rung = Alarm()
             reading.add_done_callback(rung.ring)
-            await rung.wait(10)
+            await rung.wait(LIMIT_SECONDS)
             assert log.startswith(b"".join(whole(reading.result().records)))
         assert is_read_here == [True, False, True]
 

@@ -15,6 +15,7 @@ from tests.support.catalogs import segment
 from tests.support.golden import tiered_topics
 from tests.support.loops import run_on
 from tests.support.replica_server import free_port, replica
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.serving import Replica
 from tierlog.broker.server.server_config import ServerConfig
@@ -73,7 +74,7 @@ def test_a_scrape_tells_what_is_served_and_how_old_it_is(data: pathlib.Path, tmp
     with replica(data / "main-plain" / "objects", tmp_path, "--monitor", f"127.0.0.1:{port}", "--refresh", "0.2"):
         for path in ("livez", "readyz", "healthz"):
             assert urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10).status == 200
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_SECONDS
         while True:
             text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
             figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tierlog_replica_"))

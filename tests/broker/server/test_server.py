@@ -23,7 +23,7 @@ from tests.support.broker_servers import (
     request_frame,
     serving,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.server import server
@@ -155,8 +155,8 @@ def test_a_handler_ends_when_its_client_goes() -> None:
     with serving([Call(wait)]) as running:
         with running.client() as client:
             client.send_request(60, 0, b"\0" * 3, flexible=True)
-            assert began.wait(10)
-        assert ended.wait(10)
+            assert began.wait(LIMIT_SECONDS)
+        assert ended.wait(LIMIT_SECONDS)
 
 
 def test_no_answer_is_sent_where_none_is_expected() -> None:
@@ -328,7 +328,7 @@ def test_a_stop_answers_what_is_under_way() -> None:
     handler = Call(slow, METADATA, range(13))
     with serving([handler]) as running, running.client() as client, running.client() as idle:
         client.send_request(METADATA, 0, struct.pack(">i", 0))
-        assert began.wait(10)
+        assert began.wait(LIMIT_SECONDS)
         running.stop()
         assert client.read_frame()
         assert client.is_closed()
@@ -348,7 +348,7 @@ def test_a_stop_ends_what_takes_too_long() -> None:
     config = dataclasses.replace(CONFIG, stop_grace_ms=100)
     with serving([Call(wait)], config) as running, running.client() as client:
         client.send_request(60, 0, b"\0" * 3, flexible=True)
-        assert began.wait(10)
+        assert began.wait(LIMIT_SECONDS)
         running.stop()
         assert client.is_closed()
 

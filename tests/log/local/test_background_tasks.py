@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.support.forked import told_by_fork
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
@@ -92,7 +93,7 @@ def test_on_threads() -> None:
         tasks.submit(done.set, delay_ms=2**63 - 1)
         assert not done.wait(0.05)
         tasks.submit(done.set, delay_ms=20)
-        assert done.wait(10)
+        assert done.wait(LIMIT_SECONDS)
     assert "tierlog-log-tasks" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.living_logs import batch_of, ended
 from tests.support.open_files import count_open_files
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog._native.batches import scan_batches
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
@@ -54,7 +55,7 @@ class Beside:
                 break
         self._over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(LIMIT_SECONDS)
         assert not any(thread.is_alive() for thread in self._threads), "a thread waits for ever"
         if self._errors:
             raise self._errors[0]
@@ -215,7 +216,7 @@ class HeldFiles(PosixFiles):
     def wait(self, kind: str) -> None:
         if kind == self.kind:
             self.is_held.set()
-            assert self.let_go.wait(30)
+            assert self.let_go.wait(LIMIT_SECONDS)
 
     def open_update(self, path: str, *, private: bool = False) -> Any:
         return _HeldFile(super().open_update(path, private=private), self)
@@ -244,7 +245,7 @@ def test_no_reader_waits_for_a_slow_disk(tmp_path: Path, kind: str, change: Call
         blocked = threading.Thread(target=change, args=(log,))
         blocked.start()
         try:
-            assert files.is_held.wait(10), "the change never came to the disk"
+            assert files.is_held.wait(LIMIT_SECONDS), "the change never came to the disk"
             answers: list[int] = []
 
             def read() -> None:
@@ -260,12 +261,12 @@ def test_no_reader_waits_for_a_slow_disk(tmp_path: Path, kind: str, change: Call
 
             reader = threading.Thread(target=read)
             reader.start()
-            reader.join(10)
+            reader.join(LIMIT_SECONDS)
             assert not reader.is_alive(), "a reader waits for the writer"
             assert len(answers) == 6
         finally:
             files.let_go.set()
-            blocked.join(30)
+            blocked.join(LIMIT_SECONDS)
         assert not blocked.is_alive()
 
 

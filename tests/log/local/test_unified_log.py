@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import (
@@ -316,13 +317,13 @@ def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
     def slow() -> None:
         Slow.syncs += 1
         started.set()
-        assert go.wait(10)
+        assert go.wait(LIMIT_SECONDS)
         fsync()
 
     segment.fsync = slow  # type: ignore[method-assign]
     first = threading.Thread(target=log.flush)
     first.start()
-    assert started.wait(10)
+    assert started.wait(LIMIT_SECONDS)
     log.append_as_leader(batch_of(b"b"), leader_epoch=0)  # goes on beside the sync
     assert log.log_end_offset == 2
     others = [threading.Thread(target=log.flush) for _ in range(5)]
@@ -330,7 +331,7 @@ def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
         thread.start()
     go.set()
     for thread in (first, *others):
-        thread.join(10)
+        thread.join(LIMIT_SECONDS)
     assert log.recovery_point == 2
     assert Slow.syncs == 2
     log.close()

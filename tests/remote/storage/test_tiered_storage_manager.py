@@ -17,6 +17,7 @@ from typing_extensions import Buffer
 
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import (
     ConfigError,
     CorruptObjectError,
@@ -133,15 +134,15 @@ def test_a_close_amid_a_copy_is_one_line(segment: ClosedSegment, shape: str, cap
     def hold(operation: DiskOperation, path: str) -> None:
         if operation is DiskOperation.READ and path.endswith(".log"):
             held.set()
-            go_on.wait(60)
+            go_on.wait(LIMIT_SECONDS)
 
     disk.files.befall(hold)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         copying = pool.submit(disk.copy)
-        assert held.wait(60)
+        assert held.wait(LIMIT_SECONDS)
         disk.close()
         go_on.set()
-        error = copying.result(60)
+        error = copying.result(LIMIT_SECONDS)
     assert type(error) is RetriableRemoteStorageException
     assert "the manager was closed" in str(error)
     lines = [record for record in caplog.records if "copy of" in record.getMessage()]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
+import os
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.support.line_process import LineProcess
 from tests.support.peers import install
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
@@ -26,7 +28,7 @@ class PeerError(Exception):
 class MetadataPeer:
     """The manager's calls. One thread."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: LineProcess) -> None:
         self._process = process
 
     def _call(self, call: str, partition: TopicIdPartition | None = None, **more: object) -> Any:
@@ -37,14 +39,7 @@ class MetadataPeer:
                 "partition": partition.partition,
                 "topic_id": str(partition.topic_id),
             }
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the peer ended with {self._process.wait(10)}")
-        told = json.loads(line)
+        told = json.loads(self._process.ask(json.dumps(request)))
         if "error" in told:
             raise PeerError(told["error"], told["text"])
         return told.get("answer")
@@ -92,15 +87,5 @@ def running(configs: Mapping[str, object]) -> Iterator[MetadataPeer]:
     """Starts a JVM with the manager, configured as a broker would, and ends it behind the block."""
     java = [install.java(), "-Xmx256m", "-cp", install.class_path(JARS), str(install.HERE / "MetadataPeer.java")]
     text = json.dumps({name: str(value) for name, value in configs.items()})
-    with subprocess.Popen(
-        [*java, text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield MetadataPeer(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with LineProcess([*java, text], pathlib.Path(os.devnull)) as process:
+        yield MetadataPeer(process)

@@ -21,11 +21,11 @@ from tests.support.catalogs import (
     remove,
     segment,
     spans_of,
-    until,
 )
 from tests.support.golden import bucket_root, config_of
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
+from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from tests.support.buckets import Bucket
-from tests.support.catalogs import NEVER_SECONDS, Watching, remove, segment, until
+from tests.support.catalogs import NEVER_SECONDS, Watching, remove, segment
 from tests.support.fetch_client import Ask, FetchRig, Told
 from tests.support.loops import run_on
+from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.replica.batch_reads import BatchReads

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.buckets import Bucket, message, topic_uuid
-from tests.support.catalogs import PATIENCE_SECONDS, history_of, opened_catalog, relisted
+from tests.support.catalogs import history_of, opened_catalog, relisted
 from tests.support.loops import run_on
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES, BucketCatalog, CatalogSettings
@@ -192,7 +193,7 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int,
                 )
 
             await relisted(catalog)
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + LIMIT_SECONDS
             while not await is_as_expected() or len(seen) < len(TOPICS):
                 assert time.monotonic() < deadline, f"what is served is not what is there; {len(seen)} were read"
                 await asyncio.sleep(0.005)

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support.buckets import Bucket, message
-from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of, until
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.golden import bucket_root, config_of, metadata_folders
 from tests.support.loops import run_on
 from tests.support.metadata_topic import write_topic
+from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata

@@ -19,9 +19,9 @@ from tests.support.catalogs import (
     remove,
     segment,
     spans_of,
-    until,
 )
 from tests.support.loops import run_on
+from tests.support.waiting import until
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.catalog.resolution import LATE_MS
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError

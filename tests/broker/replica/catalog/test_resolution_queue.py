@@ -9,8 +9,9 @@ import threading
 import pytest
 
 from tests.support.buckets import Bucket
-from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, segment, spans_of, until
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, segment, spans_of
 from tests.support.loops import run_on
+from tests.support.waiting import until
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 from tierlog.broker.replica.catalog.resolution_queue import STALLED_MAX, THREADS
 from tierlog.errors import StoreUnavailableError

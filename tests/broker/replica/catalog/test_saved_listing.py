@@ -12,9 +12,10 @@ import pytest
 import xxhash
 
 from tests.support.buckets import Bucket, message
-from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of, until
+from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
+from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing

@@ -17,6 +17,7 @@ from typing_extensions import Buffer
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.leftovers import leftovers, seen_by_readers
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,
@@ -495,7 +496,7 @@ def test_a_copy_past_its_deadline_is_called_off_and_undone(
     class Stalling(PassingStore):
         def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
             if key.endswith("indexes"):
-                answer.wait(30)
+                answer.wait(LIMIT_SECONDS)
             return super().put(key, data, expected_etag=expected_etag)
 
     with manager_over(Stalling(bucket), tmp_path, **{"copy.deadline.ms": "300"}) as manager:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers, process_buffers
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
@@ -37,7 +38,7 @@ def test_many_copies_share_the_budget_and_all_finish() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert max(most) <= 10 * MIB
     assert buffers.lent_bytes == 0

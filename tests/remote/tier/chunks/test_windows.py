@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from tests.support.bad_objects import key_config
 from tests.support.buckets import Bucket, message
 from tests.support.tiered_segments import make_segment
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import read_storage_config
@@ -43,7 +44,7 @@ class FarStore(CountingStore):
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         self.ranges.append((key.rpartition(".")[2], start_position, end_position_exclusive))
-        assert self.gate.wait(10)
+        assert self.gate.wait(LIMIT_SECONDS)
         return super().fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
 
 

@@ -6,12 +6,12 @@ import contextlib
 import pathlib
 import random
 import threading
-import time
 
 import pytest
 from typing_extensions import Buffer
 
 from tests.support.servers import StoreServer
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.manager_parts import PartitionStore
 from tierlog.remote.storage.storage_metrics import PartitionMetrics
@@ -123,7 +123,7 @@ class Told:
         self._came.set()
 
     def wait(self) -> Answer:
-        assert self._came.wait(20)
+        assert self._came.wait(LIMIT_SECONDS)
         return self.answers[0]
 
 
@@ -159,10 +159,7 @@ def test_the_clients_memory_goes_back(how: str) -> None:
     """If this fails, what a burst of reads of a bucket took stays in malloc's arenas until the broker is restarted."""
     store = open_store("memory://")
     store.put("k", bytes(MIB))
-    until = time.monotonic() + 20
-    while PROCESS_BUFFERS.has_thread:  # of tests before
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not PROCESS_BUFFERS.has_thread)  # of tests before
     if how == "fetch":
         assert len(memoryview(store.fetch("k"))) == MIB
     elif how == "start_fetch_range":

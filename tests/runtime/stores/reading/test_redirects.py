@@ -12,10 +12,11 @@ from typing import Final
 
 import pytest
 
-from tests.support.waiting import ENDLESS_SECONDS, ends
+from tests.support.waiting import ENDLESS_SECONDS, ends, wait_until
 from tierlog.errors import StoreError, StorePermissionError, TierlogError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.optional_reads import Answer, find_started_reads
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
 from tierlog.runtime.stores.store_urls import open_store
 
@@ -285,3 +286,19 @@ def test_hosts_that_the_environment_and_a_key_file_name(
     assert {"fake.example", "meta.example"} <= hosts("gs", "b", {})
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3.example")
     assert "s3.example" in hosts("s3", "b", {})
+
+
+def test_asynchronous_reads_are_told_at_once(server: Redirecting) -> None:
+    """A broker's first fetches are such: each would hold its consumer for a minute and a half."""
+    server.place = f"http://localhost:{server.server_port}/elsewhere"
+    patient = {"store.max_retries": "100", "store.retry_timeout": f"{ENDLESS_SECONDS}s"}
+    started = find_started_reads(open_store("s3://b", options_of("s3", server.server_port) | patient))
+    assert started is not None
+    answers: list[Answer] = []
+    for key in ("a", "b"):
+        started.start_fetch_range(key, start_position=0, end_position_exclusive=5, on_answer=answers.append)
+    wait_until(lambda: len(answers) == 2)
+    for answer in answers:
+        assert type(answer) is StoreError
+        assert "redirects to another host, which is not followed" in str(answer)
+    assert server.seen == []

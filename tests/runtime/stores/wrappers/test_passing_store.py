@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore, UnfinishedUpload, Upload
 from tierlog.runtime.stores.protocol.optional_reads import Answer, find_direct_reads, find_started_reads
@@ -60,7 +61,7 @@ def _started(store: ObjectStore) -> Answer:
         came.set()
 
     started.start_fetch_range(KEY, start_position=0, end_position_exclusive=2, on_answer=told)
-    assert came.wait(20)
+    assert came.wait(LIMIT_SECONDS)
     if isinstance(answers[0], BaseException):
         raise answers[0]
     return answers[0]

@@ -3,12 +3,14 @@
 obstore takes a redirect to another host, which it cannot follow here (``redirects``), for a server that is away, and
 tries again until ``store.retry_timeout`` is over; one that it follows loses its signature, and is answered by a bare
 403. Neither names the endpoint that must change. As long as the store has not answered, a read that takes longer than
-half a second, or is refused, has the endpoint asked beside it. A store that answers at once is not asked for more.
+half a second, or is refused, has the endpoint asked beside it; an asynchronous one has at once. A store that answers at
+once is not asked for more.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -62,23 +64,43 @@ class EndpointCheck:
         self._name = name
         self._make_hasty = make_hasty
         self._ask = ask
+        self._lock = threading.Lock()
+        self._watched: list[Cancel] = []
         self.redirected: exceptions.GenericError | None = None
 
     def begin(self, cancel: Cancel) -> Cancel:
         """Ask, beside a read that is slow; if the endpoint sends us to another host, the read is ended by ``cancel``,
         and ``redirected`` says so. Returns what ends the asking.
         """
+        return self._begin(lambda is_redirected: cancel() if is_redirected else None)
 
-        def told(answer: ObjectMeta | BaseException) -> None:
+    def watch(self, cancel: Cancel) -> None:
+        """Ask, beside an asynchronous read, as ``begin``; one request serves all reads that begin until it ends."""
+        with self._lock:
+            self._watched.append(cancel)
+            if len(self._watched) > 1:
+                return
+
+        def told(is_redirected: bool) -> None:
+            with self._lock:
+                watched, self._watched = self._watched, []
+            for end in watched if is_redirected else ():
+                end()
+
+        self._begin(told)
+
+    def _begin(self, told: Callable[[bool], object]) -> Cancel:
+        def answered(answer: ObjectMeta | BaseException) -> None:
+            is_redirected = False
             if isinstance(answer, exceptions.GenericError) and is_refused_redirect(str(answer)):
-                self.redirected = answer
-                cancel()
+                self.redirected, is_redirected = answer, True
+            told(is_redirected)
 
         def start() -> Awaitable[ObjectMeta]:
             OBSTORE.enter()
             return obstore.head_async(self._make_hasty(), "-")
 
-        return start_read(start, told)
+        return start_read(start, answered)
 
     def explained(self, error: Exception) -> Exception:
         """The error of obstore's that a first read ended with, or where it was redirected to, if that was why."""

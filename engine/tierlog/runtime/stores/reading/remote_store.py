@@ -201,10 +201,14 @@ class RemoteStore:
     ) -> Cancel:
         """See OptionalReads."""
 
+        check = self._endpoint
+
         def told(answer: Answer) -> None:
+            if isinstance(answer, CancelledReadError) and check is not None and check.redirected is not None:
+                answer = check.redirected
             if not isinstance(answer, BaseException):
-                if self._endpoint is not None:
-                    self._endpoint.answered = True
+                if check is not None:
+                    check.answered = True
                 on_answer(_noted(answer))
             elif is_behind_end(answer):
                 on_answer(b"")
@@ -216,7 +220,10 @@ class RemoteStore:
             return obstore.get_range_async(self._store, key, start=start_position, end=end_position_exclusive)
 
         self._counts.add("GET")
-        return start_read(start, told)
+        cancel = start_read(start, told)
+        if check is not None and not check.answered:
+            check.watch(cancel)
+        return cancel
 
     def find(self, key: str) -> ObjectInfo | None:
         """See ObjectStore."""
