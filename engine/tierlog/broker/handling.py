@@ -18,7 +18,7 @@ from tierlog.serving.response_writer import Reply
 
 
 def may_read_all(_topic: str) -> bool:
-    """Of a server that keeps no topic from anybody."""
+    """Allow all topics, on a server without access control."""
     return True
 
 
@@ -73,23 +73,23 @@ class RequestCoding:
         return encode_body(payload)
 
     def give_back(self) -> None:
-        """Give the memory back, as nobody has the request any more. Called once."""
+        """Release the memory, as the request is dropped. Called once."""
         if self._held_bytes:
             self._memory.give_decoded(self._held_bytes)
 
 
 class RequestContext(NamedTuple):
-    """Where a request came from.
+    """The context of a request.
 
     Args:
         api_version: Of the request and of its response.
         client_id: As the client calls itself; "" if it does not.
-        principal: Who the client is: ``User:name`` after SASL, else ``User:ANONYMOUS``.
+        principal: The client's: ``User:name`` after SASL, else ``User:ANONYMOUS``.
         client_host: The client's address.
         connection_id: Of the connection, unique while the server runs.
         advertised_host, advertised_port: Under which this server is reached by this client, for answers that name it.
-        may_read: Whether the client may read the topic of a name, there or not, at the time of the call. Of one that it
-            may not, an API tells TOPIC_AUTHORIZATION_FAILED where it was named, and nothing where it was not.
+        may_read: Whether the client may read the topic of a name, there or not, at the time of the call. For any other,
+            an API answers TOPIC_AUTHORIZATION_FAILED where it was named, and leaves it out where it was not.
         encode: Encodes an answer that the handler caches, without its header; a long one in a thread.
     """
 

@@ -1,4 +1,4 @@
-"""What the APIs of a server ask of the topics and partitions that it serves.
+"""The interface of the APIs of a server to the topics and partitions that it serves.
 
 The replica serves a bucket behind these protocols; a broker with local logs is to serve its own. Everything runs on the
 server's event loop: what blocks goes to threads behind an ``await``.
@@ -41,12 +41,12 @@ class OffsetSnapshot:
 
 
 class FetchedRecords(NamedTuple):
-    """What one read of a partition gave (Kafka's FetchDataInfo).
+    """The result of one read of a partition (Kafka's FetchDataInfo).
 
     Attributes:
         offsets: Of the partition when it was read.
         records: The bytes of batches as they lie in the log, in order, never joined: views, or parts of files. The
-            first batch is the one that holds the wanted offset; the last one may be cut short, as Kafka cuts it.
+            first batch holds the wanted offset; the last one may be cut short, as Kafka cuts it.
         size_bytes: Of all of ``records``.
         aborted_transactions: (producer id, first offset) of aborted transactions that touch the offsets read,
             ascending by first offset; None unless read_committed was asked for.
@@ -62,7 +62,7 @@ class FetchedRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An answer of ListOffsets: -1 for what was not found or does not apply."""
+    """An answer of ListOffsets: -1 for a value that was not found or does not apply."""
 
     offset: int
     timestamp_ms: int = UNKNOWN
@@ -83,8 +83,8 @@ class Partition(Protocol):
     """One partition that is served. Used on the event loop alone.
 
     Raises (all that is awaited):
-        ApiError: what the client is told. StoreError, CorruptDataError and their kinds, EncryptionKeyError: what went
-        wrong below; ``protocol.api_errors.error_code_of`` says what a client is told of each.
+        ApiError: the client's error. StoreError, CorruptDataError and their kinds, EncryptionKeyError: errors below;
+        ``protocol.api_errors.error_code_of`` maps each to the client's error.
     """
 
     @property
@@ -95,7 +95,7 @@ class Partition(Protocol):
         """The offsets as they are at hand; None until ``load`` has found them. Waits for nothing."""
 
     async def load(self) -> OffsetSnapshot:
-        """The offsets, found out now if nobody has asked yet. All who ask at once wait for one search."""
+        """Return the offsets, looked up now if they are not cached. Concurrent callers wait for one search."""
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
@@ -103,7 +103,7 @@ class Partition(Protocol):
         """Read batches from an offset on.
 
         Args:
-            fetch_offset: The first offset that is wanted, at most the end of what may be read.
+            fetch_offset: The first wanted offset, at most the end of the readable log.
             max_bytes: The most that is given; 0 gives the offsets alone.
             is_first_whole: A first batch that is larger than ``max_bytes`` is given whole; else nothing is.
             read_committed: Up to the last stable offset, with the aborted transactions; else up to the high watermark.
@@ -127,7 +127,7 @@ class Partition(Protocol):
         """The leader epoch of an offset; UNKNOWN where the log knows none."""
 
     async def size_bytes(self) -> int:
-        """Bytes of the log that can be read, as DescribeLogDirs tells."""
+        """Return the bytes of the readable log, for DescribeLogDirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Topic:
 
     Args:
         name: The name that clients use.
-        topic_id: ZERO_UUID where nobody knows one.
+        topic_id: ZERO_UUID where unknown.
         partitions: Numbers of its partitions, ascending. There may be holes: a bucket holds no segment of a partition
             that was never copied.
     """
@@ -151,7 +151,7 @@ class Catalog(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises whenever offsets or topics have changed: what was true at a version is true while it stays."""
+        """Rises whenever offsets or topics have changed: an answer of one version holds while it stays."""
 
     def topics(self) -> Collection[Topic]:
         """All topics, by name."""
@@ -170,11 +170,11 @@ class Catalog(Protocol):
 
 
 class ToldErrors:
-    """Logs errors of partitions, but for the one that was logged last of the same partition: clients ask for a damaged
+    """A log of partitions' errors without repetitions of the last one of the same partition: clients ask for a damaged
     partition again and again, some without a pause. Used on one thread.
 
     Args:
-        logger: Where they are told.
+        logger: The logger of the errors.
     """
 
     def __init__(self, logger: logging.Logger) -> None:

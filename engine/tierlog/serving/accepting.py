@@ -41,7 +41,7 @@ def is_reachable(host: str) -> bool:
 
 
 class Acceptor:
-    """Accepts connections on one listening socket. For the loop's thread.
+    """The acceptor of connections on one listening socket. For the loop's thread.
 
     At ``max_connections`` nothing is accepted until one is gone: the next ones wait in the system's queue, as with
     Kafka. Those above ``max_connections_per_ip`` are closed at once.
@@ -49,7 +49,7 @@ class Acceptor:
     Args:
         config: Where to listen, and how many connections there may be.
         timers: The clock of the loop.
-        refused: Told of what is not accepted: the kind, the client's host ("-" if it is not known), the reason.
+        refused: Called for each refusal with the kind, the client's host ("-" if it is not known), the reason.
         accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed.
 
     Attributes:
@@ -167,7 +167,9 @@ class Acceptor:
         return True
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """Accept nothing for a while. The spare descriptor lets the first who waits be told now rather than never."""
+        """Accept nothing for a while. The spare descriptor lets the first waiting client get an answer now rather than
+        never.
+        """
         self._unwatch()
         self._refused("descriptors", "-", f"no connection can be accepted: {error}")
         if self._spare is not None:

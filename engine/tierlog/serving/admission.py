@@ -1,4 +1,6 @@
-"""What a request gets before work on it begins: memory, bounded over all connections, and its client host's turn."""
+"""The admission of a request before work on it begins: memory, bounded over all connections, and its client host's
+turn.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ class RequestMemory:
     A request begins while anything is left, so that the bound is passed by one request at most, and a request that is
     larger than the bound is not shut out.
 
-    It takes memory twice: for its bytes, and for what decoding makes of them, up to thirty times as much. Who waits for
-    the second holds the first, so one of those who wait is decoded whatever is left while no other is; its end lets the
-    next one in. Those who wait to be decoded come before new bytes, and their hosts take turns.
+    A request takes memory twice: for its bytes, and for its decoded form, up to thirty times as much. A request that
+    waits for the second holds the first, so one of the waiting ones is decoded whatever is left while no other is; its
+    end lets the next one in. Requests that wait to be decoded come before new bytes, and their hosts take turns.
 
     Args:
         limit_bytes: -1 for no bound.
-        small_bytes: What takes so many bytes at most never waits, though its bytes count: who begins a few long
-            requests and sends nothing more must not hold up everybody, until the deadline of those is over.
+        small_bytes: A request of so many bytes at most never waits, though its bytes count: a client that begins a few
+            long requests and sends nothing more must not hold up all others until their deadline is over.
     """
 
     def __init__(self, limit_bytes: int, *, small_bytes: int) -> None:
@@ -48,10 +50,10 @@ class RequestMemory:
         self._small_bytes = small_bytes
         self._used = 0
         self._waiting: collections.OrderedDict[Given, int] = collections.OrderedDict()
-        #: Requests that hold more than a small one for what they are decoded to.
+        #: Requests that hold more than a small one for their decoded form.
         self._large_decoded = 0
         self._decoding: FairQueue[_Decoding] = FairQueue()
-        #: Whether anybody waits: what is given back with each request then asks no further.
+        #: Whether a request waits: else releasing memory, with each request, asks no further.
         self._has_waiting = False
 
     @property
@@ -60,7 +62,7 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """How many wait for memory."""
+        """The number of requests that wait for memory."""
         return len(self._waiting) + len(self._decoding)
 
     def take(self, size_bytes: int) -> bool:
@@ -76,7 +78,7 @@ class RequestMemory:
         self._has_waiting = True
 
     def withdraw(self, given: Given) -> None:
-        """Forget one that waits, if it does."""
+        """Remove a request from the queue, if it waits."""
         self._waiting.pop(given, None)
 
     def give(self, size_bytes: int) -> None:
@@ -86,7 +88,7 @@ class RequestMemory:
             self._pass_on()
 
     def take_decoded(self, size_bytes: int) -> bool:
-        """Whether memory was given for what decoding makes of a request, whose bytes were taken; if not,
+        """Whether memory was granted for the decoded form of a request, whose bytes have theirs; if not,
         ``wait_decoded`` for it.
         """
         if size_bytes <= self._small_bytes:
@@ -110,12 +112,12 @@ class RequestMemory:
             raise
 
     def shrink_decoded(self, size_bytes: int, to_bytes: int) -> None:
-        """Give back what decoding did not need of ``size_bytes``."""
+        """Release the part of ``size_bytes`` that decoding did not need."""
         self._hold_decoded(to_bytes)
         self.give_decoded(size_bytes)
 
     def give_decoded(self, size_bytes: int) -> None:
-        """Give back what was taken for a decoded request."""
+        """Release the memory of a decoded request."""
         if size_bytes > self._small_bytes:
             self._large_decoded -= 1
         self.give(size_bytes)
@@ -125,7 +127,7 @@ class RequestMemory:
         self._large_decoded += size_bytes > self._small_bytes
 
     def _pass_on(self) -> None:
-        """Give those who wait what there is."""
+        """Grant the free memory to waiting requests."""
         while self._decoding and (self._used < self._limit or not self._large_decoded):
             decoding = self._decoding.take()
             self._hold_decoded(decoding.size_bytes)
@@ -143,8 +145,8 @@ Begin = Callable[[], bool]
 
 
 class Turns:
-    """Begins requests: at once while there are few, else one client host after another, so that who has a thousand
-    connections delays another host by some requests, not by a thousand. For one thread.
+    """The order in which requests begin: at once while there are few, else one client host after another, so that a
+    host with a thousand connections delays another by some requests, not by a thousand. For one thread.
 
     Args:
         limit: Requests at work at once.

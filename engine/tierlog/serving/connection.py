@@ -21,14 +21,14 @@ from tierlog.serving.response_writer import Reply, ResponseWriter, WriterCalls
 from tierlog.serving.serving_config import ServingConfig
 
 _LENGTH: Final = struct.Struct(">i")
-#: What is read of a socket at once, until the length of a frame is known. All connections share the memory; one that
-#: has sent more than a request at a time holds as much of its own.
+#: Bytes that are read from a socket at once, until the length of a frame is known. All connections share the memory; a
+#: connection that has sent more than a request at a time holds as much of its own.
 SCRATCH_BYTES: Final = 16 << 10
 #: The memory of a long frame grows from here, by doubling, as its bytes come: a length alone costs the client nothing.
 _FRAME_BYTES_FIRST: Final = 64 << 10
 
 
-#: What a client that speaks TLS sends first: a record of a handshake, of version 3.x.
+#: The first bytes of a client that speaks TLS: a record of a handshake, of version 3.x.
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 #: The state of a TCP connection whose ends are both open (Linux, tcp_states.h).
 _ESTABLISHED: Final = 1
@@ -96,7 +96,7 @@ class Deadlines(Generic[Item]):
 
 @dataclass(slots=True)
 class Shared:
-    """What all connections of a server have in common."""
+    """The shared state of all connections of a server."""
 
     loop: asyncio.AbstractEventLoop
     config: ServingConfig
@@ -109,11 +109,11 @@ class Shared:
     metrics: ServingMetrics
     #: Without a byte either way, as Kafka counts it: also while a request is worked on.
     idle: Deadlines[Connection]
-    #: Without proof of who it is; in the midst of a request; in the midst of a response.
+    #: Deadlines of connections that are not authenticated; in the midst of a request; in the midst of a response.
     unauthenticated: Deadlines[Connection]
     receiving: Deadlines[Connection]
     sending: Deadlines[Connection]
-    #: Not read for now: whether the client has gone is not told, and has to be looked up.
+    #: Connections that are not read for now: a closed client is not reported, and has to be looked up.
     unread: Deadlines[Connection]
     scratch: memoryview
     made: Callable[[Connection], None]
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the socket is closed."""
         return self._state is _State.LOST
 
-    # ---- the socket tells
+    # ---- callbacks of the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open, and through with TLS."""
@@ -178,13 +178,13 @@ class Connection(asyncio.BufferedProtocol):
         shared.made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's hint is a constant
-        """Where the next bytes go."""
+        """Return the memory for the next bytes."""
         if self._filling is None:
             return self._shared.scratch
         return memoryview(self._filling)[self._filled_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes have come."""
+        """Handle bytes that have come."""
         shared = self._shared
         shared.metrics.received_bytes += nbytes
         if self._filling is not None:
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """The transport holds bytes that the client has not taken."""
+        """Stop the writer: the transport holds bytes that the client has not read."""
         if self._writer is not None:
             self._writer.pause()
 
@@ -213,13 +213,13 @@ class Connection(asyncio.BufferedProtocol):
             self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - clients come and go
-        """The socket is closed. Work under way ends, memory is given back."""
+        """Handle the end of the socket: work on the request is cancelled, memory is released."""
         if self._state is _State.LOST:
             return
         shared = self._shared
         shared.turns.withdraw(self.client.host, self.begin)
         shared.memory.withdraw(self.memory_given)
-        # That of work is given back when the task ends.
+        # The memory of a running request is released when its task ends.
         if self._frame is not None or self._filling is not None:
             shared.memory.give(self._frame_bytes)
         self._state = _State.LOST
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self._task.cancel()
         shared.lost(self)
 
-    # ---- the server tells
+    # ---- calls of the server
 
     def finish(self) -> None:
         """Close the connection once the request at work is answered; at once if there is none."""
@@ -254,14 +254,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def check_progress(self) -> bool:
-        """Whether the client has taken a byte of its response since the last call (or since its beginning)."""
+        """Whether the client has read a byte of its response since the last call (or since its beginning)."""
         left = self._writer.left_bytes if self._writer is not None else 0
         has_progress = left < self._bytes_left_seen
         self._bytes_left_seen = left
         return has_progress
 
     def has_client_gone(self) -> bool:
-        """Whether the client has closed its end. To be asked of a connection that is not read: else the loop tells."""
+        """Whether the client has closed its end. For a connection that is not read: else the loop reports it."""
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         if found is None:
             return False

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MAX: Final = 16 << 10
 _CONNECTIONS_MAX: Final = 64
-#: Connections of one host, and those that are accepted beyond the limit, as each of them ends one that says nothing.
+#: Connections of one host, and those that are accepted beyond the limit, since each of them ends a silent one.
 _CONNECTIONS_A_HOST: Final = 16
 _CONNECTIONS_BEYOND: Final = 16
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -62,10 +62,10 @@ class _Client:
 
 
 class HttpEndpoint:
-    """Answers ``GET /metrics`` in Prometheus's formats, and health checks.
+    """The endpoint of ``GET /metrics`` in Prometheus's formats, and of health checks.
 
     ``/livez`` answers 200 as long as the loop turns, ``/readyz`` and ``/healthz`` as ``health`` says. Where a host has
-    its share of the connections, or all are taken, the oldest that has not asked yet is closed for a new one.
+    its share of the connections, or all are in use, the oldest that has not asked yet is closed for a new one.
 
     Args:
         host, port: Where to listen; port 0 for any free one.

@@ -36,7 +36,7 @@ class SecondsHistogram:
 
     @property
     def count(self) -> int:
-        """How many durations were counted."""
+        """The number of durations counted."""
         return sum(self._counts)
 
     def buckets(self) -> list[tuple[str, float]]:
@@ -50,15 +50,15 @@ class SecondsHistogram:
 
 
 class ServingMetrics:
-    """What a server counts of its connections.
+    """The metrics of a server's connections.
 
     Args:
         prefix: Of the names of the series.
-        refusals: Why clients are refused: REFUSALS, and what the protocol adds; each has its series from the start.
+        refusals: The kinds of refusals: REFUSALS, and the protocol's; each has its series from the start.
         registry: Where the series are collected; each server needs one of its own. None makes one.
 
     Attributes:
-        connections, requests_waiting: Asked for what is open, and what waits for its turn, when it is collected.
+        connections, requests_waiting: Called on collection for the numbers of open connections and of waiting requests.
         received_bytes, sent_bytes: Of requests and responses, without TLS.
 
     Thread safety: counted on the loop's thread; any thread may collect.
@@ -84,7 +84,7 @@ class ServingMetrics:
         self._refused[kind] += 1
 
     def refused(self, kind: str) -> int:
-        """How many clients were refused for a reason. Raises KeyError: it is none of them."""
+        """Return the number of clients that were refused for a reason. Raises KeyError: it is none of them."""
         return self._refused[kind]
 
     def observe_lag(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What is logged of clients that are refused: each kind once a minute and client, so that nobody fills the log."""
+"""The log of refused clients: each kind once a minute and client, so that no client fills the log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tierlog.runtime.machine import Machine
 _log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS: Final = 60.0
-#: Kinds and clients that are remembered; the oldest is forgotten, and may be told of again.
+#: Kinds and clients that are remembered; the oldest is forgotten, and may be logged again.
 _REMEMBERED_MAX: Final = 1024
 _TEXT_MAX: Final = 300
 
 
 class RefusedError(TierlogError):
-    """A client asks for what it does not get: its connection is closed.
+    """A client is refused, and its connection is closed.
 
     Attributes:
         kind: One word, for logs and metrics.
@@ -44,12 +44,12 @@ class Refusals:
         self._told: collections.OrderedDict[tuple[str, str], _Told] = collections.OrderedDict()
 
     def tell(self, kind: str, client_host: str, text: str, *, error: BaseException | None = None) -> None:
-        """Log that a client was refused, unless that was told within the last minute.
+        """Log that a client was refused, unless that was logged within the last minute.
 
         Args:
             kind: One word.
             client_host: The client's address.
-            text: Why. What a client sent is quoted in it, and it is cut after 300 characters.
+            text: The reason. It may quote the client's bytes, and is cut after 300 characters.
             error: One of ours: its trace is logged.
         """
         now = self._clock.monotonic_seconds()

@@ -23,7 +23,7 @@ class ReloadedFiles(Generic[Value]):
         what: One word, for the log: ``event=<what>_changed``, ``event=<what>_kept``.
         paths: The files; the first one is named in the log.
         load: Makes the value. Raises ConfigError, StoreError: the files cannot be used.
-        files: Tells when they change.
+        files: Used to notice changes.
 
     Attributes:
         value: From the files as they were when they were last fine.
@@ -45,8 +45,8 @@ class ReloadedFiles(Generic[Value]):
     def reload(self) -> bool:
         """Read the files again if they have changed. Whether there is another value now.
 
-        What is wrong with new files is logged, and the value stays: a change that is half written must not take the
-        server down. Reads files: not for the loop's thread.
+        A fault of the new files is logged, and the value stays: a change that is half written must not take the server
+        down. Reads files: not for the loop's thread.
         """
         try:
             stamp = self._read_stamp()
@@ -78,7 +78,7 @@ def open_certificate(config: ServingConfig, files: Files) -> ReloadedFiles[ssl.S
 
 
 def refusal_text(error: OSError) -> str:
-    """Why a client's handshake failed, in words that say what to change."""
+    """Return the reason of a failed handshake, in words that name the remedy."""
     reason = getattr(error, "reason", None) or ""
     text = next((told for part, told in _REASONS.items() if part in reason), "")
     if isinstance(error, ConnectionError) and not isinstance(error, ConnectionAbortedError):
@@ -86,7 +86,7 @@ def refusal_text(error: OSError) -> str:
     return f"no TLS was agreed on: {text or str(error) or type(error).__name__}"
 
 
-#: Part of OpenSSL's reason -> what it means here.
+#: Part of OpenSSL's reason -> its meaning here.
 _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "the client does not speak TLS (security.protocol=PLAINTEXT?)",
     "HTTP_REQUEST": "the client speaks HTTP without TLS",

@@ -22,11 +22,11 @@ from tierlog.runtime.waiting.loops import Worker
 _TLS_SLICE_BYTES: Final = 128 << 10
 #: What TLS is handed before the loop comes round again.
 _TLS_ROUND_BYTES: Final = 256 << 10
-#: What is sent before the loop comes round again: 0.1 to 0.3 ms a mebibyte.
+#: Bytes that are sent before the loop comes round again: 0.1 to 0.3 ms a mebibyte.
 _ROUND_BYTES: Final = 4 << 20
-#: What the transport is handed when the socket is full: it tells when that is out.
+#: Bytes that the transport gets when the socket is full: it calls back when they are out.
 _FULL_SLICE_BYTES: Final = 16 << 10
-#: What is read of a file that the system dropped from memory.
+#: Bytes that are read of a file that the system dropped from memory.
 _READ_BYTES: Final = 256 << 10
 
 
@@ -72,7 +72,7 @@ class FilePart:
         return out if self._file.read_ready_into(out, self._position + start) == len(out) else None
 
     async def read(self, start: int, most_bytes: int) -> memoryview:
-        """As ``find``, by a thread that waits for the disk.
+        """Read like ``find``, by a thread that waits for the disk.
 
         Raises:
             EOFError: the file was cut and ends before. OSError: it cannot be read. PoolClosedError, NoThreadError:
@@ -96,7 +96,7 @@ class Reply(NamedTuple):
         buffers: In order, the length included; parts of files among them. They stay as they are until ``release`` is
             called.
         size_bytes: Of all of them.
-        release: Called once, when the bytes are out or nobody wants them.
+        release: Called once, when the bytes are out or dropped.
         is_last: The connection is closed behind it.
         delay_seconds: How long the reply is held back.
     """
@@ -110,7 +110,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriterCalls:
-    """What a writer calls.
+    """The callbacks of a writer.
 
     Args:
         call_soon: Has a function called when the loop comes round.
@@ -139,12 +139,13 @@ class _Left:
 
 
 class ResponseWriter:
-    """Writes one reply at a time to a transport, and knows when its bytes are out. For the loop's thread.
+    """A writer of one reply at a time to a transport, which knows when its bytes are out. For the loop's thread.
 
     Under TLS the bytes are out once they are encrypted; of the encrypted ones the transport holds two slices at most.
     Else they go to the socket behind the transport's back, while that holds nothing, and without the interpreter's
-    lock: threads that open chunks need it. Parts of files go as far as the system has them in memory; a thread reads
-    what it has not. Where the socket takes no more, the transport gets a small piece: it tells when there is room.
+    lock: threads that open chunks need it. Parts of files are sent as far as the system has them in memory; a thread
+    reads the rest. Where the socket accepts no more, the transport gets a small piece: it calls back when there is
+    room.
     """
 
     def __init__(self, transport: WriteTransport, *, has_tls: bool, calls: WriterCalls) -> None:
@@ -157,13 +158,13 @@ class ResponseWriter:
         self._left: list[memoryview | _Left] = []
         self._is_paused = False
         self._reading: Task[None] | None = None
-        # A transport tells of a full buffer when it holds more than the first, and of an empty one at the second.
-        # That of TLS compares with "at least", so that 0 would be full for ever.
+        # A transport reports a full buffer when it holds more than the first, and an empty one at the second. That of
+        # TLS compares with "at least", so that 0 would be full for ever.
         transport.set_write_buffer_limits(1 if has_tls else 0, 0)
 
     @property
     def left_bytes(self) -> int:
-        """Bytes of the reply that the client has not taken, as far as the transport knows."""
+        """Bytes of the reply that the client has not read, as far as the transport knows."""
         return self._transport.get_write_buffer_size() + sum(map(len, self._left))
 
     def write(self, reply: Reply) -> None:
@@ -188,7 +189,7 @@ class ResponseWriter:
             self._end()
 
     def lose(self) -> None:
-        """The connection is gone: what is left is not written; idempotent."""
+        """Drop the rest of the reply, since the connection is gone; idempotent."""
         self._left = []
         reply, self._reply = self._reply, None
         if self._reading is not None:
@@ -197,7 +198,7 @@ class ResponseWriter:
             reply.release()
 
     def _go_on(self) -> None:
-        """Write what is left, as much as may go now.
+        """Write as much of the rest as may go now.
 
         Not to a transport that is being closed: the number of its socket may be another client's by now.
         """
@@ -216,7 +217,7 @@ class ResponseWriter:
             self._end()
 
     def _write_slices(self) -> None:
-        """Hand TLS what it may take now."""
+        """Write as many slices to TLS as it may hold now."""
         round_bytes = 0
         while self._left and not self._is_paused:
             if round_bytes >= _TLS_ROUND_BYTES:
@@ -275,7 +276,9 @@ class ResponseWriter:
         return sent + len(head)
 
     def _send(self, left: _Left) -> int | None:
-        """Send of a part of a file what the socket takes. Returns the bytes; None: they have to be read first."""
+        """Send as much of a part of a file as the socket accepts. Returns the bytes; None: they have to be
+        read first.
+        """
         asked = min(len(left), _ROUND_BYTES)
         sent = left.part.send(self._socket.fileno(), left.start, asked)
         if sent is not None:
@@ -303,7 +306,7 @@ class ResponseWriter:
         return view
 
     async def _read(self, left: _Left) -> None:
-        """Have a thread read what the system has dropped from memory, and go on."""
+        """Read, in a thread, bytes that the system has dropped from memory, and go on."""
         try:
             view = await left.part.read(left.start, _READ_BYTES)
         except Exception as error:  # noqa: BLE001 - the connection ends by it, whatever it is

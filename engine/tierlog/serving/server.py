@@ -1,4 +1,4 @@
-"""A server of frames: what listens, and all its connections; and a server as what a process does."""
+"""A server of frames, with its listener and all its connections; and a server as a whole process."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _CANCELLED_SECONDS: Final = 5.0
 _TLS_SHUTDOWN_SECONDS: Final = 2.0
 #: How long the work for a client that is gone may go on, if its socket is not read.
 _UNREAD_SECONDS: Final = 1.0
-#: Collections of the middle generation before one of all objects (Python: 10). What a server started with is never
-#: looked through again, and what requests leave behind is garbage long before it is old.
+#: Collections of the middle generation before one of all objects (Python: 10). Objects of the start are never scanned
+#: again, and objects of requests are garbage long before they are old.
 _COLLECTIONS_OF_ALL: Final = 1000
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class FramedServer:
-    """Serves frames (a length of 4 bytes, and so many) to many clients, from its start to its stop.
+    """A server of frames (a length of 4 bytes, and so many) for many clients, from its start to its stop.
 
     Args:
         config: Where it listens, and its limits.
@@ -55,7 +55,7 @@ class FramedServer:
             to be closed; any other error is logged with its place, and closes the connection, too.
         memory: Of all requests.
         refusals: Where refused clients are logged.
-        metrics: What is counted.
+        metrics: The counters.
         worker: Threads that wait for files.
         reloaded: Files that are looked at now and then, beside the certificate.
 
@@ -244,7 +244,7 @@ class FramedServer:
             await self._all_gone.wait(left)
         return self._are_all_gone()
 
-    # ---- what is looked at now and then
+    # ---- periodic checks
 
     def _sweep_deadlines(self) -> None:
         """Close the connections whose time is over."""

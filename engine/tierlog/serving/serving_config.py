@@ -1,4 +1,4 @@
-"""What a server of frames listens on, and what it bounds."""
+"""The addresses and limits of a server of frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORT_MAX: Final = 65535
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """What a server listens on, and what it bounds. Names and defaults are Kafka's, "_" for ".", where Kafka has them.
+    """The addresses and limits of a server. Names and defaults are Kafka's, "_" for ".", where Kafka has them.
 
     Args:
         host: The name or address to listen on; "" for all addresses.
@@ -46,7 +46,7 @@ class ServingConfig:
     )
     socket_request_max_bytes: Int32 = key("The largest request.", default=104857600, minimum=1)
     #: Kafka's default is no bound: a client could make the server hold ``socket_request_max_bytes`` for each of its
-    #: connections, and what that is decoded to. What takes up to 16 KiB never waits for memory.
+    #: connections, and its decoded form. A request of up to 16 KiB never waits for memory.
     queued_max_request_bytes: int = key(
         "Memory of all requests that are read or worked on, as bytes and decoded; -1 for no bound.",
         default=256 << 20,

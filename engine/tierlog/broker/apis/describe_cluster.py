@@ -1,4 +1,4 @@
-"""DescribeCluster: the one node that there is, and what a client may do with it."""
+"""DescribeCluster: the one node, and the operations that a client may call on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierlog.broker.protocol.entities import entities_of, field_of
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
-#: AclOperation's numbers of what a read-only server lets anybody do, as bits.
+#: Bits of AclOperation's numbers: the operations of a read-only server.
 _READ, _DESCRIBE, _DESCRIBE_CONFIGS = 1 << 3, 1 << 8, 1 << 10
 TOPIC_OPERATIONS: Final = _READ | _DESCRIBE | _DESCRIBE_CONFIGS
 CLUSTER_OPERATIONS: Final = _DESCRIBE | _DESCRIBE_CONFIGS
@@ -22,12 +22,12 @@ OPERATIONS_NOT_ASKED: Final = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What the answers about the cluster say of the one node that it has.
+    """The identity of the cluster's one node in answers.
 
     Args:
-        cluster_id: Of the cluster that clients see: one of the server's own, unless it was told another.
+        cluster_id: Of the cluster that clients see: the server's own id, unless another is configured.
         node_id: Of this node, which leads all partitions and is the controller that clients know.
-        rack: Where the node stands; None if nobody said so.
+        rack: The node's rack; None if not configured.
     """
 
     cluster_id: str
@@ -36,10 +36,10 @@ class ServerIdentity:
 
 
 class DescribeClusterHandler:
-    """Answers DescribeCluster.
+    """The handler of DescribeCluster.
 
     Args:
-        identity: Who this node is.
+        identity: This node's identity.
     """
 
     api_key: ClassVar[int] = 60
@@ -49,7 +49,7 @@ class DescribeClusterHandler:
         self._identity = identity
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """The one node; MISMATCHED_ENDPOINT_TYPE for one who looks for controllers."""
+        """Answer the one node; MISMATCHED_ENDPOINT_TYPE to a client that looks for controllers."""
         identity, entities = self._identity, entities_of(self.api_key, context.api_version)
         endpoint_type = field_of(request, "endpoint_type", _BROKERS)
         error, text = _endpoint_error(endpoint_type)

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what a read-only server can say of its configuration and that of topics."""
+"""DescribeConfigs: a read-only server's configuration and that of its topics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of
 
 #: ConfigResource.Type's numbers.
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
-#: ConfigSource's numbers. What is told of topics is the default here, which nobody set: MirrorMaker copies all else to
-#: the cluster that it fills, which may have no tier.
+#: ConfigSource's numbers. The configuration of topics is the default here, which was not set: MirrorMaker copies all
+#: else to the cluster that it fills, which may have no tier.
 _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 4, 5
 #: ConfigType's numbers.
 _BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
@@ -38,8 +38,8 @@ class _Config(NamedTuple):
     documentation: str
 
 
-#: What the replica makes true of every topic: Kafka copies no compacted topic to a tier, and nothing is written, coded
-#: anew or deleted here. What retention the brokers have for a topic, no bucket tells.
+#: The configuration that every topic of a replica has: Kafka copies no compacted topic to a tier, and nothing is
+#: written, coded anew or deleted here. The brokers' retention of a topic is in no bucket.
 TOPIC_CONFIGS: Final[Mapping[str, _Config]] = {
     "cleanup.policy": _Config("delete", _LIST, "Kafka copies no compacted topic to a tier."),
     "compression.type": _Config("producer", _STRING, "Batches are served as their producers made them."),
@@ -54,11 +54,11 @@ _NO_CONFIGS: Final[Mapping[str, _Config]] = {}
 
 
 class DescribeConfigsHandler:
-    """Answers DescribeConfigs. All of it is read-only.
+    """The handler of DescribeConfigs. All of it is read-only.
 
     Args:
-        catalog: What is served.
-        identity: Who this node is.
+        catalog: The served topics.
+        identity: This node's identity.
     """
 
     api_key: ClassVar[int] = 32
@@ -92,20 +92,20 @@ class DescribeConfigsHandler:
     def _configs(
         self, resource_type: int, name: str, may_read: Callable[[str], bool]
     ) -> Mapping[str, _Config] | ApiError | None:
-        """The configuration of a resource, or why it is not told; None of a topic that is not there."""
+        """Return the configuration of a resource, or the error; None for an unknown topic."""
         if resource_type == _TOPIC:
             if not may_read(name):
                 return ApiError(ErrorCode.topic_authorization_failed, "Topic authorization failed.")
             return None if self._catalog.find(name) is None else TOPIC_CONFIGS
         if resource_type in (_BROKER, _BROKER_LOGGER):
             if name == "" and resource_type == _BROKER:
-                return {}  # what was set for all brokers at run time
+                return {}  # the settings of all brokers, made at run time
             if name != str(self._identity.node_id):
                 text = f"the one broker here is {self._identity.node_id}, not {name!r}"
                 return ApiError(ErrorCode.invalid_request, text)
             return self._broker_configs if resource_type == _BROKER else {}
         if resource_type in (_CLIENT_METRICS, _GROUP):
-            return {}  # nobody can have set anything
+            return {}  # no setting can have been made
         return ApiError(ErrorCode.invalid_request, f"there is no resource type {resource_type}")
 
 

@@ -16,10 +16,10 @@ _SECONDS: Final = 10.0
 
 
 class DescribeLogDirsHandler:
-    """Answers DescribeLogDirs: one directory, the tier.
+    """The handler of DescribeLogDirs: one directory, the tier.
 
     Args:
-        catalog: What is served.
+        catalog: The served topics.
         log_dir: How the directory is called.
     """
 
@@ -31,7 +31,9 @@ class DescribeLogDirsHandler:
         self._log_dir = log_dir
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
+        """Answer the sizes of all partitions, or of the named ones that exist; -1 for a size that is not
+        found in time.
+        """
         entities = entities_of(self.api_key, context.api_version)
         wanted = self._wanted(request, context.may_read)
         questions = (Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers)

@@ -21,11 +21,12 @@ _PARTITIONS_MAX: Final = 2000
 
 
 class DescribeTopicPartitionsHandler:
-    """Answers DescribeTopicPartitions. A page ends after so many partitions; the cursor says where the next begins.
+    """The handler of DescribeTopicPartitions. A page ends after so many partitions; the cursor names the beginning of
+    the next.
 
     Args:
-        catalog: What is served.
-        identity: Who this node is.
+        catalog: The served topics.
+        identity: This node's identity.
     """
 
     api_key: ClassVar[int] = 75

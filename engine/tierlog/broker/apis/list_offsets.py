@@ -39,12 +39,12 @@ _NOTHING: Final = FoundOffset(UNKNOWN)
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets.
+    """The handler of ListOffsets.
 
     Nothing is local: the earliest local offset and the earliest that waits for its copy are the end of the tier.
 
     Args:
-        catalog: What is served.
+        catalog: The served topics.
     """
 
     api_key: ClassVar[int] = 2
@@ -54,9 +54,9 @@ class ListOffsetsHandler:
         self._catalog = catalog
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """One answer a partition, as Kafka: INVALID_REQUEST, once, for one that was named twice."""
+        """Answer each partition once, as Kafka: INVALID_REQUEST for a partition that was named twice."""
         entities = entities_of(self.api_key, context.api_version)
-        # A follower or a debugger would be told of offsets above the high watermark: here are none.
+        # A follower or a debugger would see offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
         asked, count = _asked(request, context)
         questions = _questions(asked, read_committed=read_committed)
@@ -86,13 +86,13 @@ class ListOffsetsHandler:
         )
 
 
-#: What is asked of partitions, by topic and number: an entity of the request, or an error where that is no question.
+#: The questions about partitions, by topic and number: an entity of the request, or an error where it is invalid.
 _Asked = dict[str, dict[int, Any]]
 
 
 def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
-    """What is asked, each partition once, and how many questions there are: what is wrong with the others is known
-    before anything is looked up.
+    """Return the questions, each partition once, and their number: the errors of invalid ones are known before any
+    look-up.
     """
     asked: _Asked = {}
     count = 0
@@ -130,7 +130,7 @@ def _seconds(request: Any) -> float:
 
 
 async def _find(question: Any, partition: Partition, *, read_committed: bool) -> FoundOffset:
-    """What one partition answers. Raises ApiError, and what a Partition raises."""
+    """Ask one partition. Raises ApiError, and a Partition's errors."""
     offsets = await current_offsets(partition, field_of(question, "current_leader_epoch", UNKNOWN))
     end = offsets.last_stable_offset if read_committed else offsets.high_watermark
     timestamp = question.timestamp
@@ -142,7 +142,7 @@ async def _find(question: Any, partition: Partition, *, read_committed: bool) ->
     if timestamp in (EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         return FoundOffset(offsets.high_watermark, leader_epoch=offsets.leader_epoch)
     found = await _find_inside(partition, offsets, timestamp, read_committed=read_committed)
-    # As Kafka: what lies behind the last stable offset is not found rather than told.
+    # As Kafka: an offset behind the last stable one is not found.
     return _NOTHING if found is None or found.offset >= end else found
 
 

@@ -1,4 +1,4 @@
-"""Metadata: which topics there are, and who leads their partitions."""
+"""Metadata: the topics, and the leaders of their partitions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class _Form(NamedTuple):
 
 
 class MetadataHandler:
-    """Answers Metadata. No topic is ever created.
+    """The handler of Metadata. No topic is ever created.
 
-    Leader epochs are those at hand; for topics that were named, partitions that nobody has asked for yet are looked at,
-    for a while: one that takes longer, or cannot be read, is told without an epoch, which every client understands.
+    Leader epochs are the cached ones; for named topics, partitions without cached offsets are looked up, for a while: a
+    partition that takes longer, or cannot be read, is answered without an epoch, which every client understands.
 
     Args:
-        catalog: What is served.
-        identity: Who this node is.
+        catalog: The served topics.
+        identity: This node's identity.
         load_seconds: How long one request waits for partitions.
     """
 
@@ -145,7 +145,7 @@ class MetadataHandler:
         return found, missing, denied
 
     async def _load(self, topics: Iterable[Topic]) -> None:
-        """Find out the offsets of partitions that nobody has asked for yet, as far as time allows."""
+        """Look up the offsets of partitions without cached ones, as far as time allows."""
         calls = []
         for topic in topics:
             for number in topic.partitions:
@@ -156,8 +156,8 @@ class MetadataHandler:
             await run_each(calls, count=len(calls), limit=CONCURRENCY, seconds=self._load_seconds)
 
     async def _every_topic(self, form: _Form, context: RequestContext) -> Answer:
-        """All topics, encoded once a version of the catalog, for all who ask at once; for a client that may not read
-        all those that it may.
+        """Answer all topics, encoded once a version of the catalog, for all clients; a client without rights for all
+        gets its own.
         """
         if context.may_read is not may_read_all:
             return self._topics(form, [topic for topic in self._catalog.topics() if context.may_read(topic.name)])

@@ -17,10 +17,10 @@ _SECONDS: Final = 30.0
 
 
 class OffsetForLeaderEpochHandler:
-    """Answers OffsetForLeaderEpoch, in the order of the request.
+    """The handler of OffsetForLeaderEpoch, in the order of the request.
 
     Args:
-        catalog: What is served.
+        catalog: The served topics.
     """
 
     api_key: ClassVar[int] = 23

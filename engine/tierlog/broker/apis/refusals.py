@@ -1,7 +1,7 @@
 """The APIs that write, which a read-only server refuses: with errors that no client tries again.
 
-A client that sees an error of these kinds stops and says so; one that finds the API missing would say that the server
-is too old, and a producer would wait for a leader for minutes.
+A client that sees an error of these kinds stops and says so; a client that finds the API missing would say that the
+server is too old, and a producer would wait for a leader for minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tierlog.broker.protocol.api_errors import ApiError, refusal
 from tierlog.broker.protocol.entities import MadeElements, entities_of
 
 TEXT: Final = "read-only replica"
-#: What a client of KIP-848 is told. librdkafka waits for ever, without a word, for a server that lacks the API.
+#: The error text for a client of KIP-848. librdkafka waits for ever, silently, for a server that lacks the API.
 CONSUMER_PROTOCOL_TEXT: Final = "group.protocol=consumer is not served here: set group.protocol=classic"
 
 
@@ -88,8 +88,8 @@ _TRANSACTION_STATES: Final = frozenset(
 
 
 def refusals() -> list[Handler]:
-    """A handler for every API that writes and that clients may call. No bucket holds transactions' state, ACLs or
-    reassignments: what only lists them says that there are none, as Kafka does of a cluster without any.
+    """Make a handler for every API that writes and that clients may call. No bucket holds transactions' state, ACLs or
+    reassignments: APIs that only list them answer none, as Kafka does for a cluster without any.
     """
     no_policy, none = ErrorCode.policy_violation, ErrorCode.none
     no_transaction, no_security = ErrorCode.transactional_id_authorization_failed, ErrorCode.security_disabled

@@ -1,4 +1,5 @@
-"""What is asked of partitions, side by side and within a time, and what answers tell of topics and their partitions.
+"""Questions about partitions, side by side and within a time, and the parts of answers about topics and their
+partitions.
 
 An error of one partition is never the others'. One node leads all partitions.
 """
@@ -39,15 +40,15 @@ def error_of_missing(name: str) -> ErrorCode:
 
 
 class TopicAnswers(NamedTuple):
-    """Makes what Metadata and DescribeTopicPartitions tell of topics. All but ``epochs`` reads the arguments alone, so
+    """The maker of Metadata's and DescribeTopicPartitions' topics. All but ``epochs`` reads the arguments alone, so
     that a thread may call it.
 
     Args:
         entities: Of the response.
         prefix: Of the names of its entities.
-        catalog: What is served.
+        catalog: The served topics.
         node_id: The leader of all partitions.
-        operations: What a client may do with a topic.
+        operations: The operations that a client may call on a topic.
     """
 
     entities: Entities
@@ -110,7 +111,7 @@ class TopicAnswers(NamedTuple):
         )
 
     def missing(self, asked: str | Uuid) -> Any:
-        """The answer for a topic that is not there; of a name it tells what a client might do with the topic."""
+        """Make the answer for an unknown topic; for a name it contains the operations that a client might call."""
         if isinstance(asked, Uuid):
             return self.failed(ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
         return self.failed(
@@ -121,7 +122,9 @@ class TopicAnswers(NamedTuple):
         )
 
     def denied(self, asked: str | Uuid) -> Any:
-        """The answer for a topic that the client may not read, there or not: nothing but what the request had."""
+        """Make the answer for a topic that the client may not read, existing or not: it contains the request's fields
+        alone.
+        """
         named = {"topic_id": wire_id_of(asked)} if isinstance(asked, Uuid) else {"name": asked}
         return self.failed(ErrorCode.topic_authorization_failed, **named)
 
@@ -135,7 +138,7 @@ class TopicAnswers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of one partition.
+    """A question about one partition.
 
     Args:
         topic, partition: Of which one.
@@ -150,7 +153,7 @@ class Question:
 async def answer_each(
     catalog: Catalog, questions: Iterable[Question], context: RequestContext, *, count: int, seconds: float
 ) -> list[Any]:
-    """Ask many partitions, and give what they answered, in the order of the questions: the result, or an ErrorCode.
+    """Ask many partitions, and return their answers, in the order of the questions: the result, or an ErrorCode.
 
     Args:
         catalog: Where the partitions are.
@@ -185,8 +188,8 @@ def _asked(
 
 
 def load_quietly(topic: str, number: int, partition: Partition) -> Callable[[], Coroutine[Any, Any, None]]:
-    """A call that finds out a partition's offsets, for ``run_each``. What goes wrong is logged and nothing else: who
-    asks this partition for more is told.
+    """Make a call that looks up a partition's offsets, for ``run_each``. An error is only logged: a later question to
+    this partition raises it.
     """
 
     async def call() -> None:

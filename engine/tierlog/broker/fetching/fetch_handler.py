@@ -37,7 +37,7 @@ from tierlog.runtime.waiting.loops import Alarm
 from tierlog.runtime.waiting.turns import MemoryBudget, Ticket
 from tierlog.serving.response_writer import Reply
 
-#: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
+#: Bytes that an answer with records takes at least: one batch of the size that brokers allow (``message.max.bytes``).
 _LEAST_BYTES: Final = 1 << 20
 #: Waits are no longer than this, whatever a client asks for.
 _WAIT_SECONDS_MAX: Final = 300.0
@@ -45,7 +45,7 @@ _WAIT_SECONDS_MAX: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What clients may take.
+    """Limits of the bytes that clients may fetch.
 
     Args:
         fetch_max_bytes: A key of a broker's file.
@@ -61,7 +61,7 @@ class FetchLimits:
 
 
 class Grant:
-    """Memory that one answer may fill. Given back once, in parts or as a whole."""
+    """Memory that one answer may fill. Released once, in parts or as a whole."""
 
     __slots__ = ("_budget", "_ticket", "size_bytes")
 
@@ -71,21 +71,21 @@ class Grant:
         self.size_bytes = ticket.granted_bytes
 
     def shrink(self, size_bytes: int) -> None:
-        """Give back what is above ``size_bytes``."""
+        """Release the bytes above ``size_bytes``."""
         if size_bytes < self.size_bytes:
             left, self.size_bytes = self.size_bytes - size_bytes, size_bytes
             self._budget.give_back(left)
 
     def release(self) -> None:
-        """Give back all of it; idempotent."""
+        """Release all of it; idempotent."""
         self.shrink(0)
 
 
 class AnswerMemory:
     """Memory for the records of all answers, in turns that go round the clients' hosts. Used on the event loop alone.
 
-    An answer takes all it wants while there is plenty, and less than it wants, but at least what it must have, when
-    there is not. One that must have more than there is at all gets it when nobody else has any.
+    An answer takes all it wants while there is plenty, and less, but at least its minimum, when there is not. An answer
+    whose minimum is above the total gets it when no other holds any.
 
     Args:
         total_bytes: Of all answers that are read, or on their way to a client.
@@ -112,7 +112,7 @@ class AnswerMemory:
         Args:
             host: Of the client.
             least_bytes: Without which there is no answer, > 0.
-            wanted_bytes: What is taken while there is plenty.
+            wanted_bytes: The bytes to take while there is plenty.
             seconds: How long to wait for it.
 
         Returns:
@@ -139,18 +139,18 @@ class AnswerMemory:
 
 
 class FetchHandler:
-    """Answers Fetch. Used on the event loop alone.
+    """The handler of Fetch. Used on the event loop alone.
 
     An answer goes out as soon as it has ``min_bytes`` of records, or records that a limit cut, or an error; else it
     waits until one of its partitions changes, and reads nothing until then. Brokers that ask, to replicate, are
-    refused: what is served here is no leader's log.
+    refused: the served log is no leader's.
 
     Args:
-        catalog: What is served.
+        catalog: The served topics.
         node_id: Of this server in the cluster that clients see.
         timers: Of the event loop.
         machine: Clock and randomness.
-        limits: What clients may take.
+        limits: Limits of the bytes that clients may fetch.
     """
 
     api_key: ClassVar[int] = 1
@@ -240,7 +240,7 @@ class FetchHandler:
     async def _read(
         self, reads: PartitionReads, wanted: FetchRequest, context: RequestContext, deadline: float
     ) -> Grant | None:
-        """Read what has records, within memory that is taken for it; nothing if there is none in time."""
+        """Read partitions with records, within memory that is taken for them; none if there is no memory in time."""
         if not reads.needs_reading:
             return None
         most_bytes = min(wanted.max_bytes, self._limits.fetch_max_bytes)
@@ -260,7 +260,7 @@ class FetchHandler:
             if reads.records_size_bytes <= grant.size_bytes:
                 grant.shrink(reads.memory_size_bytes)
                 return grant
-            # The first batch is larger than what was taken: nothing is held while the rest is waited for.
+            # The first batch is larger than the memory taken: none is held while the rest is waited for.
             least_bytes = reads.records_size_bytes
             reads.forget()
             grant.release()
@@ -288,7 +288,7 @@ def _is_worth_sending(reads: PartitionReads, wanted: FetchRequest, limits: Fetch
 
 
 def _by_topic(answers: Sequence[PartitionAnswer]) -> list[FetchableTopic]:
-    """Partitions of one topic that stand beside each other are told together, as Kafka does."""
+    """Group neighbouring partitions of one topic, as Kafka does."""
     topics = []
     for _, group in groupby(answers, key=lambda answer: answer[0].key[0]):
         members = list(group)

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a client named once it need not name again (KIP-227), and nobody else may use.
+"""Fetch sessions: partitions that a client named once and need not name again (KIP-227), private to the client.
 
 A request as one form of all its versions; the session that it continues, or none; and which of the answers for its
 partitions are sent (Kafka's FetchManager, FetchContext and FetchSession).
@@ -29,7 +29,8 @@ _FETCHED_EPOCH: Final = 12
 TOPIC_IDS: Final = 13
 _REPLICA_STATE: Final = 15
 
-#: Of a request that belongs to no session; of the first request of a session; of one that ends a session or wants none.
+#: Of a request that belongs to no session; of the first request of a session; of a request that ends a session or wants
+#: none.
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -42,7 +43,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class FetchPartition:
-    """What a client wants of a partition, and what it was last told of it (Kafka's ``CachedPartition``).
+    """A client's wish for a partition, and its last answer about it (Kafka's ``CachedPartition``).
 
     Attributes:
         key: Of the partition in its request.
@@ -53,7 +54,7 @@ class FetchPartition:
         max_bytes: The most of this partition; the client's number, which may be anything.
         current_leader_epoch: The leader's epoch as the client knows it; UNKNOWN for no check.
         last_fetched_epoch: The epoch of the record before ``fetch_offset``; UNKNOWN for no check.
-        high_watermark, log_start_offset: As the client was told last in a session; UNKNOWN if never, or after an error.
+        high_watermark, log_start_offset: As last sent to the client in a session; UNKNOWN if never, or after an error.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class FetchPartition:
         self.log_start_offset = UNKNOWN
 
     def ask_as(self, other: FetchPartition) -> None:
-        """Take over what a newer request wants of the same partition."""
+        """Take over a newer request's wish for the same partition."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch
@@ -106,12 +107,12 @@ class FetchRequest:
         max_wait_seconds: How long the answer may wait for ``min_bytes``; 0 or less for not at all.
         min_bytes: Records that make an answer worth sending.
         max_bytes: The most of the answer but for a first batch that is larger.
-        is_read_committed: Whether records of open and aborted transactions are not to be seen; None for an isolation
-            level that nobody knows.
+        is_read_committed: Whether records of open and aborted transactions are hidden; None for an unknown isolation
+            level.
         session_id, session_epoch: Of the session that it continues; NO_SESSION and FINAL_EPOCH for none.
         replica_id: Of the broker that asks; negative for a consumer.
         uses_topic_ids: Whether topics are named by their ids.
-        partitions: What is wanted, in order; one that is named twice stands where it was first and is as it was last.
+        partitions: The wanted ones, in order; a partition that is named twice has its first place and its last values.
         forgotten: Partitions that leave the session.
     """
 
@@ -128,7 +129,7 @@ class FetchRequest:
 
 
 def read_fetch_request(request: Any, api_version: int) -> FetchRequest:
-    """What a request's entity of kio's asks for, at any version from 4 on."""
+    """Read the request from kio's entity, at any version from 4 on."""
     if api_version >= _REPLICA_STATE:
         replica_id = request.replica_state.replica_id
     else:
@@ -222,14 +223,14 @@ class FetchSession:
         self.partitions = partitions
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.quiet: tuple[PartitionWatch, bool] | None = None
-        # What the cache has noted: the number of partitions, times of its clock, the entry among those to evict.
+        # Notes of the cache: the number of partitions, times of its clock, the entry among those to evict.
         self.size = 0
         self.created_at_seconds = 0.0
         self.used_at_seconds = 0.0
         self.evictable_as: tuple[int, int] | None = None
 
     def update(self, wanted: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
-        """Add partitions, change what is wanted of those that are there, and drop some."""
+        """Add partitions, change those that are there, and drop some."""
         if wanted or forgotten:
             self.set_quiet(None)
         for key, partition in wanted.items():
@@ -248,13 +249,13 @@ class FetchSession:
         self.quiet = quiet
 
     def move_to_end(self, key: PartitionKey) -> None:
-        """Let a partition that gave records come last next time, so that none keeps the others from being read."""
+        """Let a partition that gave records come last next time, so that none starves the others."""
         self.partitions[key] = self.partitions.pop(key)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How much sessions may take.
+    """The limits of sessions.
 
     Args:
         partitions_max: Partitions of all of them: a few hundred bytes each.
@@ -299,11 +300,11 @@ class FetchSessionCache:
         return self._partitions_count
 
     def context_of(self, request: FetchRequest, principal: str) -> FetchContext:
-        """The context of a request; its changes to a session are made.
+        """Return the context of a request, with its changes to a session made.
 
         Args:
             request: The request.
-            principal: Who asks: the sessions of others do not exist.
+            principal: The client's: the sessions of others do not exist.
         """
         session = None
         if request.session_id != NO_SESSION:
@@ -337,7 +338,7 @@ class FetchSessionCache:
     def create(
         self, principal: str, uses_topic_ids: bool, partitions: dict[PartitionKey, FetchPartition]
     ) -> FetchSession | None:
-        """A new session; None if all slots are taken by sessions that are worth as much."""
+        """Make a session; None if all slots have sessions that are worth as much."""
         now = self._clock.monotonic_seconds()
         if not self._has_room(len(partitions)):
             return None
@@ -389,8 +390,8 @@ class FetchSessionCache:
         session.evictable_as = entry
 
     def _evict(self, size: int, now: float) -> bool:
-        """Remove a session that is worth less than a new one of ``size`` partitions: one that was not used for long,
-        else the smallest of those that are not new, if it is smaller.
+        """Remove a session that is worth less than a new one of ``size`` partitions: a session that was not used for
+        long, else the smallest of those that are not new, if it is smaller.
         """
         if not self._sessions:
             return False
@@ -406,12 +407,12 @@ class FetchSessionCache:
         return True
 
 
-#: A partition of a request, and what is answered of it.
+#: A partition of a request, and its answer.
 PartitionAnswer = tuple[FetchPartition, FetchablePartition]
 
 
 class ContextAnswer(NamedTuple):
-    """What is sent: an error of the whole answer, the session's id, and partitions in order."""
+    """The parts of a response: an error of the whole answer, the session's id, and partitions in order."""
 
     error_code: int
     session_id: int
@@ -422,7 +423,7 @@ class FetchContext:
     """One request, seen as Kafka sees it: here without a session.
 
     Args:
-        wanted: What it names; nothing of one whose session is not there, or not where the client believes it to be.
+        wanted: The partitions of the request; none if its session is unknown, or at another epoch than the client's.
         error_code: Of the whole answer.
     """
 
@@ -440,7 +441,7 @@ class FetchContext:
         return None
 
     def answer(self, answers: Sequence[PartitionAnswer]) -> ContextAnswer:
-        """What is sent of the answers for all partitions; a session notes what its client knows then. Called once."""
+        """Choose the answers to send; a session notes its client's new knowledge. Called once."""
         return ContextAnswer(self._error_code, NO_SESSION, answers)
 
     def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
@@ -538,6 +539,6 @@ def _is_news(known: FetchPartition, told: FetchablePartition) -> bool:
         known.log_start_offset = told.log_start_offset
         is_news = True
     if told.error_code:
-        known.high_watermark = UNKNOWN  # so that the client is told once the error has gone
+        known.high_watermark = UNKNOWN  # so that it is sent once the error has gone
         is_news = True
     return is_news

@@ -40,7 +40,7 @@ _LATE_SECONDS: Final = 0.5
 _UNKNOWN_SECONDS: Final = 2.0
 #: How many times all that are waited for are late before the partitions behind them are left for the next fetch.
 _LATE_MAX: Final = 8
-#: Clients up to version 5 do not know KAFKA_STORAGE_ERROR; from 16 on they read who the leader is.
+#: Clients up to version 5 do not know KAFKA_STORAGE_ERROR; from 16 on they read the leader.
 _STORAGE_ERROR: Final = 6
 _CURRENT_LEADER: Final = 16
 _LEADER_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower)
@@ -52,7 +52,7 @@ class LateReads:
     """Reads for which no fetch waits any more, one of each key: they go on, and the next fetch finds their chunks in a
     cache. Used on the event loop alone.
 
-    A store that takes seconds for one partition must not keep a client from its other partitions; and a read that was
+    A store that takes seconds for one partition must not delay a client's other partitions; and a read that was
     cancelled each time would never come to its end.
 
     Args:
@@ -67,8 +67,8 @@ class LateReads:
         return len(self._reads)
 
     def leave(self, key: Hashable, read: Begun[Any]) -> bool:
-        """Let a read go on, and forget what it gives. False: there is one of this key, or there are too many; the read
-        is the caller's to cancel.
+        """Let a read go on, and drop its result. False: there is one of this key, or there are too many; the read is
+        the caller's to cancel.
         """
         if key in self._reads or len(self._reads) >= _READS_MAX:
             return False
@@ -94,7 +94,7 @@ class LateReads:
 
 
 class ReadOptions(NamedTuple):
-    """What all partitions of a request are read with.
+    """The options that all partitions of a request are read with.
 
     Args:
         api_version: Of the request.
@@ -126,8 +126,8 @@ class PartitionReads:
     """One pass. Used by one task, on the event loop.
 
     Args:
-        wanted: What is asked for, in order.
-        options: What it is read with.
+        wanted: The partitions to read, in order.
+        options: The options of the reads.
         catalog: Of the partitions.
         timers: Of the event loop.
         late: Reads that other fetches did not wait for; this one's are left there, too.
@@ -135,7 +135,8 @@ class PartitionReads:
     Attributes:
         records_size_bytes: Of all records that were read.
         memory_size_bytes: Of those that are in memory of ours, and no parts of files.
-        is_urgent: Whether a partition has an error or another history than the client's: it is told at once.
+        is_urgent: Whether a partition has an error or another history than the client's: then the answer goes out at
+            once.
         has_more: Whether records follow that could be read at once, as Kafka's DelayedFetch asks: waiting would bring
             nothing.
     """
@@ -168,12 +169,12 @@ class PartitionReads:
 
     @property
     def needs_reading(self) -> bool:
-        """Whether there are partitions that are not answered from what is at hand."""
+        """Whether there are partitions that need a read."""
         return bool(self._unread)
 
     @property
     def has_known_partitions(self) -> bool:
-        """Whether a partition is one that the server knows; if none is, there is nothing to wait for."""
+        """Whether the server knows one of the partitions; if it knows none, there is nothing to wait for."""
         return bool(self._answers)
 
     def answers(self) -> list[PartitionAnswer]:
@@ -193,7 +194,7 @@ class PartitionReads:
         return self._failed(unread.wanted, unread.partition, ApiError(ErrorCode.kafka_storage_error))
 
     async def look(self) -> None:
-        """Answer what can be answered without reading; to be called once, first."""
+        """Answer the partitions that need no read; to be called once, first."""
         names: dict[bytes, str | None] = {}
         may_read = functools.cache(self._options.may_read)
         wanted = self._wanted
@@ -251,8 +252,8 @@ class PartitionReads:
 
     async def read(self, max_bytes: int) -> None:
         """Read the partitions that have records, in order, up to ``max_bytes`` in all. The first batch is given whole,
-        whatever its size. Where there are other partitions, those that are waited for have half a second; what they
-        give then is for the next fetch.
+        whatever its size. Where there are other partitions, late ones have half a second; their records are for the
+        next fetch.
         """
         asked = self._unread
         for _ in range(_ROUNDS_MAX):
@@ -262,7 +263,7 @@ class PartitionReads:
             self._is_late = False  # those that took the share gave nothing
             asked = skipped
             if self.records_size_bytes:
-                # Who was waited for has left some of its share. (If it had nothing, the next one gives a whole batch.)
+                # A late partition has left some of its share. (If it had nothing, the next one gives a whole batch.)
                 left_bytes = max_bytes - self.records_size_bytes
                 asked = [one for one in skipped if min(one.wanted.max_bytes, left_bytes) > one.tried_bytes]
                 self.has_more = self.has_more or len(asked) < len(skipped)
@@ -284,7 +285,7 @@ class PartitionReads:
         """Read partitions; those that got nothing because of a limit are returned."""
         skipped: list[_Unread] = []
         waiting: dict[Begun[FetchablePartition], _Unread] = {}
-        # A negative limit is the first partition's alone, as in Kafka: what is left for the others is never below 0.
+        # A negative limit is the first partition's alone, as in Kafka: the rest for the others is never below 0.
         left_bytes = max_bytes if asked and not asked[0].slot else max(max_bytes, 0)
         is_first_whole = not self.records_size_bytes
         turn_bytes = times_late = 0
@@ -317,7 +318,7 @@ class PartitionReads:
                         times_late += 1
                         if self.records_size_bytes or times_late == _LATE_MAX:
                             break
-                        # A store that stalls for these must not keep the client from the partitions behind them.
+                        # A store that stalls for these must not delay the partitions behind them.
                         left_bytes += sum(max(each.given_bytes, 1) for each in waiting.values())
                         await self._leave(waiting)
                         self._is_late, is_first_whole = False, True
@@ -342,7 +343,9 @@ class PartitionReads:
         return left_bytes
 
     def _patience_seconds(self, waiting: dict[Begun[FetchablePartition], _Unread]) -> float | None:
-        """How long partitions are waited for; None where nothing else is wanted: as long as the store may take."""
+        """Return the seconds that late partitions are waited for; None where nothing else is wanted: as long as the
+        store may take.
+        """
         if self.records_size_bytes:
             now = self._timers.monotonic_seconds()
             if self._late_at_seconds is None:
@@ -365,7 +368,7 @@ class PartitionReads:
         return one.wanted.topic, one.wanted.partition, one.wanted.fetch_offset
 
     def _settle(self, one: _Unread, told: FetchablePartition, skipped: list[_Unread]) -> int:
-        """Note what was read. Returns its bytes."""
+        """Note a partition's answer. Returns its bytes."""
         self._answers[one.slot] = (one.wanted, told)
         if told.error_code or told.diverging_epoch is not None:
             self.is_urgent = True
@@ -381,7 +384,7 @@ class PartitionReads:
     async def _read_one(self, one: _Unread) -> FetchablePartition:
         try:
             return await self._read_or_raise(one)
-        except Exception as error:  # noqa: BLE001 - it is told to the client, of this partition alone
+        except Exception as error:  # noqa: BLE001 - it becomes the error of this partition alone
             return self._failed(one.wanted, one.partition, error)
 
     async def _read_or_raise(self, one: _Unread) -> FetchablePartition:
@@ -416,7 +419,7 @@ class PartitionReads:
         )
         offsets = read.offsets
         one.has_more = read.has_more
-        # Kafka has no list where the first batch is larger than what is left for it.
+        # Kafka has no list where the first batch is larger than the bytes left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
             wanted.partition,
@@ -476,7 +479,7 @@ def _epoch_error_of(wanted: FetchPartition, offsets: OffsetSnapshot) -> ErrorCod
 
 
 def _error_of(wanted: FetchPartition, offsets: OffsetSnapshot) -> ErrorCode | None:
-    """What is wrong with the epoch or the offset that a client asks with."""
+    """Return the error of a client's epoch or offset."""
     if wanted.current_leader_epoch not in (UNKNOWN, offsets.leader_epoch):
         return _epoch_error_of(wanted, offsets)
     if offsets.log_start_offset <= wanted.fetch_offset <= offsets.high_watermark:
@@ -489,5 +492,5 @@ def _refused(wanted: FetchPartition, error_code: int) -> FetchablePartition:
 
 
 def _unknown(wanted: FetchPartition, error: ErrorCode) -> FetchablePartition:
-    """Of a partition that nobody knows; the list is empty, not null, as Kafka has it for these."""
+    """Make the answer for an unknown partition; the list is empty, not null, as Kafka has it for these."""
     return FetchablePartition(wanted.partition, error.value, UNKNOWN, UNKNOWN, UNKNOWN, aborted_transactions=())

@@ -3,5 +3,5 @@
 What belongs here: the group coordinator of the classic protocol, its handlers, and the store of its state. Why:
 offsets of a server's readers live with it. What does not: partitions and their bytes.
 
-What a client is told was committed is durable before the answer.
+A commit is durable before its answer.
 """

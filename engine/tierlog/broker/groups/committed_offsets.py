@@ -1,6 +1,6 @@
-"""Committed offsets: who may commit, what is kept, and when it goes.
+"""Committed offsets: the right to commit, the stored values, and their expiry.
 
-The rules are those of Kafka's OffsetMetadataManager. What is read here is durable: a commit shows when it is stored.
+The rules are those of Kafka's OffsetMetadataManager. Reads see durable offsets: a commit shows when it is stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommitRequest:
 
 
 def commit_fault(group: Group | None, request: CommitRequest) -> ErrorCode:
-    """Whether a client may commit for a group: as one of its members, or as nobody while it has none."""
+    """Check that a client may commit for a group: as one of its members, or without a member id while it has none."""
     is_nobody = request.generation_id < 0
     if group is None:
         if is_nobody:
@@ -74,7 +74,7 @@ class CommittedOffsets:
         self._writing: collections.Counter[str] = collections.Counter()
 
     def load(self, offsets: Mapping[str, Offsets]) -> None:
-        """Take over what is stored."""
+        """Take over the stored offsets."""
         for group_id, of_group in offsets.items():
             self._put(group_id, of_group.items())
 

@@ -1,7 +1,7 @@
-"""The group coordinator of one node: all groups, what is stored of them, and their offsets.
+"""The group coordinator of one node: all groups, their stored state, and their offsets.
 
-Nothing here waits: who has to be told later is called back on the loop. An answer that promises something durable is
-given when the store says so; until then what others see is what was durable before.
+Nothing here waits: later answers are callbacks on the loop. An answer that promises durability is given when the store
+confirms; until then others see the previous durable state.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class GroupCoordinator:
 
     Args:
         machine: Its clock gives times of day, its chance member ids.
-        store: Keeps what has to survive; it is not closed here.
-        state: What the store had loaded.
+        store: Stores the durable state; it is not closed here.
+        state: The state that the store had loaded.
         on_loop: Has a call made on the loop, soon, in the order of the calls; any thread may use it.
 
     Attributes:
@@ -152,7 +152,7 @@ class GroupCoordinator:
         group.restore(stored)
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Forget a group that nobody can tell from one that never was."""
+        """Forget a group that is indistinguishable from one that never was."""
         is_known = group.generation_id or group.pending_members or group.is_stored or self.offsets.has(group.group_id)
         if group.state is GroupState.EMPTY and not is_known:
             self._forget(group)
@@ -163,8 +163,8 @@ class GroupCoordinator:
         group.give_up()
 
     def close(self) -> None:
-        """Answer whoever waits; nothing is taken any more. The members find their generation when there is a
-        coordinator again; idempotent.
+        """Answer all waiters, and refuse later requests. The members find their generation when there is a coordinator
+        again; idempotent.
         """
         self._is_open = False
         self._save_again.cancel()
@@ -192,7 +192,7 @@ class GroupCoordinator:
         self.write([SaveGroup(stored)], done)
 
     def _save_empty(self, group: Group) -> None:
-        """Store that a group is empty, again and again if need be: nobody waits for it who could ask again."""
+        """Store that a group is empty, again and again if need be: no client waits for it that could ask again."""
         self._not_saved.add(group.group_id)
 
         def stored(is_stored: bool) -> None:
@@ -237,7 +237,7 @@ class GroupCoordinator:
         return ErrorCode.none if self.make_room(request.group_id, size) else ErrorCode.coordinator_not_available
 
     def sync(self, request: SyncRequest, answer: AnswerSync) -> None:
-        """Tell a member its assignment; ``answer`` is called once."""
+        """Answer a member its assignment; ``answer`` is called once."""
         if not self._is_open:
             answer(SyncAnswer(ErrorCode.coordinator_not_available))
         elif not request.group_id:
@@ -351,7 +351,9 @@ class GroupCoordinator:
         return ErrorCode.none if group.state is GroupState.EMPTY else ErrorCode.non_empty_group
 
     def _deleted(self, group_id: str) -> None:
-        """A group is deleted from the store; one that somebody has joined meanwhile goes on, without offsets."""
+        """Note that a group is deleted from the store; a group that a member has joined meanwhile goes on, without
+        offsets.
+        """
         self.offsets.forget(group_id)
         group = self._groups.get(group_id)
         if group is None:

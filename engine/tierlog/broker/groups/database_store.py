@@ -35,7 +35,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.sqlite.database import Database, Step, open_database
 
-#: "TLgr", so that another program's database is never taken for ours.
+#: "TLgr", so that another program's database never passes for ours.
 APPLICATION_ID: Final = 0x544C6772
 SCHEMA_VERSION: Final = 2
 
@@ -71,7 +71,7 @@ _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AN
 _INTEGER: Final = struct.Struct("<cq").pack
 _REAL: Final = struct.Struct("<cd").pack
 _SIZE: Final = struct.Struct("<cQ").pack
-#: What an error tells of damaged rows.
+#: Number of damaged rows that an error shows.
 _SHOWN_ROWS: Final = 3
 _SHOWN_CHARACTERS: Final = 100
 
@@ -140,16 +140,16 @@ def _checksum(table: str, values: Sequence[Any]) -> bytes:
             parts += (_SIZE(b"t", len(encoded)), encoded)
         elif isinstance(value, bytes):
             parts += (_SIZE(b"b", len(value)), value)
-        else:  # no row that is written has one, but one that is damaged
+        else:  # no written row has one, but a damaged one may
             parts.append(_REAL(b"r", value))
     return xxhash.xxh3_64_digest(b"".join(parts))
 
 
 def loaded(database: Database) -> StoredState:
-    """All rows as values.
+    """Load all rows as values.
 
     Raises:
-        CorruptDataError: rows do not match their checksums, or contradict each other; else what the database raises.
+        CorruptDataError: rows do not match their checksums, or contradict each other; else the database's errors.
     """
     protocols = _protocols(database)
     members = _members(database, protocols)
@@ -167,7 +167,7 @@ def loaded(database: Database) -> StoredState:
 
 def _rows(database: Database, table: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a table, ascending by key, without their checksums. When all are read, those that do not match theirs
-    are one error, which tells what they hold now.
+    are one error, which shows their values.
     """
     shown: list[str] = []
     damaged = 0
@@ -216,7 +216,7 @@ def _groups(database: Database, members: dict[str, tuple[StoredMember, ...]]) ->
 
 _log: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "groups.sqlite"
-#: A disk that is full fails every commit: what failed is told so often, and counted meanwhile.
+#: A disk that is full fails every commit: failures are logged at this interval, and counted meanwhile.
 _WARNING_SECONDS: Final = 60.0
 #: Writes that share a transaction: the first one waits for no more than these.
 _TRANSACTION_WRITES_MAX: Final = 1000
@@ -236,7 +236,7 @@ class DatabaseStore:
         self._clock = machine.clock
         self._pool = machine.scheduler.pool(1, name="tierlog-groups")
         self._lock = machine.scheduler.lock()
-        #: Of the writing thread: changes that were not stored since that was told, and when it was.
+        #: Of the writing thread: changes that were not stored since the last log line, and its time.
         self._unstored = 0
         self._told_at_seconds: float | None = None
         self._waiting: collections.deque[tuple[Sequence[Change], Done]] = collections.deque()
@@ -286,7 +286,7 @@ class DatabaseStore:
                     return
             error = self._write([changes for changes, _ in taken])
             for changes, done in taken:
-                # What a value of one write did must not fail those that happened to wait beside it.
+                # A bad value of one write must not fail those that happened to wait beside it.
                 done(self._write([changes]) if error is not None and len(taken) > 1 and self._fault is None else error)
 
     def _write(self, writes: Sequence[Sequence[Change]]) -> Exception | None:
@@ -301,13 +301,13 @@ class DatabaseStore:
             _log.error("groups: the database is damaged, nothing is stored any more: %s", error)
             self._fault = error
             return error
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - the waiters get it, whatever it is
             self._warn(len(changes), error)
             return error
         return None
 
     def _warn(self, unstored: int, error: Exception) -> None:
-        """Log that changes were not stored, unless that was told within the last minute."""
+        """Log that changes were not stored, unless that was logged within the last minute."""
         self._unstored += unstored
         now = self._clock.monotonic_seconds()
         if self._told_at_seconds is None or now - self._told_at_seconds >= _WARNING_SECONDS:

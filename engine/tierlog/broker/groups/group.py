@@ -49,9 +49,9 @@ class Group:
     Attributes:
         members: By member id, in the order in which they joined.
         static_members: Member ids by group instance id.
-        pending_members: Timeouts by the ids of those who were told to join again with it.
+        pending_members: Timeouts by the ids that clients were sent to join again with.
         pending_sync: Ids of the members that have not yet asked for their assignment of this generation.
-        subscribed: The topics that the members read; None where nobody knows.
+        subscribed: The topics that the members read; None where unknown.
         was_joined_late: A member came in during the first rebalance, which is put off for it.
         is_stored: The store has a row of the group.
     """
@@ -86,7 +86,7 @@ class Group:
 
     @property
     def joined(self) -> int:
-        """How many members wait for the next generation."""
+        """The number of members that wait for the next generation."""
         return self._joined
 
     @property
@@ -101,18 +101,18 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long members are waited for: the longest time that one of them asks for."""
+        """The time for which members are waited for: the longest that one of them asks for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether the members read a topic; consumers whose subscriptions nobody can read may read any."""
+        """Whether the members read a topic; consumers whose subscriptions cannot be read may read any."""
         return topic in self.subscribed if self.subscribed is not None else self.is_consumers
 
     def fault_of(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """What is wrong with a member's name: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, or nothing."""
+        """Return the error of a member's name: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, or none."""
         if group_instance_id is not None:
             known = self.static_members.get(group_instance_id)
             if known is not None and known != member_id:
@@ -129,7 +129,7 @@ class Group:
         return self.protocol_type == protocol_type and any(self._supported[name] == count for name, _ in protocols)
 
     def transition_to(self, state: GroupState, *, time_ms: int) -> None:
-        """Change the state. A change that there is not is a mistake of ours."""
+        """Change the state. An illegal change is a bug of ours."""
         assert self.state in _BEFORE[state], f"group {self.group_id!r}: {self.state} to {state}"
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, time_ms
 
@@ -169,7 +169,7 @@ class Group:
         self._take(-member.memory_bytes)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member. What it waits for has to be answered before."""
+        """Remove a member. Its parked requests have to be answered before."""
         member = self.members.get(member_id)
         if member is None:
             return
@@ -200,7 +200,7 @@ class Group:
     def update(
         self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """Take over what a member joins again with."""
+        """Take over a member's new values as it joins again."""
         self._uncount(member)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
@@ -213,9 +213,9 @@ class Group:
         member.assignment = assignment
 
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
-        """Give a static member another id; it keeps its place and its assignment.
+        """Give a static member another id; its place and its assignment stay.
 
-        Whoever waits under the old id is told FENCED_INSTANCE_ID: there are two clients with one name.
+        Requests parked under the old id are answered FENCED_INSTANCE_ID: there are two clients with one name.
         """
         old_id = self.static_members[group_instance_id]
         member = self.members[old_id]
@@ -233,7 +233,7 @@ class Group:
     # ------------------------------------------------------------ requests that are parked
 
     def park_join(self, member: Member, answer: Callable[[JoinAnswer], None]) -> None:
-        """Let a member wait for the next generation; who waited before under its id is told to join again."""
+        """Let a member wait for the next generation; a request parked before under its id is answered to join again."""
         self.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
         self._joined += 1
         member.join = answer
@@ -258,7 +258,7 @@ class Group:
     # ------------------------------------------------------------ generations
 
     def elect_leader(self) -> bool:
-        """Make sure that the leader is one of those who joined; whether there is one."""
+        """Make sure that the leader is a joined member; return whether there is one."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None or leader.join is None:
             joined = next((member for member in self.members.values() if member.join is not None), None)
@@ -268,7 +268,7 @@ class Group:
         return True
 
     def select_protocol(self) -> str:
-        """The protocol that all support and most like best; of several the one that was voted for first."""
+        """Select the protocol that all support and most prefer; of several the first one voted for."""
         count = len(self.members)
         candidates = {name for name, supporters in self._supported.items() if supporters == count}
         votes = collections.Counter(member.vote(candidates) for member in self.members.values())
@@ -297,7 +297,7 @@ class Group:
     def answer_of(
         self, member: Member, *, skip_assignment: bool = False, with_members: bool | None = None
     ) -> JoinAnswer:
-        """What a member is told of the generation; its leader is told of all members."""
+        """Make a member's answer about the generation; the leader's has all members."""
         if with_members is None:
             with_members = self.is_leader(member.member_id)
         return JoinAnswer(
@@ -316,7 +316,7 @@ class Group:
             yield member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
 
     def stored(self, assignments: Mapping[str, bytes] | None = None) -> StoredGroup:
-        """The group as a store keeps it, with the assignments that the members are to get, or those that they have."""
+        """Return the group as a store has it, with the given assignments, or the members' current ones."""
         members = [member.stored() for member in self.members.values()]
         if assignments is not None:
             members = [replace(member, assignment=assignments.get(member.member_id, b"")) for member in members]

@@ -1,4 +1,4 @@
-"""How groups are coordinated: Kafka's keys of a broker, and bounds of our own."""
+"""The configuration of group coordination: Kafka's keys of a broker, and bounds of our own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tierlog.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What a coordinator holds members and offsets to. Times in ms, sizes in bytes.
+    """The limits of members and offsets. Times in ms, sizes in bytes.
 
     Args:
         new_member_join_timeout_ms: How long a new member's request to join is parked (Kafka: 5 minutes).
         groups_max: Groups at once.
-        member_size_max: What one member may send to join with.
+        member_size_max: Size of one member's JoinGroup at most.
         memory_max: What all groups and offsets may take together.
 
     The other fields are keys of a broker's file.
@@ -56,7 +56,7 @@ class GroupConfig:
 class GroupsMemory:
     """Bytes that are in use, about, and the most that may be.
 
-    Only what a client asks for anew is measured against the limit: what is there is never taken away.
+    Only new requests are measured against the limit: memory in use is never revoked.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -64,9 +64,9 @@ class GroupsMemory:
         self.used_bytes = 0
 
     def has_room(self, more_bytes: int) -> bool:
-        """Whether more bytes may be taken."""
+        """Whether more bytes may be used."""
         return more_bytes <= 0 or self.used_bytes + more_bytes <= self.limit_bytes
 
     def take(self, more_bytes: int) -> None:
-        """Count bytes as in use; negative ones are given back."""
+        """Count bytes as in use; negative ones are released."""
         self.used_bytes += more_bytes

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 PREFIX: Final = "tierlog_groups"
-#: Committed offsets whose lag is told, the oldest groups first.
+#: Committed offsets with a series of their lag, the oldest groups first.
 LAGS_MAX: Final = 10_000
 #: A group with a longer id has no lags: Kafka bounds the names of topics so, and those of groups not at all.
 _LABEL_MAX: Final = 249
@@ -31,7 +31,7 @@ class GroupMetrics:
 
     Args:
         coordinator: Whose groups.
-        end_offset_of: Ends of partitions; None: no lag is told.
+        end_offset_of: Ends of partitions; None: no series of lag.
 
     Attributes:
         registry: Where the series are collected.

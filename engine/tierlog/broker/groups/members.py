@@ -1,4 +1,4 @@
-"""A member of a group: what it sends, what it is told, and the timeout of its session."""
+"""A member of a group: its requests, its answers, and the timeout of its session."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tierlog.runtime.machine.clock import Timer, Timers
 class Timeout:
     """One call that is made unless it is put off or cancelled in time.
 
-    Putting it off costs two attributes, not a timer: the timer that is under way asks for the deadline when it rings.
-    That is what a heartbeat does.
+    Putting it off costs two attributes, not a timer: the running timer checks the deadline when it rings. A heartbeat
+    does that.
     """
 
     __slots__ = ("_call", "_deadline", "_handle", "_rings_at", "_timers")
@@ -34,7 +34,7 @@ class Timeout:
         return self._deadline is not None
 
     def set(self, wait_ms: int, call: Callable[[], None]) -> None:
-        """Make a call after a time, in ms, in the place of the one that was set before."""
+        """Make a call after a time, in ms, in place of an earlier one."""
         self._call = call
         self._deadline = deadline = self._timers.monotonic_seconds() + wait_ms / 1000
         if self._handle is not None:
@@ -73,7 +73,7 @@ _LENGTH: Final = struct.Struct(">h")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all subscriptions; None if one cannot be read: then nobody knows what the group reads."""
+    """The topics of all subscriptions; None if one cannot be read: then the group's topics are unknown."""
     topics: set[str] = set()
     try:
         for metadata in subscriptions:
@@ -103,19 +103,19 @@ def _topics(metadata: memoryview) -> list[str]:
 UNKNOWN_MEMBER_ID: Final = ""
 #: Of a client that does not take part in a group's generations.
 UNKNOWN_GENERATION_ID: Final = -1
-#: What a member costs in memory beside its texts and bytes, rounded up.
+#: Memory of a member beside its texts and bytes, rounded up.
 _OVERHEAD_BYTES: Final = 2000
 _PROTOCOL_OVERHEAD_BYTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What a client asks to join with.
+    """A client's request to join.
 
     Args:
         protocols: No name twice.
         reason: Of the client, for the log; "" if it gave none.
-        client_id, client_host: As DescribeGroups tells them.
+        client_id, client_host: As DescribeGroups shows them.
         must_know_member_id: The client joins again with the id that it is given (version 4 and later).
         can_skip_assignment: The client knows ``skip_assignment`` (version 9 and later).
     """
@@ -136,8 +136,8 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """What a member is told of the generation that it joined; ``members``: (member id, instance id, metadata) of all
-    for the leader, none for others.
+    """The answer to a member that joined a generation; ``members``: (member id, instance id, metadata) of all for the
+    leader, none for others.
     """
 
     error: ErrorCode = ErrorCode.none
@@ -152,7 +152,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """What a member asks for its assignment with; a leader gives those of all, by member id."""
+    """A member's request for its assignment; a leader sends those of all, by member id."""
 
     group_id: str
     member_id: str
@@ -178,8 +178,8 @@ class Member:
     """A member of a group (Kafka's ClassicGroupMember).
 
     Attributes:
-        is_new: It has not been told of a generation yet: its session runs out even while it waits for one.
-        join, sync: What the request that is parked is answered by; None while there is none.
+        is_new: Whether it has had no generation yet: its session runs out even while it waits for one.
+        join, sync: The callbacks of its parked requests; None while there is none.
         session: Runs out when nothing is heard of the member.
     """
 
@@ -203,7 +203,7 @@ class Member:
 
     @property
     def memory_bytes(self) -> int:
-        """About what the member costs in memory."""
+        """The approximate memory of the member, in bytes."""
         texts = len(self.member_id) + len(self.group_instance_id or "") + len(self.client_id) + len(self.client_host)
         return _OVERHEAD_BYTES + 4 * texts + len(self.assignment) + protocols_bytes(self.protocols)
 
@@ -216,7 +216,7 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self) -> StoredMember:
-        """The member as a store keeps it."""
+        """Return the member as a store has it."""
         return StoredMember(
             self.member_id,
             self.group_instance_id,
@@ -230,5 +230,5 @@ class Member:
 
 
 def protocols_bytes(protocols: Protocols) -> int:
-    """About what the protocols of a member cost in memory."""
+    """Return the approximate memory of a member's protocols, in bytes."""
     return sum(_PROTOCOL_OVERHEAD_BYTES + 4 * len(name) + len(metadata) for name, metadata in protocols)

@@ -1,6 +1,6 @@
 """Members joining, asking for assignments, showing that they are alive, and leaving.
 
-The rules, and which of several errors is told, are those of Kafka's GroupMetadataManager for classic groups.
+The rules, and the order of errors, are those of Kafka's GroupMetadataManager for classic groups.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Save = Callable[[Group, StoredGroup, Callable[[bool], None]], None]
 
 
 class Membership:
-    """What members of a group that is there may do. Used on the event loop alone."""
+    """The calls of members of an existing group. Used on the event loop alone."""
 
     def __init__(self, config: GroupConfig, rebalances: Rebalances, budget: GroupsMemory, rng: Rng, save: Save) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class Membership:
             self._join_again(group, group.members[request.member_id], request, answer)
 
     def _accepts(self, group: Group, member_id: str) -> bool:
-        """Whether the group has room. While it rebalances, those who have joined count: who comes last must go."""
+        """Whether the group has room. While it rebalances, joined members count: the last ones to come must go."""
         member = group.members.get(member_id)
         if group.state is GroupState.EMPTY:
             return True
@@ -180,8 +180,8 @@ class Membership:
 
     @staticmethod
     def _answer_back(group: Group, member: Member, request: JoinRequest, old_leader: str) -> JoinAnswer:
-        """What a static member is told that came back. A leader must not assign anew: one that does not know of that
-        is told of the leader that it was, which is another.
+        """Make the answer for a static member that came back. A leader must not assign anew: a client that does not
+        know ``skip_assignment`` gets its old id as the leader's, which is another.
         """
         if request.can_skip_assignment:
             return group.answer_of(member, skip_assignment=group.is_leader(member.member_id))
@@ -193,7 +193,7 @@ class Membership:
     # ------------------------------------------------------------ assignments
 
     def sync(self, group: Group, request: SyncRequest, answer: AnswerSync) -> None:
-        """Tell a member its assignment, once the leader's are stored."""
+        """Answer a member its assignment, once the leader's assignments are stored."""
         error = group.fault_of(request.member_id, request.group_instance_id)
         if error is ErrorCode.none and request.generation_id != group.generation_id:
             error = ErrorCode.illegal_generation
@@ -220,7 +220,7 @@ class Membership:
         return all(asked is None or known is None or asked == known for asked, known in pairs)
 
     def _assign(self, group: Group, request: SyncRequest) -> None:
-        """Store what the leader gives to each member, then tell them."""
+        """Store the leader's assignments, then answer the members."""
         assignments = {member_id: given for member_id, given in request.assignments if member_id in group.members}
         if not self._budget.has_room(sum(map(len, assignments.values()))):
             _log.warning("group %r: no memory for its assignments", group.group_id)
@@ -245,7 +245,7 @@ class Membership:
     # ------------------------------------------------------------ heartbeats
 
     def heartbeat(self, group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """A member shows that it is alive; it is told whether it has to join again."""
+        """Handle a heartbeat; the error says whether the member has to join again."""
         error = group.fault_of(member_id, group_instance_id)
         if error is not ErrorCode.none:
             return error

@@ -1,4 +1,4 @@
-"""From one generation of a group to the next: which members it waits for, how long, and what they are told.
+"""The steps from one generation of a group to the next: its waits for members, their time, and their answers.
 
 The rules are those of Kafka's GroupMetadataManager for classic groups. A group changes here and in ``membership``
 alone.
@@ -49,11 +49,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Rebalances:
-    """Moves groups through their states. Used on the event loop alone.
+    """The state transitions of groups. Used on the event loop alone.
 
     Args:
         counts: Of the coordinator.
-        save_empty: Stores a group that has become empty; nobody waits for it.
+        save_empty: Stores a group that has become empty, without a waiter.
         pending_gone: Called when a group has lost an id that was given away and may be of no use any more.
     """
 
@@ -77,7 +77,7 @@ class Rebalances:
     # ------------------------------------------------------------ sessions
 
     def new_session(self) -> Timeout:
-        """A timeout that nobody has set yet."""
+        """Make a timeout that is not set yet."""
         return Timeout(self._timers)
 
     def keep_alive(self, group: Group, member: Member, wait_ms: int | None = None) -> None:
@@ -108,7 +108,7 @@ class Rebalances:
     # ------------------------------------------------------------ members that go
 
     def remove(self, group: Group, member: Member) -> None:
-        """Remove a member; a request of hers that is parked learns that it is not known any more."""
+        """Remove a member; its parked requests are answered UNKNOWN_MEMBER_ID."""
         group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
         group.remove(member.member_id)
@@ -123,7 +123,9 @@ class Rebalances:
     # ------------------------------------------------------------ the join phase
 
     def prepare_or_complete(self, group: Group, reason: str) -> None:
-        """A member joined: another generation is prepared, or this was the last one that was waited for."""
+        """Prepare another generation after a member joined, or complete this one if the member was the last to wait
+        for.
+        """
         if group.can_rebalance():
             self.prepare(group, reason)
         else:
@@ -164,7 +166,7 @@ class Rebalances:
             self.complete(group)
 
     def complete(self, group: Group) -> None:
-        """Begin the next generation of those who have joined; static members stay even if they have not."""
+        """Begin the next generation of the joined members; static members stay even if they have not joined."""
         group.join_timeout.cancel()
         late = [member for member in group.members.values() if member.join is None and member.group_instance_id is None]
         for member in late:
@@ -209,7 +211,7 @@ class Rebalances:
     def give_assignments(
         self, group: Group, assignments: Mapping[str, bytes], error: ErrorCode = ErrorCode.none
     ) -> None:
-        """Tell all members that wait what they are to read, or why they are not told."""
+        """Answer all waiting members their assignments, or the error."""
         is_fine = error is ErrorCode.none
         protocol_type, protocol_name = (group.protocol_type, group.protocol_name) if is_fine else (None, None)
         for member in list(group.members.values()):

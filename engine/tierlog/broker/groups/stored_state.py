@@ -1,4 +1,4 @@
-"""What a group coordinator keeps: groups as of their last stored generation, and committed offsets."""
+"""The durable state of a group coordinator: groups as of their last stored generation, and committed offsets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 from tierlog.remote.api import ZERO_UUID, Uuid
 
-#: Name and metadata of the protocols that a member supports, the one that it likes best first; no name twice.
+#: Name and metadata of the protocols that a member supports, the preferred one first; no name twice.
 Protocols = tuple[tuple[str, bytes], ...]
 
-#: What an entry costs in memory beside its texts and bytes: measured on CPython 3.11, rounded up.
+#: Memory of an entry beside its texts and bytes: measured on CPython 3.11, rounded up.
 OFFSET_OVERHEAD_BYTES: Final = 400
 
 
@@ -22,9 +22,9 @@ class StoredMember:
     Args:
         member_id: Given by the coordinator.
         group_instance_id: Of a static member; None of a dynamic one.
-        client_id, client_host: Of the client that joined, as DescribeGroups tells.
+        client_id, client_host: Of the client that joined, as DescribeGroups shows them.
         protocols: Those that the member supports.
-        assignment: What the leader gave it, in the bytes of its protocol.
+        assignment: The leader's assignment, in the bytes of its protocol.
     """
 
     member_id: str
@@ -61,7 +61,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What was committed for one partition (Kafka's OffsetAndMetadata).
+    """The committed offset of one partition (Kafka's OffsetAndMetadata).
 
     Args:
         committed_offset: As the client gave it: the next that it would read.
@@ -69,7 +69,7 @@ class CommittedOffset:
         metadata: The client's own text.
         commit_timestamp_ms: When it was committed, in ms since 1970 UTC.
         expire_timestamp_ms: When it goes, where the client asked for a time of its own (up to version 4); else None.
-        topic_id: Of the topic that it was committed for; ZERO_UUID where nobody knows it.
+        topic_id: Of the topic that it was committed for; ZERO_UUID where unknown.
     """
 
     committed_offset: int
@@ -81,13 +81,13 @@ class CommittedOffset:
 
     @property
     def memory_bytes(self) -> int:
-        """About what it costs in memory."""
+        """Its approximate memory, in bytes."""
         return OFFSET_OVERHEAD_BYTES + 4 * len(self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class SaveGroup:
-    """A group is in a new generation, or empty: what was stored of it is replaced."""
+    """A change: a group is in a new generation, or empty, which replaces its stored state."""
 
     group: StoredGroup
 
@@ -132,7 +132,7 @@ class StoredState:
 
 
 class GroupStore(Protocol):
-    """Where the state of groups is kept."""
+    """The durable store of the groups' state."""
 
     def load(self) -> StoredState:
         """All that is stored. Called once, before the first write; blocks.
@@ -151,7 +151,7 @@ class GroupStore(Protocol):
         """
 
     def close(self) -> None:
-        """Wait for the writes under way, and close; idempotent. Blocks. What is written later fails."""
+        """Wait for the writes under way, and close; idempotent. Blocks. Later writes fail."""
 
 
 class MemoryStore:

@@ -34,7 +34,7 @@ from tierlog.remote.api import RemoteStorageException
 
 
 class ApiError(TierlogError):
-    """What a client is told: one of Kafka's error codes, with a text where the API has room for one.
+    """An error for a client: one of Kafka's error codes, with a text where the API has room for one.
 
     Attributes:
         code: Kafka's error; its ``retriable`` says what clients make of it.
@@ -49,12 +49,12 @@ class ApiError(TierlogError):
 
 
 def error_code_of(error: BaseException) -> ErrorCode:
-    """The error that a client is told for one of ours.
+    """Return the client's error for one of ours.
 
     A store that failed is KAFKA_STORAGE_ERROR, which clients retry in silence; bytes that are wrong are
-    CORRUPT_MESSAGE; an object that is gone is KAFKA_STORAGE_ERROR too, until the listing says that its offsets are.
-    What somebody has to mend by hand (a key, an archived object) is UNKNOWN_SERVER_ERROR, as Kafka tells what went
-    wrong in its tier: consumers report it and go on with their other partitions. The server's log has the reason.
+    CORRUPT_MESSAGE; an object that is gone is KAFKA_STORAGE_ERROR too, until the listing says that its offsets are. A
+    fault that has to be mended by hand (a key, an archived object) is UNKNOWN_SERVER_ERROR, like faults of Kafka's
+    tier: consumers report it and go on with their other partitions. The server's log has the reason.
     """
     if isinstance(error, ApiError):
         return error.code
@@ -77,15 +77,15 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
 
 _METADATA, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _DELETE_TOPICS, _DESCRIBE_CONFIGS = 3, 10, 15, 20, 32
 _ELECT_LEADERS, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_QUOTAS = 43, 45, 46, 49
-#: APIs that name what was asked for beside an error for all of it.
+#: APIs that repeat the requested names beside an error for all of them.
 _BOTH: Final = frozenset({_METADATA, _ELECT_LEADERS, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_QUOTAS})
-#: APIs that tell the error's own text instead of what happened, and those that tell none.
+#: APIs that answer the error's general text instead of the specific one, and those that answer none.
 _GENERAL_TEXT: Final = frozenset({_FIND_COORDINATOR, _DESCRIBE_CONFIGS, _ALTER_QUOTAS})
 _NO_TEXT: Final = frozenset({_DESCRIBE_GROUPS, _DELETE_TOPICS})
 _FETCH: Final = 1
 #: From this version on Fetch names nothing beside its error.
 _FETCH_ALONE_SINCE: Final = 13
-#: Fields that say what an element of an answer is about, and their other names in requests.
+#: Fields that name the subject of an answer's element, and their other names in requests.
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(
         ("topic", "topic_id", "partition", "index", "group_id", "key", "transactional_id", "session_id", "feature"), ()
@@ -96,12 +96,12 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "partition_index": ("partition",),
     "user": ("name",),
 }
-#: Arrays of answers that tell of the server or of what was made, not of what was asked; and an API whose answers do.
+#: Arrays of answers about the server or created objects, not about the requested ones; and an API whose answers are.
 _OF_THE_SERVER: Final = frozenset({"brokers", "configs"})
 _DESCRIBE_LOG_DIRS: Final = 35
 #: Fields that may be null and are empty instead.
 _NEVER_NULL: Final = frozenset({"metadata", "records"})
-#: What stands for a value that nobody knows.
+#: The values that mean "unknown".
 _UNKNOWN: Final[dict[str, Any]] = {
     "string": "",
     "bytes": b"",
@@ -122,13 +122,13 @@ class _Error:
 
 
 def error_answer(request: Any, code: ErrorCode, *, text: str, general_text: str) -> ResponsePayload:
-    """The answer.
+    """Make the answer that is an error for all of a request.
 
     Args:
         request: Of kio's module for its API and version.
         code: The error.
         text: What happened, for APIs that have room for a text.
-        general_text: What the error means, which some of them tell instead.
+        general_text: The error's meaning, which some APIs answer instead.
     """
     api_key = request.__api_key__
     told = None if api_key in _NO_TEXT else general_text if api_key in _GENERAL_TEXT else text

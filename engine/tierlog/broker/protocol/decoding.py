@@ -34,7 +34,7 @@ class MalformedRequestError(TierlogError, ValueError):
 
 
 class Cursor:
-    """A position in the bytes of one request, with what may still be made of them."""
+    """A position in the bytes of one request, with the limits of the rest."""
 
     __slots__ = ("data", "elements_left", "end", "position", "tagged_fields_left")
 
@@ -71,7 +71,7 @@ class Cursor:
         raise MalformedRequestError(f"no varint of 32 bits at {self.position}")
 
     def count(self, size_bytes_min: int, *, flexible: bool) -> int:
-        """The number of elements of an array that follows, -1 for null; taken from the elements that are left.
+        """Read the number of elements of an array, -1 for null, and count it against the limit.
 
         Args:
             size_bytes_min: Of one element, at least 1.
@@ -90,7 +90,7 @@ class Cursor:
         return count
 
     def skip_tagged_fields(self) -> None:
-        """Pass over tagged fields that nobody here knows."""
+        """Pass over unknown tagged fields."""
         for _ in range(self.tagged_field_count()):
             self.unsigned_varint()
             self.take(self.unsigned_varint())
@@ -174,7 +174,7 @@ def _setter(entity: EntityClass, name: str) -> _Set:
 
 
 def _steps(entity: EntityClass, fields: list[WireField], *, flexible: bool) -> list[_Step]:
-    """What to do for the fields in order: neighbours of fixed size are unpacked at once."""
+    """Make the decoding steps of the fields, in order: neighbours of fixed size are unpacked at once."""
     steps: list[_Step] = []
     for is_fixed, group in groupby(fields, key=lambda field: field.shape is Shape.ONE and field.code is not None):
         if is_fixed:

@@ -49,7 +49,7 @@ class Entities:
         return self._classes[name][0]
 
     def make(self, name: str, /, **values: object) -> Any:
-        """An entity of a name. Values of fields that this version lacks are left out; what is not given has the
+        """Make an entity of a name. Values of fields that this version lacks are left out; other fields have the
         protocol's default.
 
         Raises:
@@ -66,7 +66,7 @@ class Entities:
 
 @cache
 def entities_of(api_key: int, api_version: int) -> Entities:
-    """The entities of the responses of an API at a version. Raises kio's UnknownEntity for one that it lacks."""
+    """The entities of the responses of an API at a version. Raises kio's UnknownEntity for a version that it lacks."""
     return Entities(load_payload_module(api_key, api_version, EntityType.response))
 
 
@@ -102,7 +102,7 @@ class MadeElements(Generic[Item]):
 
 
 def count_elements(entity: Any) -> int:
-    """How many elements all arrays of an entity have together."""
+    """Count the elements of all arrays of an entity together."""
     count = 0
     for name in _arrays_of(_class_of(entity)):
         values = getattr(entity, name)

@@ -32,7 +32,7 @@ _NO_REPLICA: Final = -1
 
 
 class FetchablePartition(NamedTuple):
-    """What an answer says of one partition (Kafka's ``FetchResponseData.PartitionData``).
+    """The answer for one partition (Kafka's ``FetchResponseData.PartitionData``).
 
     Args:
         partition_index: Number of the partition.
@@ -58,11 +58,11 @@ class FetchablePartition(NamedTuple):
 
 
 class FetchableTopic(NamedTuple):
-    """Partitions of one topic that stand beside each other in an answer.
+    """Neighbouring partitions of one topic in an answer.
 
     Args:
-        name: Told below version 13.
-        topic_id: The 16 bytes of its id, told from version 13 on.
+        name: Sent below version 13.
+        topic_id: The 16 bytes of its id, sent from version 13 on.
         partitions: In the order of the answer.
     """
 
@@ -72,7 +72,7 @@ class FetchableTopic(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a node is reached."""
+    """The address of a node."""
 
     node_id: int
     host: str
@@ -264,7 +264,7 @@ class _FlexibleWriter(_ClassicWriter):
 #: Sizes of records whose lengths (one more) take three bytes, as those of a fetch mostly do.
 _THREE_BYTES: Final = 1 << 14
 _FOUR_BYTES: Final = (1 << 21) - 1
-#: The last byte of the partition before, then all of one that has nothing but records, of such a size.
+#: The last byte of the partition before, then all of a partition with nothing but records of a given size.
 _OWED: Final = struct.Struct(">xihqqqBiBBB").pack
 _OWED_BYTES: Final = struct.calcsize(">xihqqqBiBBB")
 #: Behind the head: the count of no aborted transactions, no preferred replica; then no records, no tagged field.

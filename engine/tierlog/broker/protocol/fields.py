@@ -1,4 +1,4 @@
-"""What the fields of kio's entities are on the wire: read off the dataclasses once for the decoder and the encoder."""
+"""The wire types of the fields of kio's entities, read off the dataclasses once for the decoder and the encoder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIXED_CODES: Final = {
 
 
 class Shape(enum.Enum):
-    """How many values a field holds."""
+    """The number of values that a field holds."""
 
     ONE = "one"
     ARRAY = "array"

@@ -1,8 +1,8 @@
 """The bytes of a request to its header and its entity.
 
-kio's decoder is ten times as fast as ours, and ends the process for a count that lies. It gets what a skimmer has found
-regular, as clients send it: counts that the bytes left allow, null only where null may be, no tagged fields. Of what is
-not regular nothing is said there: ``decoding`` reads it, or says what is wrong with it.
+kio's decoder is ten times as fast as ours, and ends the process for a false count. It gets bytes that a skimmer has
+found regular, as clients send them: counts that the bytes left allow, null only where null may be, no tagged fields.
+All other bytes go to ``decoding``, which reads them or raises their fault.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Step = tuple[int, int, bool]
 #: A request of more bytes, if it is not regular, takes an event loop more than some 10 ms.
 _LONG_BYTES: Final = 16 << 10
 #: Memory of one element of a request that is worked on, strings and bytes apart. Decoded a partition of Fetch takes up
-#: to 288 (CPython 3.11), one of OffsetCommit 227, of ListOffsets 160; what a Fetch makes of it while it waits 350 more.
+#: to 288 (CPython 3.11), one of OffsetCommit 227, of ListOffsets 160; the state of a waiting Fetch 350 more.
 _ELEMENT_BYTES: Final = 600
 #: The most for each byte of a request: OffsetFetch for groups without names is decoded to 25.3, an element having three
 #: bytes, and as much again is made of it.
@@ -50,12 +50,12 @@ _BYTES_A_BYTE: Final = 64
 
 
 class RequestHeader(NamedTuple):
-    """What stands before the body of every request.
+    """The header before the body of every request.
 
     Args:
-        api_key: Kafka's number of the API; one that nobody knows is possible.
-        api_version: As the client says; it may be one that nobody knows, and below zero.
-        correlation_id: What the response repeats.
+        api_key: Kafka's number of the API; possibly an unknown one.
+        api_version: As the client says; possibly an unknown one, or below zero.
+        correlation_id: The number that the response repeats.
         client_id: As the client calls itself; "" if it does not.
         body_position: Of the first byte behind the header.
     """
@@ -70,8 +70,8 @@ class RequestHeader(NamedTuple):
 def read_header(frame: memoryview) -> RequestHeader:
     """Read the header of a request, of any API and version.
 
-    A header has tagged fields if the version is a flexible one. Of a version above those known it is taken for as
-    flexible as the newest known one, as Kafka does; of an unknown API for not flexible.
+    A header has tagged fields if the version is a flexible one. A version above the known ones counts as flexible as
+    the newest known one, as in Kafka; an unknown API as not flexible.
 
     Args:
         frame: The request behind its length.
@@ -104,7 +104,7 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
 
     Args:
         header: As ``read_header`` gave it for this frame.
-        frame: The request behind its length. The entity keeps no hold of it.
+        frame: The request behind its length. The entity holds no reference to it.
 
     Raises:
         MalformedRequestError: kio has no such API and version, or the bytes are no such request.
@@ -126,8 +126,8 @@ class RequestBody:
 
     Attributes:
         is_long: Whether its arrays have so many elements that its answer is to be encoded by a thread.
-        decoded_bytes: Memory of what decoding makes of it, and its handler of that, about: before it is read the most
-            that is possible, then what it is.
+        decoded_bytes: Approximate memory of the decoded request and of its handler: before it is read the possible
+            maximum, then the actual one.
     """
 
     __slots__ = ("_decode", "_entity", "_frame", "_header", "_is_regular", "decoded_bytes", "is_long")
@@ -152,7 +152,7 @@ class RequestBody:
         return self.read_slowly() if request is None else request
 
     def read_regular(self) -> Any:
-        """What kio's decoder makes of it, some 30 ms for 250,000 elements; None if only ours may be let at it."""
+        """Decode it with kio's decoder, some 30 ms for 250,000 elements; None if only ours may decode it."""
         if self._is_regular:
             try:
                 return self._decode(self._frame.toreadonly(), self._header.body_position)[0]
@@ -162,7 +162,7 @@ class RequestBody:
         return None
 
     def read_slowly(self) -> Any:
-        """Decode it with our own decoder, which takes up to a second: of one that ``is_long`` in a thread."""
+        """Decode it with our own decoder, which takes up to a second: in a thread if it ``is_long``."""
         cursor = Cursor(self._frame, self._header.body_position)
         with _malformed(self._header, self._frame):
             request = decoder_of(self._entity).read(cursor)
@@ -219,7 +219,7 @@ def _known_versions(api_key: int) -> range:
 
 @cache
 def _has_flexible_header(api_key: int, api_version: int) -> bool:
-    """Whether the header of a version that there is has tagged fields. Loads that version's module alone."""
+    """Whether the header of a known version has tagged fields. Loads that version's module alone."""
     return load_request_schema(api_key, api_version).__flexible__
 
 
@@ -231,8 +231,8 @@ def _is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def count_regular_elements(entity: EntityClass, data: memoryview, position: int) -> int | None:
-    """How many elements all arrays have, if the bytes from a position on are an entity of that class, without anything
-    unusual, MAXIMUM_ELEMENTS + 1 where there are more than MAXIMUM_ELEMENTS; else None.
+    """Count the elements of all arrays, if the bytes from a position on are an entity of that class, without anything
+    unusual; MAXIMUM_ELEMENTS + 1 where there are more than MAXIMUM_ELEMENTS; else None.
 
     Memory: none. Time: as many steps as there are strings and arrays.
     """

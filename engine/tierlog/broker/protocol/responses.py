@@ -24,8 +24,8 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
 
     Args:
         header: Of the request.
-        payload: Its class says which header it has (of ApiVersions always version 0), not the request's version: what
-            answers a version that nobody knows is a payload of another one.
+        payload: Its class says which header it has (of ApiVersions always version 0), not the request's version: an
+            unknown version is answered with a payload of another one.
 
     Raises:
         What kio's encoder raises for a payload that does not fit the protocol.

@@ -1,4 +1,4 @@
-"""A tiered bucket as what a server serves, read-only.
+"""A tiered bucket as a server's topics, read-only.
 
 What belongs here: the catalog of a bucket that is listed again and again, and partitions that are read by ranges
 through the storage manager's caches. Why: any Kafka client reads the history, and no broker notices. What does not:

@@ -21,11 +21,11 @@ _MECHANISMS: Final = "sasl.enabled.mechanisms"
 
 @dataclass(frozen=True, slots=True)
 class MetadataSource:
-    """Where metadata of segments comes from, as ``open_metadata`` takes it.
+    """The source of segments' metadata, as ``open_metadata`` takes it.
 
     Args:
         sources: Folders of the metadata topic, a snapshot, or the bootstrap servers of a running Kafka; none: the
-            bucket alone says what it holds.
+            bucket's keys alone.
         client_keys: Of Kafka's client.
     """
 
@@ -38,7 +38,7 @@ class ReplicaConfig:
     """The configuration of a replica.
 
     Args:
-        path: What is served, as ``open_tier`` takes it.
+        path: The served tier, as ``open_tier`` takes it.
         server: Where it listens, and its limits.
         topics: Names and ``^`` patterns; all if empty.
         layout: As ``open_tier`` takes it.
@@ -84,7 +84,7 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
     """The configuration of PATH and of a broker's keys; options are set on it by ``dataclasses.replace``.
 
     Args:
-        path: What is served.
+        path: The served tier.
         given: CONFIG_KEYS by their names, and the tier's keys.
         cluster_id: None makes one of the path, the same each time.
 

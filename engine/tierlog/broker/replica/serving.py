@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from tierlog.remote.metadata.metadata_view import MetadataView
 
-#: Threads that open and close what the server needs.
+#: Threads that open and close the server's resources.
 _THREADS: Final = 2
 #: In the state directory.
 _LISTING_FILE: Final = "bucket-listing"
@@ -58,7 +58,7 @@ class Replica:
     """A server of Kafka's protocol over one bucket, read-only.
 
     Args:
-        config: What is served, where, and how.
+        config: The served tier, the address, and the settings.
         machine: Clock, chance, threads and files.
 
     Made, started and stopped on one event loop.
@@ -123,7 +123,7 @@ class Replica:
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
-        # Before the server stops: members that wait for others are answered, and long polls with what is there.
+        # Before the server stops: members that wait for others are answered, and long polls with the present records.
         self._parts.callback(coordinator.close)
         self._parts.callback(catalog.end_waits)
         self._server = server
@@ -147,11 +147,11 @@ class Replica:
         return address
 
     def _unready_reason(self, catalog: BucketCatalog) -> str:
-        """Why clients are better off elsewhere; "" if they are not."""
+        """Return the reason why the server is not ready; "" if it is."""
         return catalog.unready_reason if self._is_listening else "the server does not listen yet"
 
     def _when_ended(self, worker: Worker, close: Callable[[], None]) -> None:
-        """Have what may block closed in a thread at the end."""
+        """Register a close that may block, to run in a thread at the end."""
 
         async def closed() -> None:
             await worker.run(close)
@@ -208,10 +208,10 @@ class Replica:
 
 
 class ReplicaMetrics:
-    """Figures of a catalog, looked up for each scrape.
+    """The metrics of a catalog, looked up for each scrape.
 
     Args:
-        catalog: What is served.
+        catalog: The served topics.
         clock: The time.
 
     Attributes:
@@ -259,7 +259,7 @@ def _end_offset(catalog: BucketCatalog, topic: str, partition: int, committed: C
 
 
 def _metadata_reader(config: ReplicaConfig, machine: Machine) -> Callable[[], MetadataView] | None:
-    """What reads metadata; it is imported for a server that has some: a start is counted in imports."""
+    """Make the reader of metadata; its module is imported for a server that has some: imports are most of a start."""
     if not config.metadata.sources:
         return None
     from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata
@@ -273,8 +273,8 @@ def serve_replica(
     """Run a replica until SIGTERM or SIGINT. Only for the main thread.
 
     Args:
-        config: What is served.
-        on_ready: Told host and port once clients can connect.
+        config: The replica's configuration.
+        on_ready: Called with host and port once clients can connect.
         machine: By default this machine.
 
     Raises: as ``Replica.start``.

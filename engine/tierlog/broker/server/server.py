@@ -169,7 +169,7 @@ class Server:
             await self.framed.reload_files()
 
     async def _load_versions(self, worker: Worker) -> None:
-        """Load what kio has of each API and version, one after the other: a module takes 5 ms, which its first client
+        """Load kio's module of each API and version, one after the other: a module takes 5 ms, which its first client
         would wait for, and all others with it.
         """
         await self._sleep(_LOADING_AFTER_SECONDS)

@@ -10,12 +10,12 @@ from tierlog.config_keys import Int32, key
 from tierlog.errors import ConfigError
 from tierlog.serving.serving_config import ServingConfig, check_port
 
-#: In the order in which clients are told of them.
+#: In the order in which clients get them.
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 class SecurityProtocol(StrEnum):
-    """Kafka's names for what a listener speaks below the requests."""
+    """Kafka's names for the protocol of a listener below the requests."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -33,12 +33,12 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig(ServingConfig):
-    """What a server of Kafka's protocol is told beside a ServingConfig. A file has the names with ".".
+    """The configuration of a server of Kafka's protocol beside a ServingConfig. A file has the names with ".".
 
     Args:
-        advertised_host, advertised_port: Under which clients are told to reach this server; by default the address
-            that the client reached.
-        security_protocol: What the listener speaks.
+        advertised_host, advertised_port: The address of this server in answers; by default the address that the client
+            reached.
+        security_protocol: The listener's protocol.
         sasl_enabled_mechanisms: Some of SASL_MECHANISMS.
         sasl_users_location: The file of users: see ``security.users``.
         user_topics_location: The file of the topics that each user may read: see ``security.topic_access``; "" lets all

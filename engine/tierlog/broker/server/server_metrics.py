@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-#: Why clients are refused, beside what a server of frames refuses them for.
+#: Kinds of refusals, beside those of a server of frames.
 REFUSALS: Final = (*SERVING_REFUSALS, "malformed", "unsupported", "api_error", "authentication")
 #: Client ids with series of their own: the first that come. All others count together.
 CLIENTS_MAX: Final = 100
@@ -25,7 +25,7 @@ _CLIENT_ID_MAX: Final = 100
 
 @dataclass(slots=True)
 class ApiCounts:
-    """What was asked of one API."""
+    """The counters of one API."""
 
     requests: int = 0
     request_bytes: int = 0
@@ -49,7 +49,7 @@ class _ClientCounts:
 
 
 class ServerMetrics(ServingMetrics):
-    """What a server of Kafka's protocol counts.
+    """The metrics of a server of Kafka's protocol.
 
     Args:
         registry: Where the series are collected; each server needs one of its own. None makes one.
@@ -71,7 +71,7 @@ class ServerMetrics(ServingMetrics):
         return found
 
     def count_client(self, client_id: str, request_bytes: int, response_bytes: int) -> None:
-        """Count a request by who sent it."""
+        """Count a request of a client id."""
         found = self._clients.get(client_id)
         if found is None:
             has_room = len(self._clients) <= CLIENTS_MAX and len(client_id) <= _CLIENT_ID_MAX

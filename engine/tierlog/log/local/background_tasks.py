@@ -31,8 +31,8 @@ class BackgroundTasks(Closeable):
     """Tasks run by one thread, which begins with work and ends without it. A context manager.
 
     Tasks run one after another, the longest due first. A task must not raise: a failure of its files takes its log
-    offline. One that raises all the same is logged, and the others go on.
-    In a fork of the process nothing is called: the thread stayed with the parent.
+    offline. An error of a task is logged all the same, and the others go on. In a fork of the process nothing is
+    called: the thread stayed with the parent.
 
     Args:
         machine: Has the clock and the thread.
@@ -58,18 +58,18 @@ class BackgroundTasks(Closeable):
         self._add(function, delay_ms=delay_ms, interval_ms=0)
 
     def submit_every(self, interval_ms: int, function: Callable[[], None], *, delay_ms: int) -> None:
-        """Have a function called again and again.
+        """Call a function at intervals.
 
         Args:
             interval_ms: From the beginning of one call to the next one's; a call that takes longer delays those
                 behind it, and none is made up for. 0: one call.
-            function: What is called.
+            function: The function to call.
             delay_ms: Before the first call.
         """
         self._add(function, delay_ms=delay_ms, interval_ms=interval_ms)
 
     def close(self) -> None:
-        """Drop what has not begun, and wait for the call that runs; idempotent."""
+        """Drop tasks that have not begun, and wait for the running one; idempotent."""
         if not self._origin.is_here:
             return
         with self._changed:
@@ -103,7 +103,7 @@ class BackgroundTasks(Closeable):
                 function()
             except Exception:  # noqa: BLE001 - a fault in one task must not end all the others
                 _log.exception("%s: a task failed", self._name)
-            del function  # or what it refers to would live until the next one
+            del function  # or its referents would live until the next call
 
     def _next(self) -> Callable[[], None] | None:
         """The next task that is due, waited for; None if the thread is to end."""

@@ -282,7 +282,7 @@ class LogConfig:
         default.
 
         Args:
-            changed_only: Leave out what is at Kafka's default.
+            changed_only: Leave out keys at Kafka's default.
         """
         found: dict[str, str] = {}
         for field, row in rows(LogConfig).items():
@@ -323,8 +323,8 @@ class LogConfig:
                 )
 
     def check_change(self, before: LogConfig) -> None:
-        """Check a change from another configuration. Raises ConfigError: tiering is switched off, and what is in the
-        tier is to stay.
+        """Check a change from another configuration. Raises ConfigError: tiering is switched off, and the segments in
+        the tier are to stay.
         """
         if before.remote_storage_enable and not self.remote_storage_enable and not self.remote_log_delete_on_disable:
             raise ConfigError(
@@ -352,8 +352,8 @@ class LogConfig:
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     def random_segment_jitter_ms(self, rng: Rng) -> int:
-        """By how much earlier one segment is closed: 0 … the least of ``segment.jitter.ms`` and ``segment.ms``,
-        exclusive.
+        """Draw the ms by which one segment is closed earlier: 0 … the least of ``segment.jitter.ms`` and
+        ``segment.ms``, exclusive.
         """
         return rng.integer_below(min(self.segment_jitter_ms, self.segment_ms)) if self.segment_jitter_ms else 0
 

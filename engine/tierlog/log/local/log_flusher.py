@@ -1,4 +1,5 @@
-"""What follows a change of a log: syncs, beside its appends or in the background, and the calls of its listeners.
+"""The consequences of a change of a log: syncs, beside its appends or in the background, and the calls of its
+listeners.
 
 The recovery point moves when all that it covers is durable: segments, the snapshots of the producers that rolls took,
 and the names of both. Kafka leaves out the names of snapshots: without the one at the recovery point a start behind a
@@ -28,11 +29,11 @@ class LogFlusher:
 
     Args:
         lock: The log's, which its writers hold.
-        tasks: Where is left what nobody waits for; None: the caller's thread does it.
+        tasks: Runs syncs without a waiter; None: the caller's thread runs them.
 
     Attributes:
         listeners: Called after each change of the offsets; replaced as a whole.
-        syncing: Held over fsyncs, and taken before the log's lock: whoever waits for it finds the work done.
+        syncing: Held over fsyncs, and acquired before the log's lock: a waiter for it finds the work done.
         last_flush_ms: When the log was flushed last, or opened, ms since 1970 UTC.
 
     Thread safety: any number of threads, none of which holds the log's lock.
@@ -148,7 +149,7 @@ class LogFlusher:
         contents.publish()
 
     def _flush_quietly(self, up_to_offset: int) -> None:
-        """Flush in the background: whoever calls the log next is told of a failure."""
+        """Flush in the background: the next call of the log raises a failure."""
         with contextlib.suppress(LogOfflineError, LogClosedError):
             self.flush(up_to_offset)
 
@@ -158,5 +159,5 @@ class LogFlusher:
             # Asked where the write is next: the write that was waited for may be what took the log offline.
             self._contents.epochs.flush(is_wanted=lambda: local.is_usable)
         except StoreError as error:
-            if local.is_usable:  # else the folder is gone, and with it what was to be written
+            if local.is_usable:  # else the folder is gone, and with it the files to write
                 local.fail(error)

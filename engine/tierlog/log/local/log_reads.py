@@ -2,7 +2,7 @@
 transactions over that value. No lock: a read goes by the state that it takes.
 
 
-What a segment loses meanwhile (a truncation) shows as bytes that are missing, which is a typed error.
+A truncation meanwhile shows as missing bytes, which is a typed error.
 
 Source: Kafka LocalLog#read, UnifiedLog#fetchOffsetByTimestamp (docs/formats/log-files.md).
 """
@@ -51,7 +51,7 @@ class LogOffsets(NamedTuple):
         high_watermark: Replicated up to here, exclusive.
         log_end_offset: The next one.
         recovery_point: Flushed up to here, exclusive.
-        highest_offset_in_remote_storage: Last one that is copied, inclusive; -1 if none is.
+        highest_offset_in_remote_storage: Last copied one, inclusive; -1 if there is none.
     """
 
     log_start_offset: int
@@ -89,7 +89,7 @@ class LogState(NamedTuple):
 
 
 class FetchDataInfo(NamedTuple):
-    """What a read found.
+    """The result of a read.
 
     Attributes:
         records: Where the bytes lie; None if there is nothing to read yet. They begin with the first byte of the batch
@@ -117,12 +117,12 @@ _Limit = tuple[int, int, int, int]
 
 
 class LogReader:
-    """Reads by the states of one log.
+    """The reader of one log's states.
 
     Args:
         folder: For messages.
 
-    Thread safety: any number of threads; what one remembers of a limit's place, another may overwrite.
+    Thread safety: any number of threads; they overwrite each other's cached place of a limit.
     """
 
     __slots__ = ("_folder", "_limit")
@@ -134,7 +134,7 @@ class LogReader:
     def read(
         self, state: LogState, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool
     ) -> FetchDataInfo:
-        """As ``UnifiedLog.read``. Raises OffsetOutOfRangeError, CorruptRecordError, StoreError."""
+        """Read like ``UnifiedLog.read``. Raises OffsetOutOfRangeError, CorruptRecordError, StoreError."""
         offsets, segments = state.offsets, state.segments
         segment = segments.floor(start_offset)
         if start_offset < offsets.log_start_offset or start_offset > offsets.log_end_offset or segment is None:
@@ -183,7 +183,7 @@ class LogReader:
     def find_by_timestamp(
         self, state: LogState, epochs: LeaderEpochs, timestamp_ms: int, *, remote_log_enabled: bool
     ) -> TimestampAndOffset | None:
-        """Kafka's answer to ListOffsets over what is local. Raises StoreError, CorruptRecordError."""
+        """Find Kafka's answer to ListOffsets in the local log. Raises StoreError, CorruptRecordError."""
         if timestamp_ms in _SPECIAL:
             return _special(state.offsets, epochs, timestamp_ms, remote_log_enabled=remote_log_enabled)
         if timestamp_ms == MAX_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""The KIP's errors, under the KIP's names: what a RemoteStorageManager or RemoteLogMetadataManager raises."""
+"""The KIP's errors, under the KIP's names, of a RemoteStorageManager or RemoteLogMetadataManager."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from tierlog.runtime.machine.scheduling import Future
 
 
 class RemoteLogMetadataManager(Closeable, ABC):
-    """Keeps the metadata of the segments in a tier, with strong consistency for who wrote it: what a completed future
-    stored is in all later answers of this instance. Other brokers' instances follow.
+    """The store of the metadata of the segments in a tier, with strong consistency for the writer: all later answers of
+    this instance contain the writes of completed futures. Other brokers' instances follow.
 
     Answers are those of one moment between call and return. They cover the partitions that this broker leads or
-    follows, as ``on_partition_leadership_changes`` last told.
+    follows, as of the last ``on_partition_leadership_changes``.
 
     Raises (all methods but ``close`` and the two notices): ``RemoteResourceNotFoundException`` for a partition that
     this broker neither leads nor follows; ``RemoteStorageNotReadyException``, which is retriable, for one whose
@@ -111,13 +111,13 @@ class RemoteLogMetadataManager(Closeable, ABC):
     def on_partition_leadership_changes(
         self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
     ) -> None:
-        """Tell which partitions this broker has begun to lead or to follow. Returns at once; ``is_ready`` tells when
-        their metadata is there.
+        """Report the partitions that this broker begins to lead or to follow. Returns at once; ``is_ready`` says when
+        their metadata is loaded.
         """
 
     @abstractmethod
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
-        """Tell which partitions this broker neither leads nor follows any more; what is kept of them may go."""
+        """Report the partitions that this broker neither leads nor follows any more; their metadata may be dropped."""
 
     def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:  # noqa: ARG002 - a plugin that loads nothing is ready
         """Whether the partition's metadata is loaded, so that it can be asked for."""
@@ -125,4 +125,4 @@ class RemoteLogMetadataManager(Closeable, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held; futures that are not complete end with an error. Idempotent."""
+        """Release all resources; futures that are not complete end with an error. Idempotent."""

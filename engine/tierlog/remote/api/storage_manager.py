@@ -27,7 +27,7 @@ class LogSegmentData:
         offset_index: Path of the ``.index``, with or without the zeros that Kafka allocates ahead.
         time_index: Path of the ``.timeindex``, likewise.
         transaction_index: Path of the ``.txnindex``; None if the segment has none, which differs from an empty one.
-        producer_snapshot: Path of the ``.snapshot`` taken at the segment's end.
+        producer_snapshot: Path of the ``.snapshot`` of the segment's end.
         leader_epoch_index: Content of a leader-epoch-checkpoint that ends at the segment's end.
     """
 
@@ -63,13 +63,15 @@ class SegmentStream(Protocol):
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At most ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
+        """Read ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
 
     def readinto(self, buffer: Buffer, /) -> int:
         """Fill a buffer; fewer bytes only at the end, 0 at the end."""
 
     def tell(self) -> int:
-        """How many bytes were handed out. A new fetch that goes on from here begins at the start position plus this."""
+        """Return the number of bytes read so far. A new fetch that continues here begins at the start position plus
+        this.
+        """
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
         """The remaining bytes as read-only views, each of one chunk at most, none empty.
@@ -79,7 +81,7 @@ class SegmentStream(Protocol):
         """
 
     def close(self) -> None:
-        """Cancel requests under way and release what is held; idempotent."""
+        """Cancel pending requests and release all resources; idempotent."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -113,9 +115,8 @@ class RemoteStorageManager(Closeable, ABC):
             data: The segment's files; not read after return.
 
         Returns:
-            Custom metadata, which the broker keeps with the segment's metadata and passes to fetch and delete; None for
-            none.
-            Kafka refuses more than ``remote.log.metadata.custom.metadata.max.bytes``, by default 128.
+            Custom metadata, which the broker stores with the segment's metadata and passes to fetch and delete; None
+            for none. Kafka refuses more than ``remote.log.metadata.custom.metadata.max.bytes``, by default 128.
 
         Raises:
             SegmentFileError: a local file of the segment is missing, cannot be read, changed, or is damaged.
@@ -170,4 +171,4 @@ class RemoteStorageManager(Closeable, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held. Calls under way end with an error; idempotent."""
+        """Release all resources. Calls under way end with an error; idempotent."""

@@ -97,7 +97,7 @@ def load_class(path: str, *, key: str) -> type:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except Exception as cause:  # the module's own code runs here: whatever it raises, the key is what is wrong
+    except Exception as cause:  # the module's own code runs here: whatever it raises, the key is wrong
         raise ConfigError(f"{key}: cannot load {module}: {type(cause).__name__}: {cause}") from cause
     if not isinstance(found, type):
         raise ConfigError(f"{key}: {module} has no class {name}")
@@ -111,7 +111,7 @@ def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[
         key: The configuration key, for messages.
         name: Its value: a Java class that is known, or the dotted path of a Python class that takes no arguments.
         known: Java class → the dotted path of ours.
-        interface: What the class must implement.
+        interface: The class that it must implement.
 
     Raises:
         ConfigError: the class cannot be loaded, or does not implement the interface.

@@ -1,4 +1,4 @@
-"""Keys of what is written: chunks, layout, encryption, custom metadata, uploads (the plugin's and our own)."""
+"""Keys of copies: chunks, layout, encryption, custom metadata, uploads (the plugin's and our own)."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class ChunkCacheKeys:
 
 @dataclass(frozen=True)
 class PrefetchKeys:
-    """Keys of prefetch: what is fetched before it is asked for."""
+    """Keys of prefetch: chunks that are fetched before they are asked for."""
 
     fetch_request_max_bytes: Int32 = key(
         "Neighbouring chunks that are wanted and missing come in one request of this size at most.",

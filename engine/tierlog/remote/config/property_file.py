@@ -1,6 +1,6 @@
 """A configuration file: the RSM's keys as a broker has them (``.properties``), or the same keys in JSON or TOML.
 
-Of a broker's file only the keys that concern the tier are taken: ``rsm.config.*`` (or what
+Of a broker's file only the keys that concern the tier are read: ``rsm.config.*`` (or the prefix that
 ``remote.log.storage.manager.impl.prefix`` names instead) and ``store.*``. If no key of a file carries that prefix, all
 its keys must be ours, without prefix. Values are text, as Kafka's are: booleans become ``true``/``false``, lists are
 joined by commas.
@@ -38,7 +38,7 @@ def read_property_file(path: str, files: Files, *, others: Collection[str] = ())
     Args:
         path: Of the file.
         files: Where it is.
-        others: Keys of a broker, without prefix, that are taken too, such as ``max.connections``.
+        others: Keys of a broker, without prefix, that are read too, such as ``max.connections``.
 
     Raises:
         ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier. The

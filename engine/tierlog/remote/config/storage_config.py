@@ -107,7 +107,7 @@ class StorageConfig(
 
     @property
     def prefetch_max_bytes(self) -> int:
-        """How far ahead of one reader chunks are fetched, in bytes; 0 turns prefetch off."""
+        """Bytes that are fetched ahead of one reader; 0 turns prefetch off."""
         if not self.fetch_prefetch_enabled:
             return 0
         return self.fetch_chunk_cache_prefetch_max_size or self.fetch_prefetch_max_bytes

@@ -1,4 +1,4 @@
-"""What the plugin's ``storage.*`` keys say of a store, in the words of its client."""
+"""The plugin's ``storage.*`` keys as the options of a store's client."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ STORAGE_KEYS: Final = frozenset((*_S3, *_GCS, *_AZURE, *_PROXY_KEYS))
 
 
 def storage_options(keys: Mapping[str, str]) -> BeginOptions:
-    """What keys say, for ``open_store``; those that are none of STORAGE_KEYS are passed over.
+    """Make the options of keys, for ``open_store``; those that are none of STORAGE_KEYS are passed over.
 
     Raises (when the store is opened):
         ConfigError: a malformed value, or a file that cannot be read.

@@ -54,12 +54,12 @@ _USUAL: Final = ("true", "false", "yes", "no", "on", "off", "enabled", "disabled
 
 
 def quoted(value: str, wanted: str) -> str:
-    """The value, with a space in front, if it may be shown: a number, a class, or text close to what is wanted. Else
+    """The value, with a space in front, if it may be shown: a number, a class, or text close to the wanted one. Else
     "".
 
     Args:
         value: The value that a key was given.
-        wanted: What the key accepts, in the words of the message.
+        wanted: The values that the key accepts, in the words of the message.
     """
     text = value.strip()
     if _NUMBER.fullmatch(text) or (len(text) <= 200 and _CLASS_PATH.fullmatch(text)):

@@ -1,4 +1,4 @@
-"""Which segments make up a partition: leader-epoch lineage, and the ``__remote_log_metadata`` topic.
+"""The segments that make up a partition: leader-epoch lineage, and the ``__remote_log_metadata`` topic.
 
 What belongs here: deciding which offsets of which stored segments are the log (``lineage``, pure); the metadata topic's
 records (``record_serde``, ``record_text``) and its reads (``metadata_log``); the table of segments that its events make

@@ -1,8 +1,9 @@
-"""The metadata topic ``__remote_log_metadata``: what a manager asks of it, whoever holds it, and what its reads give.
+"""The metadata topic ``__remote_log_metadata``: its interface for a manager, whichever log implements it, and the
+results of its reads.
 
-Which of its partitions has the records of a user partition: the topic's name is no part of it, so that a partition
-keeps its place when its topic is made anew only if the id is kept. Source: Kafka RemoteLogMetadataTopicPartitioner,
-Utils#murmur2; TopicIdPartition#hashCode of its storage module.
+The mapping of user partitions to its partitions leaves out the topic's name, so that a partition has its place after
+its topic is made anew only if the id is the same. Source: Kafka RemoteLogMetadataTopicPartitioner, Utils#murmur2;
+TopicIdPartition#hashCode of its storage module.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class OffsetsLostError(RemoteStorageException):
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What one metadata partition holds: offsets from ``start_offset`` on, below ``end_offset``."""
+    """The offsets of one metadata partition: from ``start_offset`` on, below ``end_offset``."""
 
     start_offset: int
     end_offset: int
@@ -100,7 +101,7 @@ class MetadataLog(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this topic from one of the same name that was made anew: its topic id, for example."""
+        """An identity that differs for a topic of the same name that was made anew: the topic id, for example."""
 
     @property
     def partition_count(self) -> int: ...
@@ -125,7 +126,7 @@ class MetadataLog(Protocol):
         """End a read that waits in another thread at once, or the next one."""
 
     def close(self) -> None:
-        """Release what is held; calls under way end with an error. Idempotent."""
+        """Release all resources; calls under way end with an error. Idempotent."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...

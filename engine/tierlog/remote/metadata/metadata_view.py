@@ -1,4 +1,4 @@
-"""What a source of metadata said of the segments of a tier, when it was read."""
+"""A view of a tier's segments, as a source of metadata had them when it was read."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def partition_key(partition: TopicIdPartition) -> PartitionKey:
 
 
 class MetadataView(KnownSegments, Closeable):
-    """The segments of a table, with what the source covers. It is what ``open_tier`` takes as ``known``.
+    """The segments of a table, with the source's coverage: the ``known`` of ``open_tier``.
 
     Args:
         source: The source, for messages.
         table: Changes no more; the view closes it.
         newest_ms: Partition → time of the newest record of its metadata partition, where the source has records.
-        departed: Segments that the table does not hold, and the last state that records told of each: deleted ones, and
-            those of which there were only updates. None where the source does not tell.
+        departed: Segments that the table does not hold, and the last state of each in the records: deleted ones, and
+            those with updates only. None where the source does not have them.
 
     Thread safety: any number of threads.
     """
@@ -72,12 +72,12 @@ class MetadataView(KnownSegments, Closeable):
         return self.table.get(segment_id) if self.knows(segment_id.topic_id_partition) else None
 
     def last_state(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentState | None:
-        """The last state that was told of an id; None if nothing was."""
+        """Return the last state of an id; None if there is none."""
         found = self.find(segment_id)
         return self._departed.get(segment_id) if found is None else found.state
 
     def newest_record_ms(self, partition: TopicIdPartition) -> int:
-        """How far the metadata of a partition reaches: what was done later may not be in it. -1: not at all.
+        """Return the time up to which the metadata of a partition is complete, ms since 1970; -1: unknown.
 
         A source without records reaches as far as the newest event that it holds of the partition.
         """

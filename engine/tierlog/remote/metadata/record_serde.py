@@ -46,7 +46,7 @@ _TXN_IDX_EMPTY_TAG: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadataSnapshot:
-    """One segment as a snapshot of a metadata partition keeps it: the partition is known from elsewhere."""
+    """One segment as a snapshot of a metadata partition has it: the partition is known from elsewhere."""
 
     segment_id: Uuid
     start_offset: int

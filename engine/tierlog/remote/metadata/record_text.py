@@ -115,7 +115,7 @@ _VALUES: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class KipProperties:
-    """The formatter's properties; all are false where nobody gives them. A property's name has dots for underscores."""
+    """The formatter's properties; all are false by default. A property's name has dots for underscores."""
 
     print_partition: bool = False
     print_message_offset: bool = False
@@ -124,7 +124,7 @@ class KipProperties:
 
     @classmethod
     def of(cls, given: Iterable[str]) -> KipProperties:
-        """From ``name=value`` texts; of a property that comes twice the last one counts.
+        """Parse ``name=value`` texts; of a property that comes twice the last one counts.
 
         Raises:
             ConfigError: an unknown property, or a value that is neither true nor false.
@@ -177,7 +177,7 @@ def kip_value(record: RemoteLogMetadataRecord) -> str:
 
 
 def _kip_type(record: RemoteLogMetadataRecord) -> str:
-    """The KIP's name of the event's type; the snapshot record, which it does not know, keeps Kafka's."""
+    """The KIP's name of the event's type; the snapshot record, which it does not know, has Kafka's."""
     return "DeletePartitionState" if isinstance(record, RemotePartitionDeleteMetadata) else type(record).__name__
 
 

@@ -28,7 +28,7 @@ _FIELDS: Final[Mapping[str, Callable[[SegmentCopy], object]]] = {
 
 
 class SegmentRow(RemoteLogSegmentMetadata):
-    """What is known of one segment, as it was when the table was asked: a copy that no later event changes.
+    """The metadata of one segment at the time of the lookup: a copy that no later event changes.
 
     It stands for the plain value: equal to it both ways, with its hash and its text; it is pickled, copied and replaced
     as that. The table makes these; calling the class makes a plain value.

@@ -1,4 +1,4 @@
-"""The segments of many partitions, kept from their events and asked for by leader epoch and offset."""
+"""The segments of many partitions, from their events, with lookups by leader epoch and offset."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tierlog.runtime.machine.scheduling import Lock
 class TableSnapshot:
     """The partitions and segments of a table as the sections of a snapshot, all of one moment.
 
-    The table's lock is held while a section is made, not between: who writes the snapshot is the one who writes the
-    table. An event of somebody else between two sections ends it.
+    The table's lock is held while a section is made, not between: the table's writer writes the snapshot. An event of
+    another writer between two sections ends it.
 
     Args:
         table: Of which it is.
@@ -63,7 +63,7 @@ class TableSnapshot:
 
 _log = logging.getLogger(__name__)
 
-#: What one segment may have, in every mode; Kafka has no such limits (``tierlog/segment_table.h``).
+#: Limits of one segment, in every mode; Kafka has no such limits (``tierlog/segment_table.h``).
 EPOCHS_MAX: Final = 65_536
 CUSTOM_MAX: Final = 1 << 20
 _LISTED_AT_ONCE: Final = 256
@@ -82,7 +82,7 @@ class RefusedEvent:
     Attributes:
         offset: Of its record in the metadata partition.
         found_state: The segment's, when it came; None: there is no such segment.
-        state: The one that was asked for.
+        state: The requested state.
     """
 
     offset: int
@@ -93,19 +93,19 @@ class RefusedEvent:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRun:
-    """What came of a run of events.
+    """The outcome of a run of events.
 
     Attributes:
-        next_offset: The first offset that was not taken: the run's own, or, with an error, that of the record that
-            cannot be read (0 where nothing tells it).
-        applied: Events that the table has taken.
+        next_offset: The first offset that was not applied: the run's own, or, with an error, that of the record that
+            cannot be read (0 where it is unknown).
+        applied: Events that the table has applied.
         passed_over: Events of partitions that are not assigned, or that had been applied before.
         tombstones: Records with a key and no value, which say nothing here (KIP-1266, not accepted).
         oversized: Records of more leader epochs or custom metadata than a segment may have, which are passed over.
         oversized_offset: Of the first of them; -1: there was none.
         refused: The first 1,000 of the events that were refused.
         refused_count: All of them.
-        removals: (offset, record) of the partition deletes of partitions that are assigned; the table keeps none.
+        removals: (offset, record) of the partition deletes of partitions that are assigned; the table stores none.
         newest_timestamp_ms: Of all records that were looked at; -1: there was none.
         error: What cannot be read, with ``base_offset``: a record that is damaged or of an unknown type or version, a
             damaged batch. What came before it is applied; nothing behind it is.
@@ -126,7 +126,7 @@ class AppliedRun:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTableFigures:
-    """How large a table is: partitions count once they have had an event; bytes are those of cells in use."""
+    """The size of a table: partitions count once they have had an event; bytes are those of cells in use."""
 
     segments: int
     partitions: int
@@ -134,10 +134,10 @@ class SegmentTableFigures:
 
 
 class SegmentTable(NativeSegmentTable, Closeable):
-    """Which segments partitions have, in which state and for which leader epochs, in about a hundred bytes a segment.
+    """The partitions' segments with their states and leader epochs, in about a hundred bytes a segment.
 
-    Where segments of one epoch overlap, an offset is answered by the readable one that reaches furthest, so that no
-    offset is lost while a segment has it (Kafka 4.3 forgets one when another finishes that begins with it).
+    Where segments of one epoch overlap, an offset is answered by the readable one with the greatest end, so that no
+    offset is lost while a segment has it (Kafka 4.3 forgets a segment when another with the same start finishes).
 
     Args:
         machine: Its randomness and locks.
@@ -149,9 +149,9 @@ class SegmentTable(NativeSegmentTable, Closeable):
     Raises (all methods but ``close``): ValueError once it is closed.
 
     Thread safety: any number of threads. Events are applied one run at a time: a second thread that writes waits for
-    the first. Who asks (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``columns``, ``size_in_bytes``,
-    ``next_with_txn_index``, ``figures``) waits for nobody, and gets what was true at one moment between call and
-    return; ``partitions`` waits for a run that is being applied.
+    the first. Lookups (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``columns``, ``size_in_bytes``,
+    ``next_with_txn_index``, ``figures``) wait for no thread, and are true at one moment between call and return;
+    ``partitions`` waits for a run that is being applied.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ class SegmentTable(NativeSegmentTable, Closeable):
         self._writing = machine.scheduler.lock()
         self._open(machine.rng.secret_bytes(8), as_kafka, learns_partitions, SegmentRow)
 
-    # -- who writes
+    # -- writes
 
     def assign(self, partition: TopicIdPartition) -> None:
-        """Take a partition's events from now on. It begins empty; one that is assigned stays as it is.
+        """Apply a partition's events from now on. It begins empty; an assigned partition stays as it is.
 
         Raises:
             ValueError: its topic id is that of a topic of another name.
@@ -174,7 +174,7 @@ class SegmentTable(NativeSegmentTable, Closeable):
                 raise ValueError(f"topic id {partition.topic_id} of {partition} is that of another topic")
 
     def unassign(self, partition: TopicIdPartition) -> None:
-        """Forget a partition with its segments; its later events are passed over. One that is not there is none."""
+        """Forget a partition with its segments; its later events are passed over. An unknown partition is ignored."""
         with self._writing:
             self._unassign(partition)
 
@@ -251,8 +251,8 @@ class SegmentTable(NativeSegmentTable, Closeable):
         return TableSnapshot(self, self._writing)
 
     def settle(self, pages: int = 1) -> bool:
-        """Ask the system for huge pages under what has been applied, which makes questions faster by a third: for when
-        nothing is to be applied. Who asks waits for nothing meanwhile.
+        """Ask the system for huge pages under the applied events, which makes lookups faster by a third: for a moment
+        without events. Lookups do not wait meanwhile.
 
         Args:
             pages: How many pages at most; each is 2 MiB, some 20,000 segments, and takes 0.5 ms, or 5 on a virtual
@@ -264,7 +264,7 @@ class SegmentTable(NativeSegmentTable, Closeable):
         with self._writing:
             return self._settle(pages) == pages
 
-    # -- who asks; find, find_many's rows, highest_offset and others are the native table's
+    # -- lookups; find, find_many's rows, highest_offset and others are the native table's
 
     def find_many(
         self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike
@@ -309,12 +309,12 @@ class SegmentTable(NativeSegmentTable, Closeable):
         return rows.view(np.recarray)
 
     def partitions(self) -> builtins.list[TopicIdPartition]:
-        """The partitions whose events are taken, assigned or learned, in no order."""
+        """Return the partitions whose events are applied, assigned or learned, in no order."""
         return builtins.list(self.positions())
 
     def positions(self) -> dict[TopicIdPartition, tuple[int, int]]:
-        """How far each of them is: the metadata partition that has its events and the offset of the last one that was
-        taken; -1 where there was none.
+        """Return the position of each of them: the metadata partition that has its events, and the offset of the last
+        one applied; -1 where there was none.
         """
         with self._writing:
             found = self._assigned()

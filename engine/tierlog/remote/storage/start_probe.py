@@ -1,5 +1,4 @@
-"""The questions that a storage manager asks its store when it starts: who we are to it, and which optional features it
-has.
+"""The questions that a storage manager asks its store when it starts: our identity, and its optional features.
 
 A wrong name, missing rights or unknown credentials make ``configure`` fail with the store's own words: a broker that
 started with them would find out hours later, with its disk full. A store that does not answer within seconds does not
@@ -31,7 +30,7 @@ from tierlog.runtime.waiting.threads import BoundedCalls
 
 _log = logging.getLogger(__name__)
 
-#: What a broker's start waits for a store at most.
+#: Seconds that a broker's start waits for a store at most.
 _START_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 120.0
 
@@ -47,8 +46,8 @@ class StartProbe:
         metrics: ``store_info`` shows the answers.
 
     Attributes:
-        identity: Who we are to the store, never a secret; None as long as that is not known.
-        capabilities: What the store does; None as long as that is not known.
+        identity: Our identity for the store, never a secret; None as long as it is unknown.
+        capabilities: The store's optional features; None as long as they are unknown.
 
     Thread safety: any number of threads.
     """

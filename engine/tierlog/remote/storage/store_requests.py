@@ -49,7 +49,7 @@ class Lane(IntEnum):
 
 
 class ReadRequest:
-    """One range of one object, and who is told of it.
+    """A request for one range of one object, with its callbacks.
 
     Args:
         key: Of the object.
@@ -57,10 +57,10 @@ class ReadRequest:
         name: For messages.
         lane: What goes before.
         turn: Whose turns go round: the partition.
-        on_answer: Told the bytes (a memoryview) or the error, once; must not raise, nor wait.
+        on_answer: Called with the bytes (a memoryview) or the error, once; must not raise, nor wait.
         is_exact: A shorter answer is an error; else it is the end of the object.
-        before: Called when its turn has come, before the store is asked; False drops the request, and nobody is told.
-            It may move ``start``.
+        before: Called when its turn has come, before the store is asked; False drops the request, without an answer. It
+            may move ``start``.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class StoreRequests:
 
     @property
     def reads_directly(self) -> bool:
-        """Whether ``read_into`` may be called: no limit cuts reads, and the store puts bytes where it is told."""
+        """Whether ``read_into`` may be called: no limit cuts reads, and the store reads into the caller's memory."""
         return self._direct is not None and (self._limiter is None or self._limiter.bytes_per_second is None)
 
     def read_into(self, key: str, start: int, out: memoryview, name: str) -> None:
@@ -207,8 +207,8 @@ class StoreRequests:
         _exactly(out[:size], start, start + len(out), name)
 
     def open_ready(self, key: str) -> ReadyFile | None:
-        """The file of an object, for event loops, who tell ``metrics`` what they read of it. Waits for nothing; None
-        where the store has none to hand out, for whatever reason: ``read_into`` tells that reason.
+        """Open the file of an object, for event loops, which count their reads in ``metrics``. Does not wait; None
+        where the store has no file, for whatever reason: ``read_into`` raises that reason.
         """
         return None if self._ready is None or self._closed else self._ready.open_ready(key)
 
@@ -261,7 +261,7 @@ class StoreRequests:
         return True
 
     def start(self, request: ReadRequest) -> None:
-        """Send a request when its turn comes, at once if there is room; its ``on_answer`` is told."""
+        """Send a request when its turn comes, at once if there is room; ``on_answer`` gets the outcome."""
         with self._lock:
             is_closed = self._closed
             if not is_closed:
@@ -273,7 +273,7 @@ class StoreRequests:
             self._pump()
 
     def promote(self, request: ReadRequest) -> None:
-        """Move a request that somebody waits for now into the lane of readers; one that was sent stays."""
+        """Move a request that a reader waits for now into the lane of readers; a sent one stays."""
         with self._lock:
             if request.is_queued and self._queues[request.lane].remove(request.turn, request):
                 request.lane = Lane.READERS
@@ -281,7 +281,7 @@ class StoreRequests:
         self._pump()
 
     def cancel(self, request: ReadRequest) -> None:
-        """End a request that nobody wants: it is not sent, or its connection closes; ``on_answer`` is told an error."""
+        """End an unwanted request: it is not sent, or its connection closes; ``on_answer`` gets an error."""
         with self._lock:
             request.is_cancelled = True
             was_queued = request.is_queued and self._queues[request.lane].remove(request.turn, request)
@@ -312,7 +312,7 @@ class StoreRequests:
                 self._send(request)
 
     def _next(self) -> ReadRequest | None:
-        """The next request that there is room for; it counts as under way from here on."""
+        """Take the next request for which there is room; it counts as pending from here on."""
         with self._lock:
             for lane, queue in enumerate(self._queues):
                 kind = min(lane, 1)
@@ -325,7 +325,7 @@ class StoreRequests:
         return None
 
     def _grant_in_a_thread(self) -> None:
-        """Under a limit one thread waits for each grant, and ends when nothing is left to send."""
+        """Wait, under a limit, for each grant in one thread, which ends when nothing is left to send."""
         with self._lock:
             if self._is_granting or self._closed or not any(self._queues):
                 return
@@ -448,7 +448,7 @@ class StoreRequests:
     ) -> None:
         with self._lock:
             if request not in self._running:
-                return  # told already, by a close
+                return  # answered already, by a close
             self._running.remove(request)
             self._counts[min(request.lane, 1)] -= 1
             self.progress_at_seconds = self._clock.monotonic_seconds()

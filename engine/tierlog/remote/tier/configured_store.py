@@ -17,7 +17,7 @@ from tierlog.runtime.stores.wrappers.rate_limiter import limited_reads
 
 _BACKEND_KEY: Final = "storage.backend.class"
 _STORAGE: Final = "storage."
-#: What a store must have, as far as its class shows it.
+#: The attributes that a store must have, as far as its class shows them.
 _STORE_NAMES: Final = tuple(name for name in vars(ObjectStore) if not name.startswith("_"))
 
 
@@ -27,12 +27,12 @@ def open_configured_store(url: str, config: StorageConfig, *, machine: Machine) 
 
 
 def address_configured_store(url: str, config: StorageConfig, *, machine: Machine | None = None) -> StoreAddress:
-    """Where that store is, for a reader in another process: see ``address_store``."""
+    """Return the address of the configured store, for a reader in another process: see ``address_store``."""
     return address_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
 
 
 def as_it_is(store: ObjectStore) -> ObjectStore:
-    """The store, for callers who wrap nothing around it."""
+    """Return the store, for callers that wrap nothing around it."""
     return store
 
 
@@ -44,11 +44,11 @@ def stack_store(
     wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
     limited: bool = False,
 ) -> ObjectStore:
-    """Put around a store what the configuration and the caller ask for.
+    """Put the wrappers of the configuration and of the caller around a store.
 
     From the bucket outwards:
 
-    1. ``wrap_store``, the caller's: it counts or breaks what is really asked of the bucket, and all others hold for it.
+    1. ``wrap_store``, the caller's: it counts or breaks the bucket's real requests, and all others hold for it.
     2. The download limit cuts large reads in pieces, each of which the caller's wrapper sees as the request it is.
     3. The mask, outside of everything that raises errors with whole keys in them.
 

@@ -1,6 +1,6 @@
 """A round trip through the configured store: each request of a copy, a read and a deletion, once and small.
 
-It serves ``tierlog check-config``, and anyone who wants to find faults before a broker does.
+It serves ``tierlog check-config``, and programs that look for faults before a broker meets them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _SMALL: Final = b"Tierlog was here, and removes this again.\n"
 _RANGE: Final = (8, 16)
-#: Two parts: enough to see that there are parts.
+#: A second part: enough to see that parts work.
 _LAST_PART: Final = b"the end"
 
 
@@ -37,7 +37,7 @@ class CheckResult:
     Args:
         step: Name of the step; names do not change between versions.
         passed: Whether the store did what the step demands.
-        told: What was found, or what failed.
+        told: The finding, or the failure.
         advice: What to do about it; "" if the step passed.
         unanswered: The step failed because the store did not answer, or answered only "later".
     """
@@ -50,7 +50,7 @@ class CheckResult:
 
 
 class StoreCheck:
-    """The round trip, below a random key that nobody else uses.
+    """The round trip, below a random key that no other program uses.
 
     Args:
         store: The configured store.

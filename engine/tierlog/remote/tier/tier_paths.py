@@ -1,4 +1,4 @@
-"""How a PATH becomes a Tier: the store it names, and the layout that its keys show."""
+"""The Tier of a PATH: the store it names, and the layout that its keys show."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def open_tier(
         layout: One of LAYOUTS, or ``auto``: found by looking at the keys. Naming it saves the listing.
         config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
         machine: Its local files, threads and clock.
-        wrap_store: Gets the store that the tier will read, and gives the one that it shall: to count, or to break it.
-        limited: Keep to the configuration's download limit, which else is the storage manager's alone.
+        wrap_store: Wraps the store that the tier reads: to count its calls, or to break them.
+        limited: Obey the configuration's download limit, which else is the storage manager's alone.
         known: The segments that the tier has, from metadata: it shows these and no others, and nothing is listed unless
             ``layout`` is auto and none of them can be found.
         list_once: What was listed to find the layout, if that is all that lies there and at most 1,000 objects, is the
@@ -144,7 +144,7 @@ def _find_known(
     opened: Callable[[str], ObjectStore],
     known: KnownSegments,
 ) -> tuple[str, Scope, str] | None:
-    """As ``_look``, by asking for segments that should be there. None if none of some is."""
+    """Find the layout like ``_look``, by asking for segments that should be there. None if none of some is."""
     names = KEYED_LAYOUTS if layout == "auto" else (layout,) if layout in KEYED_LAYOUTS else ()
     for place in _places_of(path, layout, config):
         scope = _scope(place, config)
@@ -161,7 +161,7 @@ def _find_known(
 def _scope_by_keys(
     url: str, scope: Scope, name: str, opened: Callable[[str], ObjectStore], known: KnownSegments
 ) -> Scope:
-    """The scope with what stands before the ids in keys, as the first ones show it, where nobody configured that."""
+    """Return the scope with the prefix of the ids in keys, as the first ones show it, unless a prefix is configured."""
     if scope.key_prefix:
         return scope
     store = opened(url)
@@ -240,14 +240,14 @@ def _look(
 
 
 class _SeenObjects:
-    """What passes by of a listing that others look at."""
+    """The first objects of a listing that another reader iterates."""
 
     def __init__(self) -> None:
         self._objects: list[ObjectInfo] = []
         self._is_whole = False
 
     def passed_on(self, objects: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
-        """The objects one by one; as many are kept as are believed to show a layout."""
+        """The objects one by one; as many are stored as should show a layout."""
         for info in objects:
             if len(self._objects) <= _RECOGNISED_MAX:
                 self._objects.append(info)
@@ -270,7 +270,7 @@ def _places_of(path: str, layout: str, config: StorageConfig) -> list[Place]:
 
 
 def _unfinished_keys(store: ObjectStore, prefix: str) -> Iterator[str]:
-    """Of uploads that were begun; none where the store does not tell who only reads."""
+    """Yield the keys of unfinished uploads; none where the store does not list them for a reader."""
     try:
         for upload in store.iter_uploads(prefix):
             yield upload.key[len(prefix) :]

@@ -1,8 +1,8 @@
 """The Java client's configuration keys as librdkafka's.
 
 Operators have Java's keys in their brokers' files; librdkafka has other names for some, no counterpart for some, and
-none for what only a JVM has. A key that is not known here is an error that names it, and one that means nothing here is
-named in the log: nothing is dropped in silence. Security keys are :mod:`tierlog.runtime.kafka.security_keys`.
+none for a JVM's own. An unknown key is an error that names it, and a key without meaning here is named in the log:
+nothing is dropped in silence. Security keys are :mod:`tierlog.runtime.kafka.security_keys`.
 
 Source: Kafka 4.3 AdminClientConfig, ProducerConfig, ConsumerConfig; librdkafka 2.16 CONFIGURATION.md.
 """
@@ -29,7 +29,7 @@ _CONSUMER: Final = frozenset({"consumer"})
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What one client of librdkafka is made with.
+    """The settings of one client of librdkafka.
 
     Attributes:
         values: librdkafka's keys and values. They hold secrets: never shown.
@@ -61,7 +61,7 @@ def _servers(text: str) -> str:
 
 
 def _buffer_size(text: str) -> str:
-    return "0" if int(text) == -1 else text  # what the system has
+    return "0" if int(text) == -1 else text  # the system's default
 
 
 def _kilobytes(text: str) -> str:
@@ -106,7 +106,7 @@ KNOWN_KEYS: Final[dict[str, _Key]] = {
     "max.partition.fetch.bytes": _Key(_CONSUMER, "max.partition.fetch.bytes"),
 }
 
-#: What has no meaning without a JVM, or with one partition and offset named in every call: named in the log.
+#: Keys without meaning outside of a JVM, or with one partition and offset named in every call: named in the log.
 _MEANINGLESS: Final = frozenset({
     "auto.include.jmx.reporter", "bootstrap.controllers", "interceptor.classes", "metric.reporters",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "partitioner.class",
@@ -134,7 +134,8 @@ _FIXED: Final[dict[str, dict[str, str]]] = {
 
 #: Java's back-off, with which a broker that comes back is found within a second.
 _RECONNECT: Final[dict[str, str | int | bool]] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}
-#: Of librdkafka, beneath what is configured. Sizes bound what a hostile or a full topic can make us hold.
+#: Defaults for librdkafka, beneath the configured values. Sizes bound the memory that a hostile or a full topic can
+#: make us hold.
 _DEFAULTS: Final[dict[str, dict[str, str | int | bool]]] = {
     "admin": {**_RECONNECT, "log.connection.close": False},
     "producer": {
@@ -156,7 +157,7 @@ _DEFAULTS: Final[dict[str, dict[str, str | int | bool]]] = {
         "socket.keepalive.enable": True,
     },
 }
-#: librdkafka's, over what is configured.
+#: Values for librdkafka that override the configured ones.
 _OURS: Final[dict[str, dict[str, str | int | bool]]] = {
     "admin": {},
     "producer": {"acks": "all", "enable.idempotence": True, "allow.auto.create.topics": False},
@@ -182,7 +183,7 @@ def client_settings(
         client_id: How the client names itself to the brokers, whatever is configured.
 
     Raises:
-        ConfigError: an unknown key (the nearest known one is named), one of another client, one that only a JVM can
+        ConfigError: an unknown key (the nearest known one is named), a key of another client, a key that only a JVM can
             obey, or a malformed value. Values that may be secret are not quoted.
     """
     own = {} if own is None else own
@@ -213,7 +214,7 @@ def client_settings(
 
 
 def _is_for(role: Role, name: str) -> bool:
-    """Whether a client has a key. Raises ConfigError: nobody has it."""
+    """Whether a client has a key. Raises ConfigError: no client has it."""
     key = KNOWN_KEYS.get(name)
     if key is not None:
         return role in key.roles

@@ -1,4 +1,4 @@
-"""What librdkafka's errors mean to a caller: worth another try, a right that is missing, a topic that is not there."""
+"""The meaning of librdkafka's errors for a caller: retriable, a missing right, an unknown topic."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _RETRIABLE: Final = frozenset({
     "NETWORK_EXCEPTION", "_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_UNKNOWN_BROKER", "_DESTROY_BROKER",
     "_NOENT",  # no leader is known: all brokers are away, perhaps
     "_WAIT_CACHE", "_WAIT_COORD", "_RETRY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_INTR", "_PARTIAL", "_OUTDATED",
-    # what was sent or fetched came damaged
+    # a request or an answer came damaged
     "INVALID_MSG", "_BAD_MSG", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH",
     # a producer's identity, of which librdkafka takes a new one
     "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING",

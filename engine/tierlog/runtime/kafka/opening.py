@@ -31,16 +31,16 @@ _AGAIN_SECONDS: Final = 60.0
 _CAUSES_MAX: Final = 256
 #: What differs from try to try: the thread, whether the broker's number is known yet, how long it took.
 _CHANGING: Final = re.compile(r"^\[thrd:[^\]]*\]: |/(?:bootstrap|\d+)(?=: )|\(after \d+ms in state .*\)")
-#: A state of librdkafka's connections: whoever waits for the client is told that it is not let in, and why.
+#: A failed login in librdkafka's log: waiters for the client get it as their reason.
 _LOGGING_IN: Final = re.compile(r"SASL authentication error|in state AUTH_")
 
 
 class ClientLog:
-    """What confluent-kafka takes for a logger.
+    """A logger for confluent-kafka.
 
     Args:
         logger: Gets the lines.
-        machine: Has the clock, and what the clients of a process share.
+        machine: Has the clock, and the shared state of a process's clients.
 
     Thread safety: any number of threads.
     """
@@ -62,7 +62,7 @@ class ClientLog:
 
 
 class _Causes:
-    """When each cause was logged last, and how often it came since."""
+    """The time at which each cause was logged last, and its count since."""
 
     def __init__(self, machine: Machine) -> None:
         self._lock = machine.scheduler.lock()
@@ -93,7 +93,9 @@ _OPEN: Final[weakref.WeakKeyDictionary[object, Any]] = weakref.WeakKeyDictionary
 
 
 def _keep_for_ever() -> None:
-    """In a fork: librdkafka's threads are in the parent, and destroying its client would wait for them, or crash."""
+    """Leak all clients, in a fork: librdkafka's threads are in the parent, and destroying its client would wait for
+    them, or crash.
+    """
     for client in list(_OPEN.values()):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
@@ -103,7 +105,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Complaints:
-    """What librdkafka last complained of beside its answers: a call that times out gives no other reason.
+    """The last error that librdkafka reported beside its answers: a call that times out gives no other reason.
 
     Thread safety: any number of threads.
     """
@@ -125,11 +127,11 @@ class Complaints:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the last complaint says that the cluster does not take us for who we say we are."""
+        """Whether the last complaint says that the cluster rejects our credentials."""
         return self.told_lately() != "" and self._last is not None and self._last[1] in PERMISSION
 
     def forget(self) -> None:
-        """It works again."""
+        """Forget the last complaint: the client works again."""
         self._last = None
 
 
@@ -144,7 +146,7 @@ def open_client(
     machine: Machine,
 ) -> Any:
     """A client of confluent-kafka; when it is polled, its messages go to the log (ClientLog) and its errors to the
-    complaints. It is destroyed when its owner has released it and keeps no reference.
+    complaints. It is destroyed when its owner has released it and holds no reference.
 
     Raises:
         ConfigError: librdkafka refuses the settings.

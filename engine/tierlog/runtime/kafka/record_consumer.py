@@ -1,4 +1,6 @@
-"""Reads partitions of a running Kafka from given offsets on: no group, no commits, no jump over what is gone."""
+"""A consumer of partitions of a running Kafka from given offsets on: no group, no commits, no jump over deleted
+records.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,17 @@ _log = logging.getLogger(__name__)
 
 #: How often a read that waits looks whether it shall end: librdkafka cannot be woken.
 _POLL_SECONDS: Final = 0.05
-#: What a read under way gets to end in.
+#: Seconds that a pending read has to end at ``close``.
 _ENDING_SECONDS: Final = 5.0
 _MESSAGES_MAX: Final = 50_000
-#: What a record is taken to be before any was seen.
+#: Size that a record is assumed to have before the first one.
 _RECORD_SIZE_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
     """Records of one partition in the order of their offsets; all sequences are of one length. None of them: the
-    partition ends further on, behind control records or what was deleted.
+    partition ends further on, behind control records or deleted ones.
 
     Attributes:
         next_offset: Where the next read goes on.
@@ -68,8 +70,8 @@ class RecordConsumer(Closeable):
         self._client: Any = open_client(self, "consumer", Consumer, settings, _log, self._complaints, machine=machine)
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[PartitionRecords]:
-        """Records from these offsets on (partition → offset): of each partition what is there already, as soon as
-        anything is; nothing if none came within the time, or ``wake`` was called.
+        """Read records from these offsets on (partition → offset): all that are there already, as soon as there is one;
+        none if none came within the time, or ``wake`` was called.
 
         Args:
             positions: A partition that does not go on where the last read of it ended may take half a second more.
@@ -138,7 +140,7 @@ class RecordConsumer(Closeable):
                 return found
 
     def _assign(self, positions: Mapping[int, int]) -> None:
-        """Read from other places; partitions that go on where they were keep what was fetched ahead of them."""
+        """Read from other places; the prefetched records of partitions that go on where they were stay."""
         from confluent_kafka import TopicPartition
 
         held, self._positions = self._positions, None
@@ -185,7 +187,7 @@ class RecordConsumer(Closeable):
         self._client.poll(0)
 
     def _by_partition(self, messages: Sequence[Message]) -> list[PartitionRecords]:
-        """What the messages bring: records, or that a partition ends further on than its last record."""
+        """Return the messages' content: records, or that a partition ends further on than its last record."""
         kind, ends = self._message, []
         errors = list(map(kind.error, messages))
         if any(error is not None for error in errors):
@@ -234,7 +236,7 @@ class RecordConsumer(Closeable):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End a read under way, and release what is held; idempotent."""
+        """End a pending read, and release all resources; idempotent."""
         until = self._clock.monotonic_seconds() + _ENDING_SECONDS
         with self._changed:
             closed, self._closed = self._closed, True

@@ -54,7 +54,7 @@ class RecordProducer(Closeable):
 
         Args:
             partition: Of the topic.
-            value: At most what the topic takes as one record.
+            value: At most as large as the topic accepts one record.
             timestamp_ms: The record's time; None: now.
 
         Raises:
@@ -108,7 +108,7 @@ class RecordProducer(Closeable):
             self._poll(self._client, _POLL_SECONDS)
 
     def _poll(self, client: Any, seconds: float) -> None:
-        """Let librdkafka call back; it raises what it will never recover from."""
+        """Let librdkafka call back; raise its fatal errors."""
         from confluent_kafka import KafkaException
 
         try:
@@ -139,7 +139,7 @@ class RecordProducer(Closeable):
             return
         self._wait_for_all(flush_seconds)
         self._client.purge()
-        self._wait_for_all(_ENDING_SECONDS)  # librdkafka calls back for what was purged; no broker is asked
+        self._wait_for_all(_ENDING_SECONDS)  # librdkafka calls back for purged records; no broker is asked
         self._ending = True
         try:
             self._thread.result(_ENDING_SECONDS)

@@ -1,4 +1,5 @@
-"""Who we are to a Kafka cluster, and whom we trust: Java's ``security.*``, ``ssl.*`` and ``sasl.*`` as librdkafka's.
+"""Our identity for a Kafka cluster, and the certificates we trust: Java's ``security.*``, ``ssl.*`` and ``sasl.*`` as
+librdkafka's.
 
 Key and trust stores are PEM (KIP-651), or PKCS#12 for the key; a JVM's own store (JKS, which is what Kafka takes where
 no type is given) can be read by a JVM alone, and is refused with what to do. No value is ever shown.

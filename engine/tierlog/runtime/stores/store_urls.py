@@ -1,4 +1,4 @@
-"""How a URL or a local path becomes an object store."""
+"""Object stores by URL or local path."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def open_store(
     machine: Machine | None = None,
     begin: BeginOptions | None = None,
 ) -> ObjectStore:
-    """The store that a URL or a local path names; keys are relative to it.
+    """Open the store that a URL or a local path names; keys are relative to it.
 
     Args:
         url: ``s3://bucket/folder`` (also ``s3a``), ``gs://bucket/folder``, ``az://container/folder`` (the account comes
             by option or environment), ``abfss://container@account.dfs.core.windows.net/folder`` (also ``wasbs``),
             ``memory://name/folder`` (of this process), ``file:///folder`` or a local path.
         options: ``store.<key>`` with the keys of obstore (S3Config, GCSConfig, AzureConfig, ClientConfig, and
-            ``max_retries``, ``retry_timeout``). What is not given comes from the environment.
-        machine: Its files, for local paths and credentials; what the store runs on.
-        begin: What is said of the store in other words than options, which win over it.
+            ``max_retries``, ``retry_timeout``). Options left out come from the environment.
+        machine: The machine that the store runs on; its files, for local paths and credentials.
+        begin: Makes options from keys of another vocabulary; ``options`` win over them.
 
     Raises:
         ConfigError: an unknown scheme or option, or a value that the store refuses.
@@ -68,13 +68,13 @@ def open_store(
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """What a reader that is not this package needs to open the store of a URL.
+    """The address of a store for a reader other than this package.
 
     Attributes:
         kind: "local" or "object".
         url: An absolute folder, or ``scheme://bucket/folder`` with s3, gs or az; the folder as it is, not encoded.
-        options: What obstore would be given: of the store, of its HTTP client, and ``retry_timeout`` (``90000ms``) and
-            ``max_retries`` (where tries are counted). Secrets among them perhaps. What the environment gives is not in
+        options: The options of obstore: of the store, of its HTTP client, and ``retry_timeout`` (``90000ms``) and
+            ``max_retries`` (where tries are counted). Secrets among them perhaps. Values of the environment are not in
             it.
     """
 
@@ -90,7 +90,7 @@ def address_store(
     machine: Machine | None = None,
     begin: BeginOptions | None = None,
 ) -> StoreAddress:
-    """Where ``open_store`` would look, and with what, for a reader in another process. Opens nothing.
+    """Return the address and options that ``open_store`` would use, for a reader in another process. Opens nothing.
 
     Raises:
         ConfigError: as open_store, but for what only the store itself refuses; a store in memory, which is of this
@@ -114,7 +114,7 @@ def address_store(
 
 
 def _bucket_of(scheme: str, url: str) -> tuple[str, str, dict[str, str]]:
-    """(bucket, folder in it, what the URL says of Azure's account). Raises ConfigError."""
+    """Return (bucket, folder in it, the URL's options of Azure's account). Raises ConfigError."""
     given, _, rest = url.partition("://")
     bucket, _, folder = rest.partition("/")
     account: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _split(url: str) -> tuple[str, str]:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
             raise ConfigError(f"{url}: file:///absolute/path expected")
-        # A URL may be encoded, a path is not: what exists under the plain text is what is meant.
+        # A URL may be encoded, a path is not: a file under the plain text is the one that is meant.
         plain = f"/{path}"
         return "file", plain if "%" not in plain or os.path.exists(plain) else unquote(plain)
     return scheme, rest

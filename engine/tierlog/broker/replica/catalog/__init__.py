@@ -1,4 +1,5 @@
-"""What a bucket holds, as a server knows it: topics by keys alone, histories when they are asked for; both followed.
+"""The content of a bucket, as a server knows it: topics by keys alone, histories when they are asked for; both
+followed.
 
 What belongs here: listing a bucket and noting what changed, choosing which topics are served, resolving partitions in
 threads, and putting new histories in the place of old ones. Why: a client is answered at once over a bucket of any

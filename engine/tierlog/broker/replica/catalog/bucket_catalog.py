@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 #: Memory of resolved histories: those of a hundred thousand segments.
 HISTORIES_BYTES: Final = 256 << 20
-#: Changes within this time are one change for those who wait.
+#: Changes within this time are one change for waiters.
 _RISE_SECONDS: Final = 0.02
 #: How long a saved listing is served before the bucket is listed: a server that starts has its first readers to answer,
 #: and a listing of ten thousand segments takes half a second of the same interpreter.
@@ -39,7 +39,7 @@ _SAVED_SECONDS: Final = 1.0
 #: A server is ready while the last listing is younger than so many pauses between listings, and than this at least.
 _READY_REFRESHES: Final = 3.0
 _READY_SECONDS_MIN: Final = 30.0
-#: What a close waits for the thread that follows.
+#: Seconds that a close waits for the thread that follows.
 _CLOSE_SECONDS: Final = 5.0
 #: Listings under way at most, those that were given up included: behind these the next ones wait.
 _LISTINGS_MAX: Final = 2
@@ -55,7 +55,7 @@ _KNOWN_AT_ONCE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    """How a bucket is served.
+    """The settings of a served bucket.
 
     Args:
         topics: As ServedTopics takes them.
@@ -89,11 +89,11 @@ class _Look:
 
 
 class _Following:
-    """Lists at intervals, in threads.
+    """Listings at intervals, in threads.
 
     Args:
-        what: What is listed, for messages and names.
-        look: Lists; gets what was found before, or None. Runs in a thread.
+        what: The listed object, for messages and names.
+        look: Lists; its argument is the previous result, or None. Runs in a thread.
         found: Gets each result, in this object's thread.
         failed: Gets each error, in this object's thread.
         seconds: Pause between two listings.
@@ -150,7 +150,7 @@ class _Following:
             self._changed.notify_all()
 
     def close(self) -> Future[None] | None:
-        """End: a listing under way is given up. The thread's end is what is returned; None if it never began."""
+        """Cancel a running listing and end. Returns the future of the thread's end; None if it never began."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -207,7 +207,7 @@ class BucketCatalog:
     partition is resolved for the first time: no reader has known anything of it that could have changed.
 
     Args:
-        tier: What is served; stays the caller's.
+        tier: The served tier; stays the caller's.
         make_partition: Makes what serves a partition of its history; called on the event loop, once for each
             partition that is asked for.
         settings: How.
@@ -294,7 +294,7 @@ class BucketCatalog:
         self._following.start(look, first_seconds=None if saved is None else _SAVED_SECONDS)
 
     async def close(self) -> None:
-        """Stop following; what is under way is cancelled. Partitions that were handed out know nothing new any more."""
+        """Stop following; pending work is cancelled. Partitions that were handed out know nothing new any more."""
         self._is_closed = True
         await self._queue.stop()
         await self._loop.cancel()
@@ -318,7 +318,6 @@ class BucketCatalog:
 
     @property
     def version(self) -> int:
-        """See Catalog."""
         return self._version
 
     def refresh_soon(self) -> None:
@@ -327,23 +326,23 @@ class BucketCatalog:
 
     @property
     def listings(self) -> int:
-        """How many listings came to an end, those that failed included."""
+        """The number of listings that ended, failed ones included."""
         return self._listings
 
     @property
     def refresh_age_seconds(self) -> float | None:
-        """How long ago the newest listing came to an end; None before the first of this process."""
+        """Seconds since the newest listing ended; None before the first of this process."""
         return None if self._refreshed_at is None else self._machine.clock.monotonic_seconds() - self._refreshed_at
 
     @property
     def refresh_error(self) -> TierlogError | None:
-        """Why the newest listing failed; None if it did not."""
+        """The error of the newest listing; None if it did not fail."""
         return self._refresh_error
 
     @property
     def unready_reason(self) -> str:
-        """Why what is served may not be what the bucket holds: the last listing is older than three pauses between
-        listings, and than 30 s, or is a saved one. "" if it is none of these.
+        """The reason why the served topics may differ from the bucket's: the last listing is older than three pauses
+        between listings, and than 30 s, or is a saved one. "" if it is none of these.
         """
         age_seconds = self.refresh_age_seconds
         limit_seconds = max(_READY_REFRESHES * self._settings.refresh_seconds, _READY_SECONDS_MIN)
@@ -356,23 +355,19 @@ class BucketCatalog:
 
     @property
     def newest_segment_ms(self) -> int:
-        """When the newest segment of the bucket was written, ms since 1970; -1 without any. Any thread."""
+        """Time at which the newest segment of the bucket was written, ms since 1970; -1 without any. Any thread."""
         return max((listed.newest_ms for listed in self._listed.values()), default=-1)
 
     def topics(self) -> Collection[Topic]:
-        """See Catalog."""
         return self._topics.values()
 
     def find(self, name: str) -> Topic | None:
-        """See Catalog."""
         return self._topics.get(name)
 
     def find_by_id(self, topic_id: Uuid) -> Topic | None:
-        """See Catalog."""
         return self._by_id.get(topic_id)
 
     def partition(self, name: str, partition: int) -> Partition | None:
-        """See Catalog."""
         known = self._partitions.get((name, partition))
         if known is not None:
             return known
@@ -391,7 +386,6 @@ class BucketCatalog:
         return None if known is None else known.offsets
 
     def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
-        """See Catalog."""
         return self._watches.add(partitions)
 
     def end_waits(self) -> None:
@@ -432,7 +426,7 @@ class BucketCatalog:
         return _Look(listing, topics, {each.topic_id: each for each in topics.values() if each.topic_id != ZERO_UUID})
 
     def _take(self, look: _Look) -> None:
-        """Serve what a listing found, now."""
+        """Serve a listing's result, now."""
         if not self._is_closed:
             self._listings += 1
             self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
@@ -493,7 +487,7 @@ class BucketCatalog:
             await partition.load()
         except TaskCancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - raised again in those who read the partition
+        except Exception as error:  # noqa: BLE001 - raised again in readers of the partition
             _log.debug("%s is not loaded: %s", partition.topic_id_partition, error)
             return False
         return True

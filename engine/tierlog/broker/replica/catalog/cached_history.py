@@ -2,7 +2,7 @@
 histories: those that were used last, up to a number of bytes.
 
 A described segment takes 2 KB: of a million segments that is more than all caches have. A history that is evicted is
-made again when a reader asks for its partition; what is known of the partition's offsets stays.
+made again when a reader asks for its partition; the partition's known offsets stay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETRY_SECONDS_MIN: Final = 1.0
 RETRY_SECONDS_MAX: Final = 60.0
 #: A partition whose objects are missing is listed again no sooner than this after its last resolution began.
 RELIST_SECONDS_MIN: Final = 1.0
-#: What is held back is looked at so long behind the time when it counts.
+#: Delay after which held-back segments are looked at, once they count.
 HELD_SECONDS: Final = 1.0
 
 
@@ -40,8 +40,8 @@ class HistoryCache:
     """The histories in memory. Used on the event loop alone.
 
     Args:
-        size_bytes_max: Of all together; UNBOUNDED for no limit. The one that was used last stays in any case, and so do
-            those that a task waits for.
+        size_bytes_max: Of all together; UNBOUNDED for no limit. The history that was used last stays in any case, and
+            so do those that a task waits for.
     """
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -57,7 +57,7 @@ class HistoryCache:
 
     @property
     def evictions(self) -> int:
-        """How many histories had to make room, ever. Any thread."""
+        """The number of histories that had to make room, ever. Any thread."""
         return self._evictions
 
     def put(self, history: CachedHistory, size_bytes: int) -> None:
@@ -77,7 +77,7 @@ class HistoryCache:
         self._size_bytes -= self._sizes.pop(history, 0)
 
     def make_room(self) -> None:
-        """Evict what is too much: to be called, too, when the last task that waited for a history has it."""
+        """Evict histories above the limit: to be called, too, when the last task that waited for a history has it."""
         over = self._size_bytes - self._limit
         if over <= 0 or self._limit == UNBOUNDED:
             return
@@ -98,7 +98,7 @@ class HistoryCache:
 class CachedHistory:
     """The history of one partition, which changes as its bucket is listed again. On the event loop alone.
 
-    What was resolved stays until something newer is known, also where a newer listing cannot be resolved.
+    A resolved history stays until a newer one is known, also where a newer listing cannot be resolved.
 
     Args:
         listed: The partition as it was listed.
@@ -155,13 +155,13 @@ class CachedHistory:
 
     @property
     def version(self) -> int:
-        """Another number whenever the history is another one, or the partition is gone. What was found out of a history
-        holds while this stays, also where the history itself was evicted.
+        """Another number whenever the history is another one, or the partition is gone. Facts found in a history hold
+        while this stays, also where the history itself was evicted.
         """
         return self._version
 
     def use(self) -> PartitionHistory | None:
-        """As ``current``, for a reader: what is used stays cached longer than what is not."""
+        """Return ``current``, for a reader: a used history stays cached longer than an unused one."""
         self._cache.use(self)
         return self.current
 
@@ -220,7 +220,7 @@ class CachedHistory:
         self.look_again()
 
     def look_again(self) -> None:
-        """Resolve what is to be resolved: now, or when it may be tried again."""
+        """Resolve the listed segments, if that is due: now, or when it may be tried again."""
         if self._listed is None or self._is_pending or not self._is_behind:
             return
         due = max(self._retry_at, self._began_at + RELIST_SECONDS_MIN if self._is_missed else 0.0)
@@ -248,7 +248,7 @@ class CachedHistory:
         self._ring()
 
     def settle(self, resolution: Resolution) -> None:
-        """Take what the pending resolution gave."""
+        """Take the result of the pending resolution."""
         self._is_pending = False
         if self._listed is None:
             return
@@ -286,7 +286,7 @@ class CachedHistory:
             self.look_again()
 
     def _note_held(self, resolution: Resolution) -> None:
-        """Have what is held back looked at again when it counts, though nothing new is listed."""
+        """Note the time at which held-back segments count, to look at them again though nothing new is listed."""
         self._held_until = None
         if resolution.held is not None:
             seconds = max(0.0, (resolution.held.until_ms - self._machine.clock.time_ms()) / 1000)
@@ -295,7 +295,7 @@ class CachedHistory:
 
     @property
     def _is_due(self) -> bool:
-        """Whether what was held back counts by now."""
+        """Whether held-back segments count by now."""
         return self._held_until is not None and self._now() >= self._held_until
 
     @property

@@ -23,7 +23,8 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-#: A running Kafka is asked for its whole topic each time: no more often than this many times what that takes.
+#: A running Kafka is asked for its whole topic each time: no more often than after so many times the duration of a
+#: read.
 _PAUSES: Final = 10.0
 
 
@@ -44,7 +45,7 @@ class KnownPartitions(TierKeys):
         self._layout: KnownLayout | None = None
 
     def list_partitions(self, before: TierListing | None) -> TierListing:
-        """As TierKeys says, and without a request. Raises: as ``open_metadata``."""
+        """List like TierKeys, without a request. Raises: as ``open_metadata``."""
         view = self._read_metadata()
         if before is not None and self._view is view:
             return before
@@ -72,7 +73,7 @@ class KnownPartitions(TierKeys):
         return ListedPartition(partition, (), int(rows["event_timestamp_ms"].max()), len(rows), digest)
 
     def find_candidates(self, listed: ListedPartition) -> list[Candidate]:
-        """As TierKeys says; without a request, by the metadata that was read last."""
+        """Find candidates like TierKeys, without a request, by the metadata that was read last."""
         assert self._layout is not None
         return list(self._layout.candidates_of(listed.topic_id_partition))
 
@@ -111,7 +112,7 @@ class FollowedMetadata:
         self._due = 0.0
 
     def read(self) -> MetadataView:
-        """What the source says now; the same object if it has not changed. Raises: as ``open_metadata``.
+        """Read the source; return the same object if it has not changed. Raises: as ``open_metadata``.
 
         Cost: of files a look at their sizes and times, and all of them where any has changed. Of a running Kafka its
         whole metadata topic, at most a tenth of the time: in between the last view is given.
@@ -137,7 +138,9 @@ class FollowedMetadata:
         return any(is_bootstrap(each) and self._machine.files.find(each) is None for each in self._sources)
 
     def _look(self, source: str) -> object:
-        """What changes with a source: of a file its size and time, of a folder those of the topic's files in it."""
+        """Return a value that changes with a source: of a file its size and time, of a folder those of the topic's
+        files in it.
+        """
         path = local_path(source)
         found = None if path is None else self._machine.files.find(path)
         if found is not None and not found.is_directory:

@@ -1,4 +1,4 @@
-"""Which partitions are resolved at this moment: in one pool of threads, with a deadline for each request of the store.
+"""The queue of partitions to resolve: in one pool of threads, with a deadline for each request of the store.
 
 A store may stall for some partitions alone: one prefix of its keys, one server of its own. A resolution whose request
 is not answered soon is cancelled, and tried once more with the deadline of a read. Such second tries hold at most half
@@ -31,15 +31,15 @@ STALLED_MAX: Final = THREADS // 2
 SOON_SECONDS: Final = 1.0
 #: How often requests under way are compared with their deadlines.
 _LOOK_SECONDS: Final = 0.25
-#: What a close waits for the threads.
+#: Seconds that a close waits for the threads.
 _CLOSE_SECONDS: Final = 5.0
 
 
 class _Try(CancelScope):
-    """One try of a resolution: its requests, which it cancels, and when each of them began.
+    """One try of a resolution: its requests, which it cancels, and their start times.
 
     Args:
-        partition: What is resolved.
+        partition: The partition to resolve.
         resolve: Called in a thread.
         settle: Called with the result, on the event loop.
         fail: Called with the error instead.
@@ -78,7 +78,7 @@ class _Try(CancelScope):
             self._began.pop(token, None)
 
     def is_late(self) -> bool:
-        """Whether a request has taken longer than it may."""
+        """Whether a request is past its deadline."""
         with self._lock:
             began = next(iter(self._began.values()), None)
         return began is not None and self._clock.monotonic_seconds() - began >= self.seconds
@@ -139,7 +139,7 @@ class ResolutionQueue:
         def run() -> None:
             try:
                 resolution = call_within(started, started.resolve)
-            except Exception as error:  # noqa: BLE001 - raised in those who ask
+            except Exception as error:  # noqa: BLE001 - raised in the callers
                 self._loop.submit(partial(self._failed, started, error))
             else:
                 self._loop.submit(partial(self._settled, started, resolution))
@@ -155,7 +155,7 @@ class ResolutionQueue:
             self._machine.timers.call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Cancel what is late."""
+        """Cancel late tries."""
         for each in self._running:
             if not each.cancelled and each.is_late():
                 each.cancel()
@@ -185,7 +185,7 @@ class ResolutionQueue:
         self._start()
 
     async def stop(self) -> None:
-        """Begin nothing any more, and cancel what is under way."""
+        """Begin nothing any more, and cancel running tries."""
         self._is_closed = True
         self._pending.clear()
         self._pending_again.clear()

@@ -1,6 +1,6 @@
 """The last listing of a bucket in a file, so that a server that restarts answers before it has listed anything.
 
-A text file of JSON lines: a header (the format's version, and what the listing is of), a line for each folder, and a
+A text file of JSON lines: a header (the format's version, and the listing's source), a line for each folder, and a
 trailer with the number of folders and a checksum of all bytes before it. It is replaced as a whole. A file that is
 damaged, of another version, or of another bucket is passed over: then the bucket is listed, as without a file.
 """
@@ -34,10 +34,10 @@ _FORMAT: Final = "tierlog-bucket-listing"
 _VERSION: Final = 1
 #: A file that is larger is passed over: some ten million objects.
 _FILE_BYTES_MAX: Final = 1 << 30
-#: Pause between two saves: at least this, and as many times what a save takes.
+#: Pause between two saves: at least this, and a multiple of a save's duration.
 _SAVE_SECONDS_MIN: Final = 30.0
 _SAVE_PAUSES: Final = 100.0
-#: What is written at once.
+#: Bytes that are written at once.
 _WRITE_BYTES: Final = 1 << 20
 
 
@@ -73,7 +73,7 @@ class SavedListing:
             return None
 
     def save(self, listing: TierListing) -> None:
-        """Replace what was saved. Raises StoreError and its kinds: then what was saved is still there."""
+        """Replace the saved listing. Raises StoreError and its kinds: then the old one is still there."""
         self._files.make_directories(self._path.rpartition("/")[0] or ".", private=True)
         digest = xxhash.xxh3_128()
         with self._files.open_write(self._path) as file:
@@ -120,7 +120,7 @@ class ListingSaver:
             self.flush()
 
     def flush(self) -> None:
-        """Save now what is not saved yet. An error is logged: the server does without."""
+        """Save an unsaved listing now. An error is logged: the server does without."""
         listing, self._newest = self._newest, None
         if listing is None:
             return
@@ -145,7 +145,7 @@ def _write(write: Callable[[bytes], object], update: Callable[[bytes], object], 
 
 
 def _source_of(tier: Tier) -> str:
-    """What a listing is of, without secrets: a key prefix may be one."""
+    """Return the identity of a listing's tier, without secrets: a key prefix may be one."""
     scope = tier.scope
     text = repr((tier.store.describe(), tier.layout, scope.folder, scope.key_prefix))
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""Which topics of a bucket are served, and which of two topics of one name."""
+"""The topics of a bucket that are served, and the choice between two of one name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NAMES_MAX: Final = 10
 class ServedTopics:
     """The topics that a server was asked to serve: all if none is named.
 
-    One topic is served under each name. Of several topics that had a name one after the other, that is the one that was
-    asked for as ``ID:TOPIC``, else the one whose youngest object was written last (of equals the larger id); objects of
-    the others are never mixed into it.
+    One topic is served under each name. Of several topics that had a name one after the other, that is the topic named
+    as ``ID:TOPIC``, else the one whose youngest object was written last (of equals the larger id); objects of the
+    others are never mixed into it.
 
     Args:
         wanted: Names, ``ID:TOPIC``, or regular expressions from the name's beginning on, which begin with ``^``.
@@ -61,7 +61,7 @@ class ServedTopics:
         return name in self._ids or any(pattern.match(name) for pattern in self._patterns)
 
     def choose(self, newest_ms: Mapping[TopicIdPartition, int]) -> dict[str, Topic]:
-        """The topics that are served, by name, ascending. What is left out is logged, once.
+        """The topics that are served, by name, ascending. Topics that are left out are logged, once.
 
         Args:
             newest_ms: The partitions of a bucket, and when the youngest object of each was written.

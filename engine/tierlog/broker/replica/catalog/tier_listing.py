@@ -1,8 +1,8 @@
-"""One look at a tier's keys: its partitions, each with the objects that were listed of it.
+"""One look at a tier's keys: its partitions, each with its listed objects.
 
 A listing takes few bytes an object (a name and two numbers), since it stays in memory for as long as the server runs;
-segments are made of it when a reader asks for a partition. What a listing has in common with the one before is
-shared, so that telling what changed costs a comparison of bytes, and no key is taken apart twice.
+segments are made of it when a reader asks for a partition. Parts that a listing has in common with the one before are
+shared, so that finding changes costs a comparison of bytes, and no key is parsed twice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ListedFolder:
 
     @property
     def newest_ms(self) -> int:
-        """When the youngest object was written; -1 without objects."""
+        """Time at which the youngest object was written; -1 without objects."""
         return max(memoryview(self.numbers).cast("q")[1::NUMBERS], default=-1)
 
     def objects(self) -> Iterator[ObjectInfo]:
@@ -119,7 +119,7 @@ class TierListing:
 
 
 class TierKeys:
-    """Lists partitions by a tier's own keys. Most listings are of what is new; each tenth is of everything.
+    """Listings of partitions by a tier's own keys. Most list new keys alone; each tenth lists all.
 
     Args:
         tier: Stays the caller's.
@@ -134,7 +134,7 @@ class TierKeys:
         self._listings = 0
 
     def list_partitions(self, before: TierListing | None) -> TierListing:
-        """All partitions; what is as it was before is the same object."""
+        """List all partitions; an unchanged one is the same object."""
         is_whole = before is None or self._listings % WHOLE_LISTING_EACH == 0
         found = list_tier(self.tier, before, is_whole=is_whole)
         self._listings += 1
@@ -147,8 +147,8 @@ class TierKeys:
 
     @property
     def has_late_segments(self) -> bool:
-        """Whether a segment may be listed before one that lies in front of it: in a bucket that others fill, not in a
-        broker's own folder.
+        """Whether a segment may be listed before one in front of it: in a bucket that others fill, not in a broker's
+        own folder.
         """
         return self.tier.layout not in SINGLE_LOG_LAYOUTS
 
@@ -162,7 +162,7 @@ def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool
 
     Args:
         tier: Stays the caller's.
-        previous: What is in it as before is taken over: the same objects of Python's.
+        previous: Its unchanged parts are reused: the same Python objects.
         is_whole: False passes over objects that ``previous`` has, where that saves requests: deletions and late copies
             are not seen then.
 
@@ -202,7 +202,7 @@ def _list_resumed(
     known: Mapping[str, ListedPartition | ListedFolder],
     resumed: OptionalReads,
 ) -> TierListing:
-    """List behind what is known of each large folder.
+    """List behind the known objects of each large folder.
 
     A folder's last objects are listed again: a copy that was under way when they were listed is whole by now.
     """
@@ -219,7 +219,7 @@ def _list_resumed(
                 path = reader.path_of(last)
                 if path in large and path not in passed:
                     passed.add(path)
-                    # What was in front of the first key is gone: so retention is seen at once.
+                    # Objects in front of the first key are gone: so retention is seen at once.
                     known_objects = [each for each in large[path].first(-RELISTED_OBJECTS) if each.key >= last]
                     if known_objects:
                         yield from known_objects
@@ -254,7 +254,7 @@ def _only_folder(described: ListedPartition | ListedFolder) -> ListedFolder:
 def _described(
     tier: Tier, listed: ListedFolder, known: ListedPartition | ListedFolder | None
 ) -> ListedPartition | ListedFolder:
-    """What a folder holds: the known object if nothing changed."""
+    """Describe a folder's content: the known object if nothing changed."""
     if known is not None and _only_folder(known) == listed:
         return known
     try:

@@ -1,8 +1,8 @@
-"""Who a client is, and which topics it may read: SASL, and the files of users and topics.
+"""The identity of a client, and its rights to read topics: SASL, and the files of users and topics.
 
-What belongs here: the exchange of SASL messages, credentials, rights. Why: what an attacker reaches
-before it has said who it is stands in one place. What does not: how an API answers who may not, TLS, and sockets
+What belongs here: the exchange of SASL messages, credentials, rights. Why: code that an attacker reaches before
+authentication is in one place. What does not: an API's answers to clients without rights, TLS, and sockets
 (``tierlog.serving``).
 
-No password is kept in memory, logged or quoted; a name that nobody has is answered as one that somebody has.
+No password is held in memory, logged or quoted; an unknown name is answered like a known one.
 """

@@ -1,4 +1,4 @@
-"""What a client may ask before it has said who it is: Kafka's order of SASL, and the messages of its mechanisms."""
+"""The requests of a client before it is authenticated: Kafka's order of SASL, and the messages of its mechanisms."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _NONCE_BYTES: Final = 24
 
 
 class AuthenticationError(TierlogError):
-    """The client has not proved who it is. The text is for the client, and tells it nothing that it may not know."""
+    """The client is not authenticated. The text is for the client, and reveals nothing that it may not know."""
 
 
 class SaslExchange:
     """One authentication by one mechanism.
 
     Attributes:
-        user: Who the client is, once it has proved it.
+        user: The client's name, once it is authenticated.
     """
 
     user: str | None = None
@@ -151,11 +151,11 @@ def begin_exchange(mechanism: str, users: Users, rng: Rng, worker: Worker) -> Sa
 
 @dataclass(frozen=True, slots=True)
 class SaslSetup:
-    """What all clients of a listener have in common.
+    """The settings of all clients of a listener.
 
     Args:
         mechanisms: Those that are offered.
-        users: Who there is, as the file has it now.
+        users: The users of the current file.
         worker: Checks passwords.
         api_versions: Answers ApiVersions.
     """
@@ -169,11 +169,11 @@ class SaslSetup:
 
 @dataclass(frozen=True, slots=True)
 class SaslStep:
-    """What one message of a client led to.
+    """The outcome of one message of a client.
 
     Args:
         response: The bytes that answer it, their length included; b"" for none.
-        principal: Who the client is, once it has proved it.
+        principal: The client's, once it is authenticated.
         failure: Why it is refused: the response is held back for a while, and the connection closed behind it.
     """
 
@@ -193,8 +193,8 @@ class SaslAuthenticator:
     """The authentication of one client, as Kafka's SaslServerAuthenticator orders it.
 
     First ApiVersions, once and if the client likes; then SaslHandshake, which names a mechanism; then the messages of
-    the mechanism: in SaslAuthenticate requests, or bare behind a handshake of version 0. A session has no end: nobody
-    is asked again.
+    the mechanism: in SaslAuthenticate requests, or bare behind a handshake of version 0. A session has no end: there is
+    no reauthentication.
     """
 
     def __init__(self, setup: SaslSetup) -> None:

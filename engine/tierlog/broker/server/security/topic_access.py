@@ -1,7 +1,7 @@
-"""Which topics each user may read.
+"""The topics that each user may read.
 
 A text file, a user and a topic on each line, ``alice:orders``. ``alice:payments-*`` is all topics whose names begin so,
-and ``alice:*`` all topics: Kafka's literal and prefixed patterns. A user who stands on no line reads nothing.
+and ``alice:*`` all topics: Kafka's literal and prefixed patterns. A user without a line reads nothing.
 """
 
 from __future__ import annotations

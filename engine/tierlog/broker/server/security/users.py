@@ -1,12 +1,12 @@
-"""The users of a server, from a file: names, and what proves that somebody is one.
+"""The users of a server, from a file: names and credentials.
 
-One user a line, ``name:password`` or ``name:`` and a salted form, which tells nobody the password:
+One user a line, ``name:password`` or ``name:`` and a salted form, which does not reveal the password:
 
 - ``alice:SCRAM-SHA-256$8192:<salt>$<stored key>:<server key>``, as RFC 5803 and PostgreSQL write it, in base 64;
 - ``alice:SCRAM-SHA-256=salt=<…>,stored_key=<…>,server_key=<…>,iterations=8192``, as Kafka stores it.
 
-A user may have one line for each mechanism. Empty lines and those that begin with ``#`` count for nothing. A file that
-names nobody is refused: one is found when somebody has begun to write it, and nobody could log in.
+A user may have one line for each mechanism. Empty lines and those that begin with ``#`` are ignored. A file without
+users is refused: it may be a file that is just being written, and no client could log in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tierlog.serving.reloaded_files import ReloadedFiles
 _FILE_BYTES_MAX: Final = 16 << 20
 #: Kafka's ScramMechanism demands no fewer.
 ITERATIONS_MIN: Final = 4096
-#: Kafka allows 16,384; more are taken from other systems, up to where one login is half a second of a core.
+#: Kafka allows 16,384; more are accepted from other systems, up to half a second of a core for one login.
 ITERATIONS_MAX: Final = 1_000_000
 _SALT_BYTES_MIN: Final = 12
 _SALT_BYTES: Final = 24
@@ -43,10 +43,10 @@ _SALTED: Final = re.compile(r"(SCRAM-SHA-[0-9]+)([$=].*)")
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What RFC 5802 lets a server keep of a password: enough to check it, not enough to log in.
+    """The credential that RFC 5802 lets a server store for a password: enough to check it, not enough to log in.
 
     Args:
-        salt, iterations: Of PBKDF2; clients are told of them.
+        salt, iterations: Of PBKDF2; sent to clients.
         stored_key, server_key: As the RFC calls them.
     """
 
@@ -59,7 +59,7 @@ class ScramCredential:
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
     """The credential of a password. Takes a millisecond for 4,096 iterations.
 
-    The password is taken as it is, in UTF-8, as Kafka does: not prepared by RFC 4013.
+    The password is used as it is, in UTF-8, as Kafka does: not prepared by RFC 4013.
     """
     name = HASHES[mechanism]
     salted_password = hashlib.pbkdf2_hmac(name, password.encode("utf-8", "surrogatepass"), salt, iterations)
@@ -69,15 +69,15 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> Scram
 
 
 class Users:
-    """Names and salted credentials. No password is kept. Immutable.
+    """Names and salted credentials. No password is stored. Immutable.
 
-    A name that nobody has gets a credential too, the same at each call, that no password fits: its salt and iterations
-    look like those of the others, so that nobody learns which names there are.
+    An unknown name gets a credential too, the same at each call, that no password fits: its salt and iterations look
+    like those of the others, so that no client learns the names.
 
     Args:
         credentials: By name, and by mechanism.
-        secret: What salts are made up from. With the same one a file that is read again changes no salt, neither a
-            user's nor that of a name that nobody has.
+        secret: The seed of made-up salts. With the same one a file that is read again changes no salt, neither a user's
+            nor that of an unknown name.
     """
 
     def __init__(self, credentials: Mapping[str, Mapping[str, ScramCredential]], secret: bytes) -> None:
@@ -95,13 +95,13 @@ class Users:
         return len(self._credentials)
 
     def credential(self, name: str, mechanism: str) -> ScramCredential:
-        """The credential of a user, or one that no password fits."""
+        """Return the credential of a user, or a made-up one that no password fits."""
         found = self._credentials.get(name, {}).get(mechanism)
         made_up = self._made_up(name, mechanism)
         return made_up if found is None else found
 
     def is_password(self, name: str, password: str) -> bool:
-        """Whether a user has a password. Takes milliseconds, for a name that nobody has as for others."""
+        """Whether a user has a password. Takes milliseconds, for an unknown name as for others."""
         found = self._credentials.get(name, {})
         made_up = self._draw("password", name)
         mechanism = "SCRAM-SHA-256"
@@ -187,7 +187,7 @@ def parse_users(text: str, where: str, secret: bytes) -> Users:
 def _credentials_of(name: str, proof: str, where: str, secret: bytes) -> dict[str, ScramCredential]:
     given = _SALTED.fullmatch(proof)
     if given is None:
-        # The salt that the name had as nobody's: whoever watches a file being read again learns nothing from salts.
+        # The salt that the name had as an unknown one: a client that watches a reload learns nothing from salts.
         return {
             mechanism: salted(
                 mechanism, proof, _drawn_salt(_draw(secret, mechanism, name), _SALT_BYTES), ITERATIONS_MIN

@@ -1,4 +1,4 @@
-"""All logs of a directory recovered, offline: what a broker does when it starts there, and leaves when it stops.
+"""The offline recovery of all logs of a directory: a broker's work at its start there, and its files of a clean stop.
 
 The marker of a clean stop goes first and comes back last, so that a crash in between leaves a directory that a broker
 recovers by itself. Between the two every log is loaded and fsynced; then the checkpoints say so.
@@ -45,7 +45,7 @@ _CURRENT: Final = ("", "future")
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """What became of one partition's folder.
+    """The outcome of one partition's folder.
 
     Attributes:
         log_start_offset, log_end_offset: Of the log as it is now; -1 after an error.
@@ -62,10 +62,10 @@ class RecoveredLog:
 
 @dataclass(slots=True)
 class DirectoryRecovery:
-    """What a recovery of a directory found.
+    """The outcome of a directory's recovery.
 
     Attributes:
-        was_clean: Whether a broker had closed it: then only what is missing was rebuilt.
+        was_clean: Whether a broker had closed it: then only missing files were rebuilt.
         left: (name, why) of folders that were left alone.
         notes: What else a broker would log: checkpoints that cannot be read.
     """
@@ -89,8 +89,8 @@ class DirectoryRecovery:
 def recover_directory(path: str, *, machine: Machine, config: LogConfig) -> Iterator[RecoveredLog | DirectoryRecovery]:
     """Recover all logs of a directory, or the log of one partition's folder: each log's outcome, and last all of it.
 
-    A log that cannot be loaded does not keep the others from it; the directory is left unclean then, as it is by a
-    crash on the way. Of one partition's folder nothing outside of it is changed.
+    A log that cannot be loaded does not stop the others; the directory is left unclean then, as it is by a crash on the
+    way. Of one partition's folder nothing outside of it is changed.
 
     Raises:
         ConfigError: it is neither. StoreUnavailableError: a broker has it open. StoreError: a checkpoint or the marker
@@ -178,7 +178,7 @@ class _Run:
             return {}
 
     def recover(self, name: str, folder: PartitionFolder) -> RecoveredLog:
-        """Recover one folder, and note what the checkpoints have to say of it."""
+        """Recover one folder, and note its values for the checkpoints."""
         key = (folder.topic, folder.partition)
         start = self._starts.get(key)
         checkpoints = LogCheckpoints(recovery_point=self._points.get(key), log_start_offset=start or 0)
@@ -242,7 +242,7 @@ def _recovered(
     is_tiered: bool,
 ) -> RecoveredLog:
     try:
-        agreed_topic_id(machine, path, None)  # a broker does not load a log whose topic it cannot tell
+        agreed_topic_id(machine, path, None)  # a broker does not load a log of an unknown topic
         place = LogFolder(machine, path)
         loaded = load_log(
             place,

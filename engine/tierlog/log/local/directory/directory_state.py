@@ -73,7 +73,7 @@ class DirectoryState:
         self.checkpoints = DirectoryCheckpoints(machine.files, path, there=there)
 
     def fail(self, cause: Exception) -> None:
-        """Take the directory offline; the first cause stays. Waits for nobody: a log's own threads call it."""
+        """Take the directory offline; the first cause stays. Does not wait: a log's own threads call it."""
         if self.failure is None:
             self.failure = cause
             _log.error("%s: the log directory is offline: %s", self._path, cause)
@@ -113,7 +113,7 @@ PartitionKey = tuple[str, int]
 
 
 class _Kept:
-    """One checkpoint: what it says, and what the file says as far as it can be read.
+    """One checkpoint: its offsets, and those of the file as far as it can be read.
 
     Attributes:
         is_whole: Whether there is a file that can be read.
@@ -182,7 +182,7 @@ class DirectoryCheckpoints:
         )
 
     def promises_more(self, log: UnifiedLog) -> bool:
-        """Whether the file has a higher recovery point than a log: one that a crash made shorter."""
+        """Whether the file has a higher recovery point than a log, which a crash made shorter."""
         return log.recovery_point < self._recovery_points.on_disk.get(_key(log), 0)
 
     def write_recovery_points(self, logs: Iterable[UnifiedLog]) -> None:
@@ -197,7 +197,7 @@ class DirectoryCheckpoints:
             self._unknown.clear()
 
     def write_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
-        """Write where each log starts, if its first segment does not tell."""
+        """Write the log starts that differ from the base offsets of the first segments."""
         self._log_starts.replace({_key(log): _told_start(log) for log in logs})
 
     def write_high_watermarks(self, logs: Iterable[UnifiedLog]) -> None:

@@ -1,7 +1,7 @@
-"""Producers and transactions of one log: what is a duplicate, what is out of order, how far readers may go.
+"""Producers and transactions of one log: duplicates, batches out of order, the end of readable records.
 
-A state machine without files: the log feeds it batches in offset order, twice each: ``prepare`` refuses or says what an
-append would change, ``apply`` changes it once the bytes are in the log. Snapshots come in and go out as values.
+A state machine without files: the log feeds it batches in offset order, twice each: ``prepare`` refuses an append or
+returns its changes, ``apply`` makes them once the bytes are in the log. Snapshots come in and go out as values.
 
 The last stable offset is the first offset of a transaction that is open, or whose marker is not below the high
 watermark yet; a reader of committed records ends in front of it.
@@ -60,7 +60,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class PreparedAppend:
-    """What an append will change.
+    """The changes of an append.
 
     Attributes:
         duplicate: The batch that is in the log already: nothing is to be appended, and its offsets are the answer.
@@ -81,7 +81,7 @@ class ProducerState:
         verifies: ``transaction.partition.verification.enable``.
 
     Attributes:
-        snapshot_offset: That of the last snapshot that was taken or loaded.
+        snapshot_offset: That of the last snapshot written or loaded.
 
     Not thread-safe: it belongs to the log's writer.
     """
@@ -103,7 +103,7 @@ class ProducerState:
         self._open: OrderedDict[int, int] = OrderedDict()
         #: (first offset, marker's offset) of those that ended and may be behind the high watermark, ascending.
         self._unreplicated: list[tuple[int, int]] = []
-        #: What a native append asks and changes: whether a batch continues its producer.
+        #: The state that a native append checks and changes: whether a batch continues its producer.
         self.known = KnownProducers(self._producers, self._verifications, end_offset=0)
         self.snapshot_offset = 0
 
@@ -117,12 +117,12 @@ class ProducerState:
         self.known.end_offset = offset
 
     def anew(self) -> ProducerState:
-        """Another one that knows nothing, with the same settings."""
+        """Make an empty one with the same settings."""
         other = ProducerState(expiration_ms=self._expiration_ms, verifies=self._verifies)
         other._late_ms = self._late_ms
         return other
 
-    # ---- what is known
+    # ---- look-ups
 
     @property
     def producers(self) -> Mapping[int, ProducerStateEntry]:
@@ -170,7 +170,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """What the first batch of a transaction has to bring, once its coordinator says yes; None if the producer's
+        """Return the guard for the first batch of a transaction, once its coordinator says yes; None if the producer's
         transaction is open already, and nothing has to be verified.
 
         Raises:
@@ -205,7 +205,7 @@ class ProducerState:
         guard: VerificationGuard | None = None,
         transaction_version: int | None = None,
     ) -> PreparedAppend:
-        """What appending these batches would change. Nothing changes yet.
+        """Compute the changes of appending these batches. Nothing changes yet.
 
         Args:
             batches: In offset order; those without a producer id are passed over.
@@ -275,7 +275,7 @@ class ProducerState:
     def take_run(
         self, appended: Sequence[ProducerStateEntry], *, begun: Sequence[tuple[int, int]], end_offset: int
     ) -> None:
-        """Take batches that are in the log and end no transaction, folded to what they make of each producer.
+        """Apply batches that are in the log and end no transaction, folded to their changes of each producer.
 
         Args:
             appended: By the producers' first batches in the run: epoch, timestamp, open transaction and last batches as
@@ -299,7 +299,7 @@ class ProducerState:
     # ---- the log moves
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of the ended transactions whose marker is below."""
+        """Forget the ended transactions whose marker is below."""
         if self._unreplicated:
             self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
 
@@ -310,8 +310,8 @@ class ProducerState:
         self.snapshot_offset = log_start_offset if latest_snapshot_offset is None else latest_snapshot_offset
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that have been silent for too long and have no transaction open, and questions that nobody
-        answered; returns how many producers went.
+        """Forget producers that have been silent for too long and have no transaction open, and unanswered questions;
+        return the number of forgotten producers.
         """
         expired = [i for i, entry in self._producers.items() if self._is_expired(entry, now_ms)]
         for producer_id in expired:

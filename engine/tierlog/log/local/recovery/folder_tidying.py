@@ -3,9 +3,9 @@
 The split of a segment whose offsets do not fit its indexes is such a swap.
 
 A cleaner, or a split, writes new segments as ``.cleaned``, fsyncs them, renames them to ``.swap`` from the highest to
-the lowest, deletes what they replace and takes the suffix away. So with a ``.cleaned`` file the swap had not begun:
-what is new goes. Without one it is finished. The folder is fsynced between the steps, so that a crash in here leaves
-one of the states that are understood here.
+the lowest, deletes the replaced ones and removes the suffix. So with a ``.cleaned`` file the swap had not begun: the
+new files are deleted. Without one it is finished. The folder is fsynced between the steps, so that a crash in here
+leaves one of the states that are known here.
 
 Source: Kafka LogLoader#removeTempFilesAndCollectSwapFiles and #load, LocalLog#replaceSegments,
 #splitOverflowedSegment (KAFKA-6264).
@@ -31,7 +31,7 @@ from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
-#: KRaft's own, of its snapshots: whoever keeps the metadata log sees to them.
+#: KRaft's own, of its snapshots: the owner of the metadata log deletes them.
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 
 
@@ -58,7 +58,7 @@ class _Tidying:
         swaps = self._remove_what_did_not_count()
         if not swaps:
             return
-        self._files.fsync_directory(self._folder)  # what is replaced goes only when what replaces it stays
+        self._files.fsync_directory(self._folder)  # replaced files are deleted only when the new ones are durable
         self._remove_replaced(swaps)
         self._files.fsync_directory(self._folder)
         for name in sorted(swaps, key=lambda swap: (swap.base_offset, swap.kind is SegmentFileKind.LOG)):
@@ -70,7 +70,7 @@ class _Tidying:
         self._files.fsync_directory(self._folder)
 
     def _remove_what_did_not_count(self) -> list[SegmentFileName]:
-        """Delete what was on its way out, or in and not whole; what is to be swapped in."""
+        """Delete files that were being deleted, or are incomplete; return those to swap in."""
         cleaned: list[SegmentFileName] = []
         swaps: list[SegmentFileName] = []
         for entry in list(self._files.iter_directory(self._folder)):
@@ -141,8 +141,8 @@ def split_segment(
 ) -> None:
     """Replace a segment by several with the same batches, whose indexes can name all offsets.
 
-    The new ones are left as ``.swap`` files, durably: the swap is finished by ``tidy_folder``, as after a crash. What
-    lies behind the last sound batch is taken along: recovery has to find it, and to cut there.
+    The new ones are left as ``.swap`` files, durably: the swap is finished by ``tidy_folder``, as after a crash. Bytes
+    behind the last sound batch are copied too: recovery has to find them, and to cut there.
 
     Raises:
         CorruptRecordError: it would fall into too many pieces, or has offsets of the next segment, which the swap would
@@ -209,7 +209,7 @@ def _cuts(segment: LogSegment, end_offset: int) -> Iterator[tuple[BatchRun, int,
             if base is None or last - base > INT32_MAX:
                 if base is None and last - segment.base_offset <= INT32_MAX:
                     base = segment.base_offset
-                else:  # a compressed batch of an old format tells its last offset alone
+                else:  # a compressed batch of an old format has its last offset alone
                     base = max(min(int(run.column("base_offset")[row]), last), next_offset, last - INT32_MAX)
                 begins = base
             rest = np.asarray(last_offsets[row:count] - base > INT32_MAX, bool)

@@ -84,7 +84,7 @@ class SegmentOverflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSegment:
-    """What became of a segment.
+    """The outcome of a segment.
 
     Attributes:
         fault: Of the batch where it was cut; None if that was cut off already, or nothing is wrong.
@@ -165,7 +165,7 @@ class _Pass:
         self._next_offset = segment.base_offset
 
     def run(self) -> tuple[int, CorruptRecordError | None]:
-        """(bytes of the log that are sound, what is wrong with the batch behind them)."""
+        """Recover the segment: return (sound bytes of the log, the fault of the batch behind them)."""
         try:
             return self._read_all()
         except CorruptRecordError as error:  # of a producer: found when later batches have been indexed already

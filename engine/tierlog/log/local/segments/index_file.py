@@ -1,8 +1,8 @@
 """The offset and the time index of one segment, as files that grow: their ends in memory, their pages on disk.
 
 Entries go into a tail in memory, and from there into the file a page at a time: an append of a batch costs no write for
-its index. After the process is killed the files lack the last entries; what they have is right, and a lookup then reads
-a little more of the log. What lies in front of the tail is known by the first entry of each page, so that a lookup
+its index. After the process is killed the files lack the last entries; their entries are right, and a lookup then reads
+a little more of the log. The entries in front of the tail are known by the first entry of each page, so that a lookup
 there reads one page of 4 KiB.
 
 Source: Kafka AbstractIndex, OffsetIndex, TimeIndex, whose files are mapped and allocated ahead: zeros behind the last
@@ -70,11 +70,11 @@ class IndexFile:
         # The last entry, where no more than that is known.
         self._end: bytes | None = None
 
-    # ---- what is known
+    # ---- look-ups
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         self._know()
         with self._lock:
             self._collect()
@@ -89,7 +89,7 @@ class IndexFile:
         return len(self._firsts) * self.page_bytes + len(self._tail)
 
     def _last(self) -> tuple[int, int] | None:
-        """The fields of the last entry. Of an index that nobody has read so far, no more than its end is read."""
+        """The fields of the last entry. Of an index that was not read so far, no more than its end is read."""
         if not self._is_known:
             end = self._read_end() if self._end is None else self._end
             if not self._is_known:
@@ -105,7 +105,7 @@ class IndexFile:
             self._tail += self.waiting.take()
 
     def _read_end(self) -> bytes:
-        """The last entry in the file, b"" if there is none. A file that was not open is not kept open for it."""
+        """The last entry in the file, b"" if there is none. A file that was not open is closed again."""
         file = self.file.peek()
         if file is None:
             return b""
@@ -125,7 +125,7 @@ class IndexFile:
     # ---- loading
 
     def _know(self) -> None:
-        """Read the file, if nobody has yet. Nothing changes it meanwhile: who changes the index knows it first."""
+        """Read the file, if that was not done yet. Nothing changes it meanwhile: writers read it first."""
         if self._is_known:
             return
         file = self.file.find()
@@ -209,7 +209,7 @@ class IndexFile:
                 self.forget_pages(_TAIL_PAGES_MAX // 2)
 
     def write_out(self) -> None:
-        """Write what is only in memory; the file is made if it does not exist, and cut to its entries."""
+        """Write the entries that are only in memory; the file is made if it does not exist, and cut to its entries."""
         self._know()
         with self._lock:
             self._collect()
@@ -224,14 +224,14 @@ class IndexFile:
         self.waiting.note_written()
 
     def forget_pages(self, pages_kept: int = 0) -> None:
-        """Keep at most so many pages in memory, and the last one. All entries have been written out."""
+        """Hold at most so many pages in memory, and the last one. All entries have been written out."""
         dropped = max(0, max(0, len(self._tail) - 1) // self.page_bytes - pages_kept) * self.page_bytes
         with self._lock:
             self._note_pages(self._tail[:dropped], self._firsts, self._seconds)
             del self._tail[:dropped]
 
     def fsync(self) -> None:
-        """Fsync what is in the file, unless nothing changed since the last time. Any thread, while another appends."""
+        """Fsync the file, unless nothing changed since the last time. Any thread, while another appends."""
         changes = self._changes
         if self._synced_changes != changes:
             with contextlib.suppress(ObjectNotFoundError):  # a time index that was lost, and had no entries since
@@ -244,7 +244,7 @@ class IndexFile:
         self._cut(0, bytearray())
 
     def _cut(self, pages: int, tail: bytearray) -> None:
-        """Keep so many pages and what follows them: readers see it first, then the file is cut."""
+        """Cut the index to so many pages and a tail: readers see it first, then the file is cut."""
         with self._lock:
             self._collect()  # they lie behind what stays
             self._generation += 1
@@ -266,7 +266,7 @@ class IndexFile:
             pages = max(0, bisect_left((self._firsts, self._seconds)[field], relative) - 1)
             data = self._read_page(pages, self._generation) or b""
         kept = bisect_left([row[field] for row in self.entry.iter_unpack(data)], relative)
-        # Nothing kept of a page whose first entry was to be: the entries are in no order, and all as good as lost.
+        # No page remains if its first entry had to: the entries are in no order, and all as good as lost.
         self._cut(pages if kept else 0, bytearray(data[: kept * self.entry.size]))
 
 

@@ -42,7 +42,7 @@ class TransactionIndexFile:
         self._has_new_name = False
 
     def _known_count(self) -> int:
-        """How many whole entries there are; what follows them does not count."""
+        """Return the number of whole entries; bytes behind them do not count."""
         if self._count < 0:
             file = self.file.find()
             self._count = 0 if file is None else file.size_bytes // TRANSACTION_ENTRY_BYTES

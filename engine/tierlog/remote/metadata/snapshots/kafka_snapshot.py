@@ -1,4 +1,4 @@
-"""``remote_log_snapshot``: the segments of one partition, as Kafka 3.x kept them in the partition's folder.
+"""``remote_log_snapshot``: the segments of one partition, as Kafka 3.x stored them in the partition's folder.
 
 ::
 
@@ -104,8 +104,8 @@ def encode_kafka_snapshot(snapshot: KafkaSnapshot) -> bytes:
 
 
 def in_reading_order(segments: Iterable[RemoteLogSegmentMetadata]) -> Sequence[RemoteLogSegmentMetadata]:
-    """Segments so that Kafka, which applies them one by one, finds what it can: those that are not readable first, then
-    the others by their last offset, so that one that covers others comes behind them.
+    """Sort segments so that Kafka, which applies them one by one, finds as many as it can: those that are not readable
+    first, then the others by their last offset, so that a segment that covers others comes behind them.
     """
     readable = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     return sorted(segments, key=lambda each: (each.state is readable, each.end_offset, -each.start_offset))

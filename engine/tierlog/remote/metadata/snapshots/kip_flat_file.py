@@ -50,7 +50,7 @@ from tierlog.remote.metadata.snapshots.snapshot_file import as_snapshot_faults
 
 MAGIC: Final = 0
 VERSION: Final = 0
-#: The broker of a segment that was read from here: nobody.
+#: The broker id of a segment that was read from here: none.
 NO_BROKER: Final = -1
 _SEGMENT: Final = 0
 _REMOVAL: Final = 1
@@ -137,7 +137,7 @@ def encode_kip_flat_file(file: KipFlatFile) -> bytes:
     writer.number(2, len(name))
     writer.raw(name)
     writer.raw(file.topic_id.raw)
-    writer.unsigned_varint(file.metadata_offset << 1)  # zigzag of what is not negative
+    writer.unsigned_varint(file.metadata_offset << 1)  # zigzag of a number >= 0
     for entry in file.entries:
         body = _entry_bytes(entry)
         writer.unsigned_varint(len(body))

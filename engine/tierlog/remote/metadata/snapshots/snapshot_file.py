@@ -1,4 +1,4 @@
-"""The columnar snapshot: a segment table and how far it reaches, in one file that is written whole and checked whole.
+"""The columnar snapshot: a segment table and its offsets, in one file that is written whole and checked whole.
 
 ::
 
@@ -7,7 +7,7 @@
 A section has a head of 32 bytes with its kind, its size, its number and a CRC-32C of all of it, and a payload of at
 most 20 MiB (``tierlog/segment_snapshot.h``): the topic, removals, partitions, segments, the end. The end has the
 counts, the size of the file and a checksum over those of all sections, so that a file that was cut, or put together of
-two, is told. Neither writing nor reading needs more memory than one section, beside the table.
+two, is noticed. Neither writing nor reading needs more memory than one section, beside the table.
 
 Bytes: docs/formats/metadata-snapshots.md.
 """
@@ -90,7 +90,7 @@ class PendingRemoval:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """How far the segments of a snapshot reach.
+    """The topic's identity and the offsets up to which a snapshot's segments are complete.
 
     Attributes:
         identity: That of the metadata topic (``MetadataLog.identity``); "" for segments that come from elsewhere.
@@ -164,7 +164,7 @@ def write_snapshot(path: str, table: SegmentTable, state: SnapshotState, *, mach
 
     Args:
         path: Its directory must exist.
-        table: Nobody applies an event before this returns; who asks it waits for one section at most.
+        table: No event may be applied before this returns; a lookup waits for one section at most.
         state: Its positions are those up to which the table's events have been applied.
         machine: Has the files.
 
@@ -246,7 +246,7 @@ class _SectionWriter:
         self._chain = crc32c(prefix)
 
     def section(self, kind: int, payload: bytes, count: int, more: int, size: int) -> None:
-        """A section of this payload, padded; ``size``: of what has no fixed size in it."""
+        """Write a section of this payload, padded; ``size``: of its parts without a fixed size."""
         section = bytearray(SNAPSHOT_HEAD_BYTES + len(payload) + -len(payload) % 8)
         section[SNAPSHOT_HEAD_BYTES : SNAPSHOT_HEAD_BYTES + len(payload)] = payload
         seal_snapshot_section(section, kind, self.sections, count, more, size)

@@ -1,4 +1,4 @@
-"""Which partitions a manager keeps, how far each has come, and how far the removal of each has come.
+"""The partitions that a manager follows, and the progress of loading and of removing each.
 
 Callers change the assignment; the consumer task works its changes off. A removal goes from MARKED to STARTED to
 FINISHED, as the metadata topic has it.
@@ -42,7 +42,7 @@ class Assigned:
 
 
 class Assignment:
-    """The partitions that a manager keeps. ``changed`` guards all that is written here, and is notified of it.
+    """The partitions that a manager follows. ``changed`` guards all that is written here, and is notified of it.
 
     Args:
         machine: Has the clock and the threads.
@@ -64,10 +64,10 @@ class Assignment:
         self._assigned: dict[TopicIdPartition, Assigned] = {}
         self._failure: RemoteStorageException | None = None
 
-    # ---- what callers tell
+    # ---- calls of the manager's callers
 
     def add(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Keep these too; those that are kept stay as they are."""
+        """Follow these too; those that are followed already stay as they are."""
         with self.changed:
             for partition in partitions:
                 if partition not in self._assigned:
@@ -75,7 +75,7 @@ class Assignment:
             self._tell()
 
     def remove(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Keep these no longer. From now on no answer is given for them."""
+        """Follow these no longer. From now on no answer is given for them."""
         with self.changed:
             for partition in partitions:
                 self._assigned.pop(partition, None)
@@ -92,7 +92,7 @@ class Assignment:
         self.version += 1
         self.changed.notify_all()
 
-    # ---- what the consumer task tells
+    # ---- calls of the consumer task
 
     def fail(self, error: RemoteStorageException) -> None:
         """Give no answers any more but this error."""
@@ -117,7 +117,7 @@ class Assignment:
             self.changed.notify_all()
 
     def suspend(self) -> None:
-        """Give no answers until ``make_ready``: the topic may be another than the one that was consumed."""
+        """Give no answers until ``make_ready``: the topic may be another than the consumed one."""
         with self.changed:
             for kept in self._assigned.values():
                 kept.ready = False
@@ -155,7 +155,7 @@ class Assignment:
 
     @property
     def ready_count(self) -> int:
-        """How many partitions can be asked for."""
+        """The number of partitions that can be queried."""
         return sum(kept.ready for kept in list(self._assigned.values()))
 
     def find(self, partition: TopicIdPartition) -> Assigned | None:
@@ -164,7 +164,7 @@ class Assignment:
         return kept if kept is not None and kept.ready else None
 
     def still(self, kept: Assigned) -> bool:
-        """Whether an answer that was found since ``find`` counts: nothing was taken from the table meanwhile."""
+        """Whether an answer that was found since ``find`` counts: nothing was removed from the table meanwhile."""
         return kept.ready and self._assigned.get(kept.partition) is kept
 
     def await_ready(self, partition: TopicIdPartition) -> Assigned:
@@ -206,7 +206,7 @@ class Assignment:
 
 
 def again(error: RemoteStorageException) -> RemoteStorageException:
-    """The same error for another caller: a raised one carries the trace of who raised it."""
+    """Copy an error for another caller: a raised one carries its own trace."""
     made = type(error)(*error.args)
     made.__cause__ = error.__cause__
     return made

@@ -1,7 +1,7 @@
-"""The one thread of a topic-backed metadata manager: opens the topic, reads it into the table, keeps the snapshot.
+"""The one thread of a topic-backed metadata manager: opens the topic, reads it into the table, writes the snapshot.
 
-It alone writes the table. What it waits for is bounded: a read by its timeout, a pause by its back-off, an idle turn
-by the next thing that is due; and whatever it dies of, all who wait are told.
+It alone writes the table. Its waits are bounded: a read by its timeout, a pause by its back-off, an idle turn by the
+next thing that is due; and whatever error ends it, all waiters get it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _READ_SECONDS: Final = 1.0
 _BOUNDS_SECONDS: Final = 10.0
 _OPEN_SECONDS: Final = 10.0
 _PAUSE_SECONDS_MAX: Final = 5.0
-#: A partition of the snapshot's that nobody has assigned since is given up after so long.
+#: Time after which a partition of the snapshot that was not assigned since is dropped.
 _UNCLAIMED_SECONDS: Final = 600.0
 _LAG_SECONDS: Final = 10.0
 
@@ -90,17 +90,17 @@ class _Closing(Exception):
 
 
 class ConsumerTask:
-    """Consumes the metadata topic for one manager.
+    """The consumer of the metadata topic for one manager.
 
     Args:
         config: The manager's.
-        machine: What it runs on.
+        machine: The machine that it runs on.
         logs: Opens the topic.
-        assignment: Which partitions are kept.
-        own_events: Who waits for what is consumed.
+        assignment: The partitions to follow.
+        own_events: The waiters for consumed events.
         removals: Partitions' removals.
         saved_state: The snapshot on disk.
-        metrics: What is counted.
+        metrics: The counters.
 
     Attributes:
         log: The open topic; None before it is, and while it is opened again.
@@ -131,15 +131,15 @@ class ConsumerTask:
         self._removals = removals
         self._saved_state = saved_state
         self._metrics = metrics
-        #: Partitions whose events are taken; None: from the snapshot, and not assigned so far.
+        #: Partitions whose events are applied; None: from the snapshot, and not assigned so far.
         self._taken: dict[TopicIdPartition, Assigned | None] = {}
-        #: What follows from those: who is still loaded, which metadata partitions are read.
+        #: Derived from those: the partitions that are being loaded, the metadata partitions that are read.
         self._loading: list[Assigned] = []
         self._needed: list[int] = []
         self._version_taken = -1
         self._positions: dict[int, int] = {}
         self._failed: dict[int, RemoteStorageException] = {}
-        #: Set while the topic may be another than the one that was consumed.
+        #: Set while the topic may be another than the consumed one.
         self._doubted: str | None = None
         self._is_resumed = False
         self._read_seconds = min(_READ_SECONDS, max(config.consume_wait_ms / 1000, 0.05))
@@ -149,7 +149,7 @@ class ConsumerTask:
         self._is_saved = True
 
     def run(self) -> None:
-        """Consume until the manager is closed or fails for good; then say so to all who wait."""
+        """Consume until the manager is closed or fails for good; then end all waits."""
         try:
             self._open(within_seconds=self._config.initialization_retry_max_timeout_ms / 1000)
             pauses = 0
@@ -214,7 +214,7 @@ class ConsumerTask:
             return
 
     def _resume(self) -> None:
-        """Go on from the snapshot, if there is one that belongs to this topic."""
+        """Go on from the snapshot, if there is one of this topic."""
         now = self._machine.clock.monotonic_seconds()
         self._unclaimed_until = now + _UNCLAIMED_SECONDS
         self._save_due = now + self._config.snapshot_interval_ms / 1000
@@ -241,7 +241,7 @@ class ConsumerTask:
             _log.warning("%s: the topic is opened again, and what this concerns is loaded anew", error)
             self._assignment.suspend()
             self._metrics.add("metadata_rebuilds_total")
-            if self._doubted is None:  # what was consumed is of that one, however often it is opened again
+            if self._doubted is None:  # the consumed events are of that topic, however often it is opened again
                 self._doubted = self._opened().identity
         except RetriableRemoteStorageException as error:
             _log.warning("consuming the metadata topic: %s; it is tried again", error)
@@ -283,7 +283,7 @@ class ConsumerTask:
         }
 
     def _apply(self, run: MetadataBatches | MetadataValues) -> None:
-        """Apply what was read of one metadata partition, and tell who waits for it."""
+        """Apply a run of one metadata partition, and complete its waiters."""
         number = run.partition
         position = self._positions[number]
         applied = self.table.apply(run)
@@ -336,7 +336,7 @@ class ConsumerTask:
         self._own_events.fail_all(str(error), which=lambda event: event.metadata_partition == number)
 
     def _tell_ready(self) -> None:
-        """Tell of the partitions that are loaded now."""
+        """Report the partitions that are loaded now."""
         loaded = [
             kept
             for kept in self._loading
@@ -352,14 +352,14 @@ class ConsumerTask:
     # ---- assignment
 
     def _take_assignment(self) -> int:
-        """Bring what is taken to what is assigned, and return the version of that. Where the end offsets cannot be had,
-        nothing new is taken.
+        """Bring the applied partitions in line with the assignment, and return its version. Where the end offsets are
+        not available, no new partition is added.
         """
         unclaimed_too = self._machine.clock.monotonic_seconds() >= self._unclaimed_until
         if self._version_taken == self._assignment.version and not unclaimed_too:
             return self._version_taken
         version, assigned = self._assignment.now()
-        self._check_closing()  # or what it has emptied would be taken for partitions that were stopped
+        self._check_closing()  # or the emptied assignment would look like stopped partitions
         if unclaimed_too:
             self._unclaimed_until = math.inf
         self._give_up(
@@ -457,7 +457,9 @@ class ConsumerTask:
     # ---- waiting
 
     def _patience(self, seconds: float) -> float:
-        """How long a call of the log's may take, so that own events' deadlines are kept; a second at least."""
+        """Return the seconds that a call of the log may take, so that own events' deadlines are met; a
+        second at least.
+        """
         due = self._own_events.expire()
         return seconds if due is None else min(seconds, max(due, 1.0))
 
@@ -483,7 +485,7 @@ class ConsumerTask:
     # ---- snapshot and lag
 
     def _save(self, *, at_end: bool) -> None:
-        """Write a snapshot if it is due and anything has changed. One that cannot be written is tried again."""
+        """Write a snapshot if it is due and anything has changed. A failed write is tried again."""
         now = self._machine.clock.monotonic_seconds()
         is_due = at_end or (self._config.snapshot_interval_ms > 0 and now >= self._save_due)
         if self._is_saved or self._doubted is not None or not is_due:

@@ -1,7 +1,8 @@
 """The metadata topic in a running Kafka.
 
-Kafka's client is reached through ``runtime.kafka``; here is which errors end what, and how a topic that was made anew
-is told from the one that was opened. Source: Kafka TopicBasedRemoteLogMetadataManager, ProducerManager, ConsumerTask.
+Kafka's client is reached through ``runtime.kafka``; here are the consequences of its errors, and the check whether the
+topic was made anew since it was opened. Source: Kafka TopicBasedRemoteLogMetadataManager, ProducerManager,
+ConsumerTask.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ _READER: Final = "tierlog-metadata-reader"
 
 
 class KafkaMetadataLogs:
-    """Opens the metadata topic of a cluster for a manager.
+    """The opener of a cluster's metadata topic for a manager.
 
     Args:
         config: Of the manager; ``client_keys`` say how to reach the cluster.
-        machine: What it runs on.
+        machine: The machine that it runs on.
 
     Raises:
         ConfigError: confluent-kafka is not installed, ``bootstrap.servers`` is missing, or a key is wrong.
@@ -99,14 +100,15 @@ def open_cluster_log(
     timeout_seconds: float = 30.0,
     machine: Machine | None = None,
 ) -> KafkaMetadataLog:
-    """The metadata topic that a running Kafka has, with as many partitions as it has; for who is no broker of it.
+    """Open the metadata topic of a running Kafka, with as many partitions as it has; for readers that are no brokers of
+    it.
 
     Args:
         bootstrap: ``host:port[,host:port…]``.
         client_keys: Keys of Kafka's client beside it, such as ``security.protocol``.
         writable: Whether ``append`` is needed.
         timeout_seconds: The longest that it may take.
-        machine: What it runs on.
+        machine: The machine that it runs on.
 
     Raises:
         ConfigError: there is no such topic, confluent-kafka is not installed, or a key is wrong.
@@ -156,7 +158,7 @@ class KafkaMetadataLog(Closeable):
         admin: A client of the cluster, and so on; ``close`` closes them.
         consumer: Reads the topic.
         producer: Writes it; None for a log that is only read.
-        machine: What it runs on.
+        machine: The machine that it runs on.
 
     Thread safety: any number of threads; one read at a time.
     """
@@ -186,11 +188,11 @@ class KafkaMetadataLog(Closeable):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic had when the log was opened."""
+        """The number of partitions that the topic had when the log was opened."""
         return len(self._topic.replicas)
 
     def append(self, partition: int, value: bytes) -> Future[int]:
-        """Append a record, as MetadataLog says. One that fails with a retriable error may have been written."""
+        """Append a record, as MetadataLog says. An append that fails with a retriable error may have been written."""
         told: PendingFuture[int] = self._machine.scheduler.future()
         self._require_same()
         if self._producer is None:
@@ -212,7 +214,7 @@ class KafkaMetadataLog(Closeable):
         self._require_same()
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         with _kip_errors():
-            # The topic is asked for last: had it been made anew before, that is told now.
+            # The topic is asked for last: this notices that it was made anew before.
             found = self._admin.offsets(METADATA_TOPIC, partitions, timeout_seconds=timeout_seconds)
             left = max(until - self._machine.clock.monotonic_seconds(), 0.0)
             self._check(self._admin.describe_topic(METADATA_TOPIC, timeout_seconds=left))
@@ -232,7 +234,7 @@ class KafkaMetadataLog(Closeable):
         ]
 
     def _out_of_range(self, error: PositionOutOfRangeError) -> RemoteStorageException:
-        """What an offset out of range means, by the bounds as they are now."""
+        """Return the error of an offset out of range, by the current bounds."""
         if error.partition < 0 or error.offset < 0:
             return OffsetsLostError(str(error))
         try:
@@ -288,7 +290,7 @@ class KafkaMetadataLog(Closeable):
         self._consumer.wake()
 
     def close(self) -> None:
-        """Release what is held; calls under way, and appends that are not acknowledged, end with an error."""
+        """Release all resources; calls under way, and appends that are not acknowledged, end with an error."""
         self._consumer.close()
         if self._producer is not None:
             self._producer.close()
@@ -305,7 +307,7 @@ _REMOTE_STORAGE: Final = "remote.storage.enable"
 
 @dataclass(frozen=True, slots=True)
 class TopicWishes:
-    """How the topic is made, and what it is checked against."""
+    """The settings with which the topic is made, and against which it is checked."""
 
     partition_count: int
     replication_factor: int
@@ -314,8 +316,8 @@ class TopicWishes:
 
     @classmethod
     def of(cls, config: TopicBasedConfig) -> TopicWishes:
-        """Those of the manager's configuration; never more replicas in sync than replicas: brokers since 3.7 take the
-        smaller number themselves, older ones would refuse every write.
+        """Return the settings of the manager's configuration; never more replicas in sync than replicas: brokers since
+        3.7 use the smaller number themselves, older ones would refuse every write.
         """
         replicas = config.topic_replication_factor
         in_sync = min(config.topic_min_isr, replicas)
@@ -327,7 +329,7 @@ def ensure_topic(admin: TopicAdmin, wishes: TopicWishes, *, until: float, machin
 
     Args:
         admin: Asks the cluster.
-        wishes: What it has to be like.
+        wishes: Its required settings.
         until: In the clock's monotonic seconds.
         machine: Has the clock.
 
@@ -376,8 +378,8 @@ def _create(admin: TopicAdmin, wishes: TopicWishes, *, until: float, machine: Ma
 
 
 def check_topic(admin: TopicAdmin, found: TopicDescription, wishes: TopicWishes, *, timeout_seconds: float) -> None:
-    """Check a topic that is there, as ``ensure_topic`` says. What loses metadata only under circumstances that its
-    owner may have meant is told in the log.
+    """Check a topic that is there, as ``ensure_topic`` says. A setting that loses metadata only in cases that its owner
+    may have intended is logged.
     """
     count = len(found.replicas)
     if count != wishes.partition_count:

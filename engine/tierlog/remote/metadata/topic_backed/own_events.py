@@ -1,7 +1,7 @@
 """Events that this instance has produced and not yet consumed: the futures that its callers wait for.
 
-An event is done when the log has acknowledged it, which tells its offset, and the consumer task has come past that
-offset, which tells its outcome; the two come in any order.
+An event is done when the log has acknowledged it, with its offset, and the consumer task has come past that offset,
+with its outcome; the two come in any order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 Event = RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
-#: What the event is about: a segment, or a partition's removal.
+#: The subject of an event: a segment, or a partition's removal.
 Subject = RemoteLogSegmentId | TopicIdPartition
 
 MAY_BE_STORED: Final = "the event may have been stored"
@@ -59,7 +59,7 @@ class OwnEvent:
 
 
 class _Progress:
-    """What of one metadata partition was consumed, as far as own events need it, and the events that are under way."""
+    """The consumed offset of one metadata partition, as far as own events need it, and the pending events."""
 
     def __init__(self) -> None:
         self.next_offset = -1
@@ -104,7 +104,7 @@ class OwnEvents:
         """Begin to wait for an event that is about to be produced.
 
         Raises:
-            RemoteStorageException: ``end`` was called: nobody would ever consume it.
+            RemoteStorageException: ``end`` was called: the event would never be consumed.
         """
         subject: Subject
         if isinstance(event, RemotePartitionDeleteMetadata):
@@ -156,13 +156,13 @@ class OwnEvents:
         refusals: Sequence[Refusal],
         untold: bool,
     ) -> None:
-        """Complete what lies below an offset of a metadata partition.
+        """Complete the events below an offset of a metadata partition.
 
         Args:
             metadata_partition: Which one.
             start_offset: Where the consumer was.
             next_offset: Where it is now.
-            refusals: What was refused on the way.
+            refusals: The refused events among them.
             untold: There were more refusals than these.
         """
         with self._lock:
@@ -243,7 +243,7 @@ class OwnEvents:
             _complete(event, error(event))
 
     def _drop(self, event: OwnEvent) -> None:
-        """Take an event off the list; what was kept for it goes with the last one. The caller holds the lock."""
+        """Remove an event from the list; its subject's state goes with the last one. The caller holds the lock."""
         progress = self._progress[event.metadata_partition]
         del progress.events[event]
         self._subjects[event.subject] -= 1
@@ -261,7 +261,7 @@ def _complete(event: OwnEvent, error: RemoteStorageException | None) -> None:
 
 
 def _as_storage_error(error: BaseException) -> RemoteStorageException:
-    """The KIP's error for what the log answered."""
+    """Make the KIP's error of the log's."""
     if isinstance(error, RemoteStorageException):
         return again(error)
     kind = RetriableRemoteStorageException if getattr(error, "retriable", False) else RemoteStorageException

@@ -1,7 +1,7 @@
 """The snapshot from which a manager starts: written beside the broker's logs, believed only if it fits the topic.
 
-One that is damaged, newer than the topic, of another topic or of another number of partitions is passed over with a
-line in the log that says why, and the topic is read from its beginning: never a wrong answer.
+A snapshot that is damaged, newer than the topic, of another topic or of another number of partitions is passed over,
+with the reason in the log, and the topic is read from its beginning: never a wrong answer.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _BOUNDS_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a snapshot holds.
+    """The content of a snapshot.
 
     Attributes:
         positions: Metadata partition → the first offset that is not in the table.
-        partitions: All whose events were taken, removed ones too.
+        partitions: All whose events were applied, removed ones too.
     """
 
     table: SegmentTable
@@ -63,7 +63,7 @@ class SavedState:
         self._machine = machine
 
     def load(self, log: MetadataLog) -> Saved | None:
-        """The snapshot, if there is one that fits the topic as it is now; else None, and the reason is logged.
+        """Load the snapshot, if there is one that fits the current topic; else return None, and log the reason.
 
         Raises:
             RetriableRemoteStorageException: the topic's bounds cannot be had now. RemoteStorageException: nor later.

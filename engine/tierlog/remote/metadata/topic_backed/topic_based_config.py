@@ -1,8 +1,8 @@
 """The configuration of the topic-backed metadata manager: Kafka's ``rlmm.config.*`` keys, and ours.
 
-Kafka hands its manager these keys without the prefix; with it they are taken too. Keys of Kafka's clients
-(``remote.log.metadata.common.client.*``, ``.producer.*``, ``.consumer.*``, ``.admin.*``) are kept as they are, for the
-log that is a Kafka. Source: Kafka TopicBasedRemoteLogMetadataManagerConfig.
+Kafka hands its manager these keys without the prefix; with it they are accepted too. Keys of Kafka's clients
+(``remote.log.metadata.common.client.*``, ``.producer.*``, ``.consumer.*``, ``.admin.*``) are stored as they are, for
+the log that is a Kafka. Source: Kafka TopicBasedRemoteLogMetadataManagerConfig.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     Attributes:
         metrics: All series; they exist from the start.
 
-    Thread safety: any number of threads, after ``configure``. Futures are completed in the manager's thread: what is
-    called back must neither raise nor wait.
+    Thread safety: any number of threads, after ``configure``. Futures are completed in the manager's thread: callbacks
+    must neither raise nor wait.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             self._thread = self._machine.scheduler.start(task.run, name="tierlog-metadata-consumer")
             self._task = task
 
-    # ---- what is stored
+    # ---- writes
 
     def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> Future[None]:
         """Store a new segment, as RemoteLogMetadataManager demands."""
@@ -248,7 +248,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             f"{event.remote_log_segment_id}: a segment in state {found_state.name} cannot go to {event.state.name}"
         )
 
-    # ---- what is asked
+    # ---- queries
 
     def remote_log_segment_metadata(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
@@ -326,7 +326,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def on_partition_leadership_changes(
         self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
     ) -> None:
-        """Keep the metadata of these partitions too; leading and following is one to it. Returns at once."""
+        """Follow the metadata of these partitions too; leading and following are the same here. Returns at once."""
         led = _partitions("leader_partitions", leader_partitions)
         self._tell(led + _partitions("follower_partitions", follower_partitions), self._assignment.add)
 
@@ -343,7 +343,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             task.log.wake()
 
     def close(self) -> None:
-        """Write a last snapshot and release what is held; waits ``remote.log.metadata.close.wait.ms`` at most. Futures
+        """Write a last snapshot and release all resources; waits ``remote.log.metadata.close.wait.ms`` at most. Futures
         that are not complete end with an error. Idempotent.
         """
         if not self._origin.is_here:

@@ -1,8 +1,8 @@
-"""What calls that failed have left in the store, and could not take away: it is taken away later, by this process.
+"""Objects that failed calls have left in the store, and could not remove: this process removes them later.
 
-An undo gets little time: who waits for it is past its deadline, or closes. What it has not done by then is kept here,
-bounded in number, and tried again after pauses that grow, for as long as the process runs. What is left at the close is
-named in the log; ``tierlog orphans`` finds what is a segment's, the start probe's objects are removed by hand.
+An undo gets little time: its caller is past its deadline, or closes. The rest is queued here, bounded in number, and
+tried again after pauses that grow, for as long as the process runs. Leftovers at the close are named in the log;
+``tierlog orphans`` finds what is a segment's, the start probe's objects are removed by hand.
 
 A request that was ended without an answer may still be done by the store, after the undo. So a write whose answer is
 not known is undone a second time, a minute later.
@@ -34,23 +34,23 @@ _WORKERS: Final = 32
 _AGAIN_AT_ONCE_MAX: Final = 2
 _FIRST_PAUSE_SECONDS: Final = 2.0
 _LONGEST_PAUSE_SECONDS: Final = 600.0
-#: After which a store has done, or will never do, what it was sent.
+#: Time after which a store has handled a request, or never will.
 _SURE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class Remains:
-    """What one failed call may have left in the store.
+    """The possible leftovers of one failed call in the store.
 
     Args:
         what: Of which segment, for messages.
         remove: Takes it away and says what stays, each with its reason; may be called again. Its argument says that the
             segment has been copied again since: its objects are those of the new copy.
-        names: What it is about, as far as that is known.
+        names: Names of the objects, as far as they are known.
         pending: Requests that may still store something.
         doubtful: Whether one was ended without an answer.
-        segment_id: None for what is no segment's.
+        segment_id: None for objects of no segment.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Remains:
 
 
 class Leftovers:
-    """What failed calls may have left in the store, and its removal.
+    """The possible leftovers of failed calls in the store, and their removal.
 
     Args:
         machine: Its clock, chance and threads.
@@ -99,7 +99,7 @@ class Leftovers:
             return sum(bool(remains.left) for remains in self._kept)
 
     def undo(self, remains: Remains, *, seconds_left: Callable[[], float]) -> list[str]:
-        """Take away, for as long as ``seconds_left`` is positive; what stays is kept, to be tried again.
+        """Remove leftovers for as long as ``seconds_left`` is positive; the rest is queued, to be tried again.
 
         Returns:
             What stays, as far as is known; ``remedy`` says what becomes of it.
@@ -132,16 +132,16 @@ class Leftovers:
         return left_now
 
     def expect_close(self) -> None:
-        """The manager closes: what is undone from here on gets no second try."""
+        """Note that the manager closes: undos from here on get no second try."""
         self._closing = True
 
     def remedy(self) -> str:
-        """How the objects that could not be removed will be removed later, as text for error messages."""
+        """Return a text for error messages about the later removal of objects that could not be removed."""
         kept = "it is tried again while this process runs, and " if self._keeps and not self._closing else ""
         return f"{kept}`tierlog orphans` finds it"
 
     def begin_copy(self, segment_id: RemoteLogSegmentId) -> None:
-        """A copy of this id begins: nothing of it is removed from here on, but parts that nobody sees.
+        """A copy of this id begins: nothing of it is removed from here on, but invisible parts.
 
         Raises:
             StoreUnavailableError: an earlier one is being undone this moment.
@@ -159,7 +159,9 @@ class Leftovers:
             return any(remains.segment_id == segment_id for remains in self._kept)
 
     def forget(self, segment_id: RemoteLogSegmentId) -> None:
-        """Forget a segment that was deleted with all that was left of it; what may land yet is removed all the same."""
+        """Forget a segment that was deleted with all its leftovers; objects that may land yet are removed
+        all the same.
+        """
         with self._changed:
             for remains in [each for each in self._kept if each.segment_id == segment_id and each.running is None]:
                 if remains.doubtful:
@@ -192,7 +194,7 @@ class Leftovers:
 
     def _try(self, remains: Remains, scope: CancelScope) -> None:
         until = self._machine.clock.monotonic_seconds() + ENDING_SECONDS
-        for future in remains.pending:  # those of our own stores have been told to end
+        for future in remains.pending:  # those of our own stores have been cancelled
             with contextlib.suppress(TimeoutError, CancelledError):
                 future.exception(timeout=max(0.0, until - self._machine.clock.monotonic_seconds()))
         still = [future for future in remains.pending if not future.done()]
@@ -219,7 +221,7 @@ class Leftovers:
         return self._machine.rng.uniform(full / 2, full)
 
     def _keep(self, remains: Remains) -> None:
-        """Keep what is left, to be tried again; under the lock."""
+        """Queue leftovers, to be tried again; under the lock."""
         if not self._keeps or self._closed or remains in self._kept:
             return
         while len(self._kept) >= _KEPT_MAX:
@@ -228,12 +230,12 @@ class Leftovers:
             _log.warning("%s: is not tried again, there are too many: %s", oldest.what, self._names(oldest))
         self._kept[remains] = None
         if self._watch is None:
-            with contextlib.suppress(NoThreadError):  # the next one to be kept begins it
+            with contextlib.suppress(NoThreadError):  # the next one to be queued begins it
                 self._watch = self._machine.scheduler.start(self._tend, name="tierlog-leftovers")
         self._changed.notify_all()
 
     def _tend(self) -> None:
-        """Try again what is due, in a thread that ends when nothing is left."""
+        """Try due removals again, in a thread that ends when none is left."""
         while True:
             with self._changed:
                 while (remains := self._next_due()) is None:
@@ -281,7 +283,7 @@ class Leftovers:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the tries, name what is left in the log; idempotent. What fails later is not undone."""
+        """End the tries, name the leftovers in the log; idempotent. Later failures are not undone."""
         with self._changed:
             if self._closed:
                 return
@@ -303,7 +305,9 @@ class Leftovers:
 
 
 def _by_whom(left: Sequence[Remains]) -> str:
-    """Who removes it now: `tierlog orphans` touches nothing but what is named like a segment's objects."""
+    """Return a text about their removal from now on: `tierlog orphans` touches only objects that are named like a
+    segment's.
+    """
     of_segments = any(each.segment_id is not None for each in left)
     of_others = any(each.segment_id is None for each in left)
     told = ["`tierlog orphans` finds it" + (" where it is a segment's" if of_others else "")] * of_segments

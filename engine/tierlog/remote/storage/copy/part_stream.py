@@ -1,7 +1,7 @@
 """Stored bytes in order, cut into parts that are uploaded side by side while the next ones are made.
 
 A part is sent from the very memory that it was made in. There is one buffer that the copy owns from its start, so that
-it can always go on, and more of them as long as memory is free that nobody else waits for.
+it can always go on, and more of them as long as memory is free that no other copy waits for.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 
 class PartStream:
-    """One object on its way, invisible until ``make_visible``. One thread.
+    """An object that is being uploaded, invisible until ``make_visible``. One thread.
 
     Args:
         store: Gets it.
         key: Of the object.
         part_bytes: Of all parts but the last; an object that fits into one is a single PUT.
         parallel: Parts under way at once, at most.
-        buffer: Of ``part_bytes``, or as large as the object if that is smaller; given back by ``close``.
+        buffer: Of ``part_bytes``, or as large as the object if that is smaller; returned by ``close``.
         buffers: Where more of them come from.
         running: The copy that this belongs to: called off with it.
         requests: Its requests.
@@ -72,7 +72,7 @@ class PartStream:
         return self._upload is not None
 
     def space(self) -> memoryview:
-        """Where the next bytes go, at least one; what was filled is sent when it is full."""
+        """Return the memory for the next bytes, at least one; a full part is sent."""
         if self._current is not None and self._filled == self._part_bytes:
             self._send()
         if self._current is None:
@@ -81,10 +81,10 @@ class PartStream:
         return self._current.view[self._filled : self._part_bytes]
 
     def reserve(self, size_bytes: int) -> memoryview | None:
-        """The next so many bytes, for somebody who fills them later; give his future to ``await_before_sending``.
+        """Reserve the next bytes for a worker that fills them later; pass its future to ``await_before_sending``.
 
         Returns:
-            None if they do not fit into one part: take ``append``, once what was reserved before is filled.
+            None if they do not fit into one part: use ``append``, once earlier reservations are filled.
         """
         space = self.space()
         if len(space) < size_bytes:
@@ -93,7 +93,7 @@ class PartStream:
         return space[:size_bytes]
 
     def await_before_sending(self, future: Future[Any]) -> None:
-        """Hold the part back until a future is done: what was reserved last is filled then."""
+        """Hold the part back until a future is done: the last reservation is filled then."""
         self._filling.append(future)
 
     def advance(self, size_bytes: int) -> None:
@@ -119,7 +119,7 @@ class PartStream:
             self._free.append(self._harvest())
 
     def make_visible(self, *, only_if_absent: bool) -> StoredObject:
-        """After ``flush``.
+        """Make the object visible, after ``flush``.
 
         Raises:
             ObjectConflictError: a single PUT found another object (``only_if_absent``).
@@ -220,7 +220,7 @@ class PartStream:
         return self._made is not None or self._in_doubt
 
     def abort(self) -> None:
-        """Throw away what is not visible; nothing after ``make_visible``; again is fine.
+        """Abort an invisible upload; no effect after ``make_visible``; idempotent.
 
         Raises StoreError: parts may be left.
         """
@@ -241,7 +241,7 @@ class PartStream:
         for buffer in self._free:
             buffer.give_back()
         self._free.clear()
-        self._own = None  # or whoever keeps this to abort it later would keep the memory
+        self._own = None  # or a reference to this, for a later abort, would hold the memory
         while self._under_way:
             future, buffer = self._under_way.popleft()
             future.cancel()

@@ -1,4 +1,4 @@
-"""What is being copied right now: phase, part and age of each, a deadline that is kept, one log line for all.
+"""The running copies: phase, part and age of each, its deadline, one log line for all.
 
 Why: the plugin's uploads can stop for good without a word. Here a copy that outlives its deadline is called off even if
 the store never answers, every running copy can be seen in the metrics, and those that take long are named in the log.
@@ -25,11 +25,11 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
-#: What an undo gets beyond the deadline, or the close, that it comes from: its caller is back within two seconds.
+#: Seconds for an undo beyond its deadline, or the close: its caller returns within two seconds.
 UNDO_SECONDS: Final = 1.2
 #: In which a closing manager's copies have been called off, undone and left.
 _CLOSE_SECONDS: Final = 1.6
-#: How often the watchdog looks, and how often it says what it sees.
+#: Interval of the watchdog's looks, and of its log lines.
 _LOOK_SECONDS: Final = 1.0
 _SAY_SECONDS: Final = 30.0
 #: After so long without a copy the watchdog ends, and buffers go back to the system.
@@ -88,7 +88,7 @@ class RunningCopy:
             self.changed.notify_all()
 
     def undo_seconds_left(self) -> float:
-        """How long its undo may be waited for from now on; not above 0 once it is over."""
+        """Return the seconds that its undo may still be waited for; not above 0 once the time is over."""
         ends = min(self.deadline_seconds, self.called_off_seconds) + UNDO_SECONDS
         return ends - self.machine.clock.monotonic_seconds()
 
@@ -194,7 +194,7 @@ class RunningCopies:
         return sum(copy.phase == phase for copy in self.copies())
 
     def _watch(self) -> None:
-        """Names slow copies; those past their deadline call themselves off, which ``check`` and ``wait_for`` see to."""
+        """Log slow copies; those past their deadline cancel themselves, in ``check`` and ``wait_for``."""
         clock = self._machine.clock
         idle_since = said_at = clock.monotonic_seconds()
         while True:
@@ -281,7 +281,7 @@ class CopyRequests:
         """Make a request and wait for its result.
 
         Raises:
-            CopyDeadlineError, CopyAbandonedError: the copy is called off. What the request raises.
+            CopyDeadlineError, CopyAbandonedError: the copy is cancelled. Else the request's error.
         """
         return self._running.wait_for(self.submit(call))
 
@@ -306,7 +306,7 @@ class CopyRequests:
             self._under_way.discard(future)
 
     def end(self) -> list[Future[object]]:
-        """Send nothing more, and tell what runs to end. Returns the requests that have not ended yet."""
+        """Send nothing more, and cancel running requests. Returns those that have not ended yet."""
         with self._lock:
             self._ended = True
             under_way = list(self._under_way)

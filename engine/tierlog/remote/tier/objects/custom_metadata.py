@@ -33,7 +33,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SegmentCustomMetadata:
-    """What goes with a segment's metadata; None for what is not there.
+    """The fields of a segment's custom metadata; None for an absent one.
 
     Args:
         remote_size: Bytes of all its objects.
@@ -141,7 +141,7 @@ def _compact_string(text: str) -> bytes:
 
 
 class _Reader:
-    """A read position over borrowed bytes; every read checks what is left."""
+    """A read position over borrowed bytes; every read checks the bytes left."""
 
     def __init__(self, data: bytes, where: str, start: int = 0, end: int | None = None) -> None:
         self._data = data

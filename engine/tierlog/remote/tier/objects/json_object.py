@@ -74,7 +74,7 @@ class JsonObject:
         return self.child(name) if self.has(name) else None
 
     def require_absent(self, *names: str) -> None:
-        """Refuse an optional member whose name is damaged: what it says would silently not count.
+        """Refuse an optional member whose name is damaged: its value would silently not count.
 
         Raises:
             CorruptObjectError: one of the names is missing, and a member is there that differs from it in one letter.

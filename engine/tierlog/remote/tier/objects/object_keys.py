@@ -1,4 +1,4 @@
-"""Object keys of every layout, taken apart: from a key alone, topic, partition, offset and ids.
+"""Object keys of every layout, parsed: from a key alone, topic, partition, offset and ids.
 
 A key that fits no layout is a foreign object: ignored, counted. Decimal digits of any script are read (the plugin
 formats offsets in the JVM's locale: docs/formats/objects.md, Object keys).
@@ -124,7 +124,8 @@ def _legal(partition: TopicIdPartition) -> TopicIdPartition:
     return partition
 
 
-# A listing names the same partition, and the same segment, many times in a row: made once, they are also kept once.
+# A listing names the same partition, and the same segment, many times in a row: made once, they are also in memory
+# once.
 
 
 @lru_cache(maxsize=64)
@@ -179,8 +180,8 @@ def parse_log_dir(key: str) -> ObjectKey | None:
 
 
 def key_prefix_hint(in_key: str, meant: str) -> str:
-    """What to say where a key names a topic that ends in the one that is meant: a ``key.prefix`` without a slash at its
-    end stands in front of it, which a reader without configuration cannot tell from the topic. "" where it does not.
+    """Return a hint for a key whose topic ends in the wanted one: a ``key.prefix`` without a slash at its end may
+    precede it, which a reader without configuration cannot distinguish from the topic. "" where it does not.
     """
     if in_key == meant or not in_key.endswith(meant):
         return ""

@@ -1,4 +1,4 @@
-"""Where a segment ends, for layouts that do not say: from the ends of its indexes and the batches behind them.
+"""The end of a segment, for layouts that do not say: from the ends of its indexes and the batches behind them.
 
 A broker's disk and Kafka's own test storage have no description of a segment. Its last offset, largest timestamp and
 (of an active segment) last valid batch are in the log behind the last entry of the offset index: at most
@@ -36,7 +36,7 @@ ReadRange = Callable[[int, int], memoryview]
 
 @dataclass(frozen=True, slots=True)
 class SegmentBounds:
-    """What the batches of a log say.
+    """The bounds that the batches of a log show.
 
     Args:
         end_offset: Last offset of the last batch that counts; None without any.

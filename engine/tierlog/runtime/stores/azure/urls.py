@@ -1,8 +1,8 @@
-"""``abfss://container@account.dfs.core.windows.net/folder``, as Hadoop and Spark write what is in Azure; ``wasbs`` too.
+"""``abfss://container@account.dfs.core.windows.net/folder``, as Hadoop and Spark name objects in Azure; ``wasbs`` too.
 
 Such a URL names the account, which ``az://container/folder`` leaves to options. Data is read by the account's blob
-service, always over TLS, whatever the scheme says. Only hosts of Azure's own are taken: a path shall not decide who
-gets the account's credentials.
+service, always over TLS, whatever the scheme says. Only hosts of Azure's own are accepted: a path must not decide on
+the host that gets the account's credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDPOINTS: Final = ("endpoint", "azure_storage_endpoint", "azure_endpoint")
 
 
 def split_account(scheme: str, place: str) -> tuple[str, dict[str, str]]:
-    """The container, and what the account's host says in obstore's words.
+    """Return the container, and the account of the host as obstore's options.
 
     Args:
         scheme: Of SCHEMES, for messages.
@@ -54,7 +54,7 @@ def split_account(scheme: str, place: str) -> tuple[str, dict[str, str]]:
 
 
 def add_account(config: dict[str, str], account: Mapping[str, str]) -> None:
-    """Adds what a URL says to the options of its store; an endpoint that is given wins.
+    """Add a URL's account to the options of its store; a configured endpoint wins.
 
     Raises:
         ConfigError: the options name another account.

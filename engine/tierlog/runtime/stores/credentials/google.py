@@ -1,4 +1,4 @@
-"""Who we are to Google Cloud Storage: one source of tokens, for reading and writing alike.
+"""Credentials for Google Cloud Storage: one source of tokens, for reading and writing alike.
 
 A token, a service account or the application default credentials of google-auth: the variable, gcloud's file, the
 machine's service account, in this order.
@@ -31,7 +31,7 @@ class GoogleTokens(ABC):
 
     @abstractmethod
     def identity(self) -> str:
-        """Whose tokens these are; never a secret. May ask the source."""
+        """Return the owner of the tokens; never a secret. May ask the source."""
 
     @abstractmethod
     def token(self) -> str | None:
@@ -90,7 +90,7 @@ class GoogleAuthTokens(GoogleTokens):
         from google.auth.transport.urllib3 import Request
 
         try:
-            with self._lock:  # all who come meanwhile want the same
+            with self._lock:  # callers that come meanwhile want the same
                 self._credentials = self._credentials or self._load()
                 if not self._credentials.valid:
                     self._credentials.refresh(Request(urllib3.PoolManager()))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Requests to a bucket of Google Cloud Storage: signed, and their answers compared with what was sent."""
+"""Requests to a bucket of Google Cloud Storage: signed, and their answers compared with the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
 
 @dataclass(frozen=True, slots=True)
 class GcsSettings:
-    """Where the bucket is, and what each new object carries.
+    """The address of the bucket, and the properties of each new object.
 
     Args:
         url: Of the service, without "/" at its end.
@@ -41,7 +41,7 @@ class GcsRequests:
     """Requests about objects of one bucket. Thread-safe.
 
     Args:
-        settings: Where the bucket is, and what each new object carries.
+        settings: The address of the bucket, and the properties of each new object.
         client: Sends, and tries again where that helps.
         tokens: Sign.
         machine: Its clock and threads are waited on.
@@ -54,7 +54,7 @@ class GcsRequests:
         self._tokens = tokens
 
     def identity(self) -> str:
-        """Whose tokens sign the requests."""
+        """Return the owner of the tokens that sign the requests."""
         return self._tokens.identity()
 
     def object_url(self, key: str) -> str:
@@ -88,7 +88,7 @@ class GcsRequests:
         *,
         passing: frozenset[str] = frozenset(),
     ) -> HttpAnswer:
-        """See BucketClient.send."""
+        """Send a signed request, as BucketClient.send does."""
 
         def build() -> HttpRequest:
             token = self._tokens.token()
@@ -98,7 +98,7 @@ class GcsRequests:
         return self.client.send(key, build, scope, passing=passing)
 
     def find_ours(self, key: str, checksum: str) -> StoredObject | None:
-        """What is there, if a try of ours, whose answer got lost, has stored it."""
+        """Find the stored object, if a try of ours, whose answer got lost, has stored it."""
         try:
             found = resource(self.send(key, "GET", self.object_url(key), {}, ()))
         except ObjectNotFoundError:
@@ -108,7 +108,7 @@ class GcsRequests:
         return StoredObject(int(found["size"]), str(found["generation"]))
 
     def confirmed(self, key: str, answer: HttpAnswer, checksum: str, size_bytes: int) -> StoredObject:
-        """What the store says it made. Raises StoreUnavailableError: it made something else."""
+        """Check the store's description of the new object. Raises StoreUnavailableError: it is another object."""
         found = resource(answer)
         place = self.client.place(key)
         if found.get("size") != str(size_bytes):
@@ -130,12 +130,12 @@ def resource(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def find_fault(answer: HttpAnswer) -> StoreFault | None:
-    """See FaultReader. The reason is the code."""
+    """Read the fault of an answer, as a FaultReader. The reason is the code."""
     if answer.status < 300:
         return None
     fault = _fault_in(answer.body)
     if answer.status == 400 and "doesn't match" in fault.message:
-        # A damaged body: the reason is "invalid", as of any request that cannot work, so the words have to tell.
+        # A damaged body: the reason is "invalid", as of any request that cannot work, so the message decides.
         return StoreFault(fault.code, fault.message, Meaning.PASSING)
     return fault
 

@@ -5,7 +5,7 @@ that change while they are listed. A write is durable on return: the file, then 
 come with their first object and go with their last.
 
 An object is not found only in a store that is there: where the root itself is gone, or an empty folder is in its place
-(what a mount leaves that vanished), the store is unavailable, and nothing is written into what is there instead.
+(the rest of a vanished mount), the store is unavailable, and nothing is written into the empty folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=1 << 40, parts_ma
 
 
 class LocalStore:
-    """See the module.
+    """An ObjectStore in a local directory.
 
     Args:
         root: An existing directory.
@@ -77,7 +77,6 @@ class LocalStore:
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """See ObjectStore."""
         return self._counts.snapshot()
 
     def _path(self, key: str) -> str:
@@ -98,7 +97,7 @@ class LocalStore:
         return found
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ObjectStore; folders by name."""
+        """Iterate the objects; folders by name."""
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
         for info in self._walk(folder, frozenset((self._require_root().identity,))):
@@ -108,7 +107,7 @@ class LocalStore:
     def _walk(self, folder: str, above: frozenset[tuple[int, int]], *, temporary: bool = False) -> Iterator[ObjectInfo]:
         """The objects below a folder; a link to one of the folders ``above`` is left out, or it lists for ever.
 
-        ``temporary``: what is still being written, and nothing else.
+        ``temporary``: only files that are still being written.
         """
         for entry in self._entries(folder):
             key = folder + entry.name
@@ -127,7 +126,6 @@ class LocalStore:
             self._require_root()
 
     def list_folder(self, prefix: str = "") -> FolderListing:
-        """See ObjectStore."""
         self._counts.add("LIST")
         self._require_root()
         folders: list[str] = []
@@ -140,7 +138,6 @@ class LocalStore:
         return FolderListing(tuple(folders), tuple(objects))
 
     def fetch(self, key: str) -> Buffer:
-        """See ObjectStore."""
         self._counts.add("GET")
         try:
             return self._files.read_whole(self._path(key), limit_bytes=1 << 40)
@@ -149,7 +146,7 @@ class LocalStore:
             raise
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """See ObjectStore. The memory is not cleared first, and nobody else's while a view of it is held."""
+        """Fetch a range. The memory is not cleared first, and not reused while a view of it is held."""
         self._counts.add("GET")
         try:
             return self._files.read_range(
@@ -160,7 +157,6 @@ class LocalStore:
             raise
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See OptionalReads."""
         self._counts.add("GET")
         try:
             return self._files.read_range_into(self._path(key), out, start_position=start_position)
@@ -169,14 +165,12 @@ class LocalStore:
             raise
 
     def open_ready(self, key: str) -> ReadyFile | None:
-        """See OptionalReads."""
         file = self._files.open_ready(self._path(key))
         if file is not None:  # else another read follows
             self._counts.add("GET")
         return file
 
     def find(self, key: str) -> ObjectInfo | None:
-        """See ObjectStore."""
         self._counts.add("HEAD")
         return self._info(key)
 
@@ -187,9 +181,9 @@ class LocalStore:
         return None if found is None or found.is_directory else _object(key, found)
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        """See ObjectStore: the whole object or what was there before.
+        """Put an object: the whole new one or the old one is there.
 
-        Conditions hold among those who set one, on any machine of the same disk.
+        Conditions hold among writers with a condition, on any machine of the same disk.
         """
         self._counts.add("PUT")
         with self._new_object(key) as new:
@@ -242,7 +236,7 @@ class LocalStore:
         raise StoreError(f"{folder}: vanishes as often as it is made")
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore: parts are written where they belong, into one file under a temporary name.
+        """Begin an upload: parts are written at their positions, into one file under a temporary name.
 
         The whole upload counts as one PUT: to a folder a part is no request, only a piece of a file.
         """
@@ -259,7 +253,7 @@ class LocalStore:
         )
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore; folders that become empty go too, the root never."""
+        """Delete objects; folders that become empty go too, the root never."""
         failed: dict[str, StoreError] = {}
         folders: set[str] = set()
         for key in keys:
@@ -290,8 +284,8 @@ class LocalStore:
                 pass
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """See ObjectStore: files under a temporary name; the upload's id is that name. Locks of writers among them,
-        which a killed one leaves behind.
+        """Iterate unfinished uploads: files under a temporary name, which is the upload's id, and locks that killed
+        writers left behind.
         """
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
@@ -303,7 +297,6 @@ class LocalStore:
                 yield UnfinishedUpload(key, name, info.last_modified_ms)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See ObjectStore."""
         name = upload.key.rpartition("/")[2]
         if "/" in upload.upload_id or _final_name(upload.upload_id) != name:
             raise StoreError(f"{upload.upload_id!r}: not an upload of {upload.key}")
@@ -321,11 +314,9 @@ class LocalStore:
         return self._root
 
     def identity(self) -> str:
-        """See ProbedStore."""
         return f"user {os.geteuid()}, group {os.getegid()} of this machine"
 
     def capabilities(self, key: str) -> StoreCapabilities:
-        """See ProbedStore."""
         return plain_capabilities(
             self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})"
         )
@@ -335,13 +326,13 @@ class LocalStore:
 
 
 def _final_name(name: str) -> str | None:
-    """Which object a temporary file belongs to; None if it is none of ours."""
+    """Return the object of a temporary file; None if it is none of ours."""
     if name.endswith(_LOCK_SUFFIX):
         return name.removesuffix(_LOCK_SUFFIX) or None
     return uploaded_name(name)
 
 
 def _object(key: str, found: FileInfo) -> ObjectInfo:
-    """One file as an object. Each write makes a new file: inode, time and size tell it from the one before."""
+    """One file as an object. Each write makes a new file: inode, time and size distinguish it from the one before."""
     etag = f"{found.identity[1]:x}-{found.modified_ms:x}-{found.size_bytes:x}"
     return ObjectInfo(key, found.size_bytes, found.modified_ms, etag)

@@ -1,4 +1,4 @@
-"""What an object store is to those who read and write one; ``store_urls.open_store`` turns a URL into one."""
+"""The interface of an object store for readers and writers; ``store_urls.open_store`` turns a URL into one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class UploadLimits:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """An upload that was begun and neither completed nor aborted: it costs money and nobody sees it.
+    """An upload that was begun and neither completed nor aborted: it costs money and is invisible.
 
     Args:
         upload_id: The store's; "" where it has none.
@@ -132,10 +132,10 @@ class ObjectStore(Protocol):
         """The bytes of a whole object."""
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """The bytes of a part of an object, in one request; no copy where the store's client has none.
+        """Fetch a range of an object, in one request; no copy where the store's client has none.
 
-        0 <= start < end. A range that runs past the end of the object gives what is there, possibly nothing: a short
-        answer is the caller's to judge.
+        0 <= start < end. A range that runs past the end of the object returns the bytes that are there, possibly none:
+        the caller judges a short answer.
         """
 
     def find(self, key: str) -> ObjectInfo | None:
@@ -145,16 +145,16 @@ class ObjectStore(Protocol):
     def upload_limits(self) -> UploadLimits: ...
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        """Store a whole object in one request: all of it or nothing of it. Durable on return.
+        """Store a whole object in one request: all of it or none. Durable on return.
 
         A StoreUnavailableError does not say that nothing was stored: a request that timed out may still land, minutes
-        later. Who gives the object up deletes it, and again after the store's longest delay.
+        later. A caller that gives the object up deletes it, and again after the store's longest delay.
 
         Args:
             key: The object's.
             data: In order, not joined; at most ``upload_limits.put_bytes_max``.
-            expected_etag: None replaces what is there; ABSENT stores only if nothing is there, an etag only if that
-                one is there still.
+            expected_etag: None replaces any object; ABSENT stores only if there is none, an etag only if the object
+                still has it.
 
         Raises:
             ObjectConflictError: the condition does not hold.
@@ -168,7 +168,7 @@ class ObjectStore(Protocol):
         """
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; what is not there is fine. All are tried, in as few requests as the store allows.
+        """Remove objects; missing ones are fine. All are tried, in as few requests as the store allows.
 
         Raises:
             StoreError and its kinds: one error that lists what could not be removed; retriable if all of it is.
@@ -178,11 +178,11 @@ class ObjectStore(Protocol):
         """Uploads under way whose key begins with ``prefix``, of all clients; none where a store cannot list them."""
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Throw away an upload that ``iter_uploads`` found; one that is gone is fine."""
+        """Abort an upload that ``iter_uploads`` found; a missing one is fine."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """How many requests were sent so far, further tries among them, by verb of VERBS."""
+        """The number of requests sent so far, further tries among them, by verb of VERBS."""
 
     def describe(self) -> str:
         """The name of the store for messages, without secrets."""
@@ -205,7 +205,7 @@ def check_part_bytes(part_bytes: int, limits: UploadLimits) -> None:
         raise ValueError(f"parts of {part_bytes} bytes: {limits.part_bytes_min} to {limits.part_bytes_max} expected")
 
 
-#: HTTP's verbs, and LIST for a page of a listing. A local store counts what would be one.
+#: HTTP's verbs, and LIST for a page of a listing. A local store counts its operations likewise.
 VERBS: Final = ("GET", "HEAD", "LIST", "PUT", "POST", "DELETE")
 
 

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from tierlog._native.files import ReadyFile
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
-#: The bytes, or what the read failed with.
+#: The bytes, or the read's error.
 Answer = Buffer | BaseException
 #: Called once with the answer, on any thread, possibly before the read's beginning returns; must not raise, nor wait.
 OnAnswer = Callable[[Answer], None]
@@ -38,9 +38,9 @@ class OptionalReads(Protocol):
         """
 
     def open_ready(self, key: str) -> ReadyFile | None:
-        """The file of an object on this machine, as it is now, for an event loop, which reads what is in memory, or
-        sends it to a socket; waits for nothing. What takes its place later is another file. None where it would be
-        waited for, and after any fault, which ``ObjectStore.fetch_range`` tells.
+        """Open the current file of an object on this machine, for an event loop, which reads bytes that are in memory,
+        or sends them to a socket; does not wait. A later object is another file. None where opening would wait, and
+        after any fault, which ``ObjectStore.fetch_range`` raises.
         """
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -57,11 +57,11 @@ class OptionalReads(Protocol):
 
 
 def find_started_reads(store: ObjectStore) -> OptionalReads | None:
-    """The store, if it begins the very reads that its ``fetch_range`` does; None for one that only blocks.
+    """Return the store, if it begins the very reads that its ``fetch_range`` does; None for a store that only blocks.
 
     A class that overrides ``fetch_range`` of another and leaves ``start_fetch_range`` as it was (a wrapper that
-    throttles reads, say) is one that blocks: the other way would go around it. One around another store says by
-    ``starts_reads`` whether that one begins them.
+    throttles reads, say) only blocks: started reads would bypass it. A wrapper says by ``starts_reads`` whether the
+    store inside begins them.
     """
     return cast(OptionalReads, store) if _reads_by(store, "start_fetch_range", "starts_reads") else None
 
@@ -100,7 +100,7 @@ def _reads_by(store: ObjectStore, method: str, flag: str) -> bool:
 
 
 def _says_by(store: ObjectStore, plain: str, method: str, flag: str) -> bool:
-    """As ``_reads_by``, of the method ``plain`` of the protocol."""
+    """Decide like ``_reads_by``, of the method ``plain`` of the protocol."""
     if plain in getattr(store, "__dict__", ()):
         return False
     for kind in type(store).__mro__:

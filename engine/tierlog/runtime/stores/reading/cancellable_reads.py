@@ -33,7 +33,7 @@ class _Waiting:
 
 
 class _Answer:
-    """What obstore fills: a future without a wait, which tells one function."""
+    """A future without a wait, which obstore fills and which calls one function."""
 
     __slots__ = ("_callbacks", "_is_done", "_told", "cancelled_by_us")
 
@@ -48,7 +48,7 @@ class _Answer:
         self._callbacks.append(function)
 
     def cancelled(self) -> bool:
-        """Asked by obstore before it fills this."""
+        """Whether it is cancelled; obstore asks before it fills this."""
         return self.cancelled_by_us
 
     def set_result(self, result: Any) -> None:
@@ -66,14 +66,14 @@ class _Answer:
             self._told(answer)
 
     def cancel(self) -> None:
-        """End the request: a CancelledReadError is told, unless the answer came first."""
+        """Cancel the request: the outcome is a CancelledReadError, unless the answer came first."""
         if not self._is_done:
             self.cancelled_by_us = True
             self._end(CancelledReadError("cancelled"))
 
 
 class _Telling:
-    """The loop of one started read: its future tells, and is filled in obstore's thread."""
+    """The loop of one started read: its future is filled, and calls back, in obstore's thread."""
 
     __slots__ = ("answer", "told")
 
@@ -93,7 +93,7 @@ _LOOP: Final = cast(asyncio.AbstractEventLoop, _Waiting())
 
 
 def start_read(start: Callable[[], Awaitable[Result]], told: Callable[[Result | BaseException], None]) -> Cancel:
-    """Begin one asynchronous call of obstore's; its answer, or its error, is told in obstore's thread.
+    """Begin one asynchronous call of obstore's; ``told`` gets its answer, or its error, in obstore's thread.
 
     Args:
         start: Makes the call; runs here, where an event loop seems to run.
@@ -107,7 +107,7 @@ def start_read(start: Callable[[], Awaitable[Result]], told: Callable[[Result | 
     asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, loop))  # noqa: SLF001
     try:
         start()
-    except BaseException as error:  # noqa: BLE001 - told, as whatever comes later is
+    except BaseException as error:  # noqa: BLE001 - passed on, as later errors are
         told(error)
         return _nothing
     finally:
@@ -131,13 +131,14 @@ def read_cancellable(
     Args:
         start: Makes the call; runs here, where an event loop seems to run.
         slow_seconds: After which ``when_slow`` is called; None: never.
-        when_slow: Called in this thread with what ends the call; what it returns is called at the end.
+        when_slow: Called in this thread with the function that cancels the call; the function that it returns is called
+            at the end.
 
     Raises:
-        CancelledReadError: it was. Else what the call raises. An interrupt of this thread ends the call too.
+        CancelledReadError: it was. Else the call's error. An interrupt of this thread ends the call too.
     """
     require_wanted()
-    outside = asyncio._get_running_loop()  # noqa: SLF001 - exported for who implements a loop
+    outside = asyncio._get_running_loop()  # noqa: SLF001 - exported for implementers of loops
     asyncio._set_running_loop(_LOOP)  # noqa: SLF001
     try:
         answer = cast("Future[Result]", start())
@@ -159,7 +160,7 @@ def read_cancellable(
 
 
 def _ignored(_: object) -> None:
-    """Takes what nobody wants."""
+    """Ignore an outcome."""
 
 
 def _is_done_within(answer: Future[Any], seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""What obstore's errors mean for a caller: they become ours here and nowhere else."""
+"""The translation of obstore's errors: they become ours here and nowhere else."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from tierlog.runtime.stores.reading.redirects import is_refused_redirect
 from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX, find_xml_fault, redirect_error
 from tierlog.runtime.stores.writing.retrying import tried
 
-# All that follows is the text of obstore 0.12, which has no type or field for it: a GenericError says what happened in
-# its message, and why in the debug form behind that. The name of an object is in there too, in a URL or a path, so each
-# pattern has what no URL can have, a space above all. test_obstore_texts makes obstore say each of these.
+# All that follows is the text of obstore 0.12, which has no type or field for it: a GenericError has the event in its
+# message, and the cause in the debug form behind that. The name of an object is in there too, in a URL or a path, so
+# each pattern has characters that no URL can have, a space above all. test_obstore_texts makes obstore say each of
+# these.
 _BEHIND_END: Final = re.compile(r"Generic \w+ error: (?:Invalid range: )?Wanted range starting at \d+")
 _STATUS: Final = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
 _PASSING_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -40,9 +41,9 @@ _SOURCE_UNAVAILABLE: Final = re.compile(
 )
 #: Codes that S3 sends with a status that says less.
 _REFUSED: Final = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId)</Code>")
-#: Of a URL, and of nothing else: an answer of XML has question marks too, and its code is what tells.
+#: Of a URL, and of nothing else: an answer of XML has question marks too, and its code is needed.
 _QUERY: Final = re.compile(r"(\w+://[^\s?\"'<>]*)\?[^\s\"'<>]+")
-#: rustls names what it found: ``InvalidCertificate(ExpiredContext { … })``.
+#: rustls names the fault: ``InvalidCertificate(ExpiredContext { … })``.
 _CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+?)(?:Context)?\b")
 _CERTIFICATE_FAULTS: Final = {
     "Expired": "has expired",
@@ -55,7 +56,7 @@ _CERTIFICATE_FAULTS: Final = {
 }
 _PRESENTED: Final = re.compile(r"presented:\s*\[(.*?)\]", re.DOTALL)
 _NAME: Final = re.compile(r"\w+\((?:\\?\")?([\w.:*-]+)")
-#: What was asked, how often and how long; behind it comes what went wrong.
+#: The request, the number of tries and the time; the cause follows.
 _REQUEST: Final = re.compile(
     r"(?:Error performing (?P<what>[A-Za-z ]+) request(?: [^:]*)?: )?"
     r"Error performing (?P<verb>[A-Z]+) (?P<url>\S+) in (?P<took>\S+?)(?P<unit>m|µ|n)?s"
@@ -104,7 +105,7 @@ def short_text(error: BaseException) -> str:
 
 
 def _certificate_fault(debug_text: str) -> str | None:
-    """What is wrong with the server's certificate, out of obstore's long form, which is not shown."""
+    """Find the fault of the server's certificate in obstore's long form, which is not shown."""
     found = _CERTIFICATE.search(debug_text)
     if found is None:
         return None
@@ -126,7 +127,7 @@ def is_behind_end(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, place: str) -> StoreError | ConfigError:
-    """What an error of obstore means for a caller, naming the object."""
+    """Translate an error of obstore, naming the object."""
     if isinstance(error, exceptions.GenericError):
         return _translate_generic(error, place)
     text = short_text(error)
@@ -149,7 +150,7 @@ def translate(error: BaseException, place: str) -> StoreError | ConfigError:
 
 
 def _translate_generic(error: exceptions.GenericError, place: str) -> StoreError:
-    """Of an error that has no type of its own, its text says what it is."""
+    """Translate an error that has no type of its own, by its text."""
     text = short_text(error)
     status = _status_in(text)
     if status is None and _NO_ANSWER.search(text):
@@ -176,7 +177,7 @@ def _unanswered(text: str, debug_text: str, place: str) -> StoreError:
 
 
 def _said(text: str) -> str:
-    """Obstore's message in the words of the write half: no provider, no XML, and what was waited."""
+    """Return obstore's message in the words of the write half: no provider, no XML, and the time waited."""
     found = _REQUEST.search(text)
     if found is None:
         return _PROVIDER.sub("", text).replace("HTTP error: ", "no whole answer: ")

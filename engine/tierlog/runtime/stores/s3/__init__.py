@@ -1,5 +1,5 @@
-"""Writing to S3 and what speaks like it.
+"""Writing to S3 and stores of its protocol.
 
-What belongs here: addresses, signed requests, uploads in parts, the probe of what the server does. What does not:
+What belongs here: addresses, signed requests, uploads in parts, the probe of the server's features. What does not:
 sending them (``stores.writing``), reading (``stores.reading``).
 """

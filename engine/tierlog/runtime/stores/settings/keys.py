@@ -42,7 +42,7 @@ class OwnKeys:
 
 @dataclass(frozen=True)
 class ClientKeys:
-    """Of the HTTP client. Those that name none of HTTP/2, pools and addresses hold for reading and writing."""
+    """Keys of the HTTP client. All but those of HTTP/2, pools and addresses hold for reading and writing."""
 
     timeout: Duration = key("Longest time of a read; of a write, the longest pause without a byte.", default="30s")
     connect_timeout: Duration = key("Longest time of an attempt to connect.", default="5s")
@@ -67,7 +67,7 @@ class ClientKeys:
 
 @dataclass(frozen=True)
 class S3Keys:
-    """Of S3 and of stores that speak its protocol."""
+    """Keys of S3 and of stores that speak its protocol."""
 
     region: str = key("Region of the bucket; `default_region` where nothing else gives one.", default="us-east-1")
     default_region: str | None = key("See `region`.")
@@ -105,7 +105,7 @@ class S3Keys:
 
 @dataclass(frozen=True)
 class GcsKeys:
-    """Of Google Cloud Storage."""
+    """Keys of Google Cloud Storage."""
 
     base_url: str | None = key("Address of another server: an http or https URL.")
     service_account: str | None = key("Path of a service account's file.")
@@ -117,7 +117,7 @@ class GcsKeys:
 
 @dataclass(frozen=True)
 class AzureKeys:
-    """Of Azure Blob Storage."""
+    """Keys of Azure Blob Storage."""
 
     account_name: str | None = key("Name of the storage account.")
     account_key: str | None = key("Secret: shared key.")

@@ -39,7 +39,7 @@ _BRANDS: Final = {"s3": ("", "aws_"), "gs": ("", "google_"), "az": ("", "azure_s
 
 @dataclass(slots=True)
 class StoreOptions:
-    """Everything that a store is opened with.
+    """All options of opening a store.
 
     Args:
         config: Options of obstore's store, in its words.
@@ -48,7 +48,7 @@ class StoreOptions:
         retry_timeout: No try begins later than this after the first one.
         credentials_source: Where S3's keys come from: one of credentials.aws.SOURCES.
         credentials_file: A file of S3's keys, read again when it changes.
-        checksums: What objects carry that are written to S3; None finds out what the store knows.
+        checksums: The checksum of objects that are written to S3; None finds out the store's.
         bucket_in_host: Whether the bucket's name goes in front of the endpoint's.
         storage_class: The class of objects that are written.
         encryption_key: The key of Cloud KMS for objects written to Google; Azure's encryption scope.
@@ -85,7 +85,7 @@ class StoreOptions:
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one request may take."""
+        """The time limit of one request."""
         return read_duration("store.timeout", self.client["timeout"]).total_seconds()
 
     @property
@@ -111,7 +111,7 @@ def read_store_options(
         scheme: "s3", "gs" or "az".
         options: ``store.*`` keys; they win over ``begin``.
         files: Where ``~/.aws`` is.
-        begin: What is said in other words.
+        begin: Makes options from keys of another vocabulary.
         shared_region: Whether to take the region of ``~/.aws`` where nothing else gives one.
 
     Raises:
@@ -165,7 +165,7 @@ def read_durable(options: Mapping[str, str]) -> bool:
     """Whether files of a folder are fsynced: ``store.durable``.
 
     Raises:
-        ConfigError: it is neither true nor false, or another ``store.*`` is one that no store knows.
+        ConfigError: it is neither true nor false, or another ``store.*`` is unknown to all stores.
     """
     durable = True
     for key, value in options.items():
@@ -176,7 +176,7 @@ def read_durable(options: Mapping[str, str]) -> bool:
     return durable
 
 
-#: What the text of one of OwnKeys stands for.
+#: Parsers of the texts of OwnKeys.
 _OWN: Final[dict[str, Callable[[str, Any], Any]]] = {
     "retry_timeout": lambda key, value: read_duration(key, value),  # noqa: PLW0108 - it stands below
     "checksums": lambda _key, value: None if value == "auto" else ChecksumMode(value),

@@ -1,7 +1,7 @@
-"""A store around a store that passes everything on: what others are made of by changing one method.
+"""A store around a store that passes everything on: the base of wrappers that change one method.
 
-Every call of the store and of its uploads goes through ``PassingStore.pass_on``, also the answers of reads that were
-begun. A wrapper that counts, translates or breaks calls overrides that; one that changes a single method overrides the
+Every call of the store and of its uploads goes through ``PassingStore.pass_on``, also the answers of started reads. A
+wrapper that counts, translates or breaks calls overrides that; a wrapper that changes a single method overrides the
 method.
 """
 
@@ -41,13 +41,13 @@ Entry = TypeVar("Entry")
 
 
 class Call(NamedTuple):
-    """One call on its way to the store inside.
+    """One call to the store inside.
 
     Args:
         verb: Of object_store.VERBS, as a bucket would be asked.
         key: The object's; the prefix of a listing, and the first key of a deletion.
         objects: How many objects a deletion names.
-        body: What is sent.
+        body: The bytes that are sent.
     """
 
     verb: str
@@ -57,7 +57,8 @@ class Call(NamedTuple):
 
 
 class PassingStore:
-    """See ObjectStore, OptionalReads, OptionalReads and OptionalReads for the methods. Thread safety: as the store's.
+    """A wrapper that passes all calls on: see ObjectStore and OptionalReads for the methods. Thread safety: as the
+    store's.
 
     A class that overrides ``fetch_range`` alone blocks in all its reads: see ``find_started_reads``.
 
@@ -68,7 +69,7 @@ class PassingStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:  # noqa: ARG002 - for those who override
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:  # noqa: ARG002 - for overrides
         """Answer a call by ``run``, which asks the store inside, and may be run later or not at all.
 
         For a read that was begun it is called in the thread that has the answer, where it must not wait.
@@ -76,7 +77,7 @@ class PassingStore:
         return run()
 
     def pass_listing(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """Give what a listing gives, page by page; its beginning has gone through ``pass_on`` already."""
+        """Yield a listing's entries, page by page; its beginning has gone through ``pass_on`` already."""
         return entries
 
     @property
@@ -115,7 +116,7 @@ class PassingStore:
         return find_resumed_listings(self._store) is not None
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See OptionalReads; only where ``resumes_listings``."""
+        """Iterate the objects behind a key; only where ``resumes_listings``."""
         inner = cast(OptionalReads, self._store)
         return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: inner.iter_objects_behind(key, prefix)))
 
@@ -136,12 +137,12 @@ class PassingStore:
     def start_fetch_range(
         self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
     ) -> Cancel:
-        """See OptionalReads; only where ``starts_reads``."""
+        """Start a read; only where ``starts_reads``."""
 
         def told(answer: Answer) -> None:
             try:
                 passed: Answer = self.pass_on(Call("GET", key), lambda: _given(answer))
-            except BaseException as error:  # noqa: BLE001 - told, as it would be raised by fetch_range
+            except BaseException as error:  # noqa: BLE001 - passed on, as fetch_range would raise it
                 passed = error.with_traceback(None)
             on_answer(passed)
 
@@ -150,7 +151,7 @@ class PassingStore:
         )
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See OptionalReads; only where ``reads_directly``."""
+        """Read into the caller's memory; only where ``reads_directly``."""
         inner = cast(OptionalReads, self._store)
         return self.pass_on(Call("GET", key), lambda: inner.fetch_range_into(key, out, start_position=start_position))
 
@@ -183,7 +184,7 @@ class PassingStore:
 
 
 class PassingUpload:
-    """See Upload: calls go through the store's ``pass_on``."""
+    """An Upload whose calls go through the store's ``pass_on``."""
 
     def __init__(self, upload: Upload, store: PassingStore) -> None:
         self.key = upload.key
@@ -201,7 +202,7 @@ class PassingUpload:
 
 
 def answer_bytes(answer: object) -> int:
-    """The size of what a GET answered: a buffer, or the number of bytes that a direct read gives."""
+    """Return the size of a GET's answer: a buffer, or the number of bytes of a direct read."""
     return answer if isinstance(answer, int) else memoryview(cast(Buffer, answer)).nbytes
 
 
@@ -211,13 +212,13 @@ def _given(answer: Answer) -> Buffer:
     return answer
 
 
-#: What a call counts as, of StoreCounts.
+#: Fields of StoreCounts by verb.
 _FIELDS: Final = {"LIST": "lists", "HEAD": "heads", "PUT": "puts", "POST": "posts", "DELETE": "deletes"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """How many calls were made, and how many bytes they moved.
+    """The numbers of calls, and of the bytes that they moved.
 
     Args:
         gets: Reads that were answered with bytes.
@@ -225,7 +226,7 @@ class StoreCounts:
         puts: Whole objects, and parts of uploads.
         posts: Uploads begun and completed.
         deletes: Objects asked to be removed, and uploads aborted.
-        put_bytes: Bytes that were sent and taken.
+        put_bytes: Bytes that were sent and accepted.
     """
 
     gets: int = 0
@@ -263,7 +264,6 @@ class CountingStore(PassingStore):
             self._counts = replace(now, **{name: getattr(now, name) + count for name, count in more.items()})
 
     def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
-        """See PassingStore."""
         if call.verb == "GET":
             found = run()
             self.add(gets=1, bytes=answer_bytes(found))
@@ -279,11 +279,11 @@ MASK = "<prefix>/"
 
 
 class MaskedStore(PassingStore):
-    """Passes everything on; in messages the prefix becomes ``<prefix>/``.
+    """A wrapper that passes everything on; in messages the prefix becomes ``<prefix>/``.
 
     Args:
         store: What answers.
-        prefix: What no message may show; not empty.
+        prefix: The text that no message may show; not empty.
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
@@ -291,12 +291,10 @@ class MaskedStore(PassingStore):
         self._prefix = prefix
 
     def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:  # noqa: ARG002 - whatever the call is
-        """See PassingStore."""
         with self._masked():
             return run()
 
     def pass_listing(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """See PassingStore."""
         with self._masked():
             yield from entries
 

@@ -1,5 +1,5 @@
-"""Writing to buckets, by requests of our own: what all clouds share.
+"""Writing to buckets, by requests of our own: the shared half of all clouds.
 
-What belongs here: the HTTP client, tries and pauses, what a server's fault means. What does not: what one cloud alone
-knows (``stores.s3``, ``stores.gcs``, ``stores.azure``).
+What belongs here: the HTTP client, tries and pauses, the meaning of a server's fault. What does not: one cloud's own
+(``stores.s3``, ``stores.gcs``, ``stores.azure``).
 """

@@ -1,4 +1,4 @@
-"""Requests to a bucket of any cloud: sent, counted, tried again where that helps, and their errors told."""
+"""Requests to a bucket of any cloud: sent, counted, tried again where that helps, and their errors translated."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tierlog.runtime.stores.writing.retrying import RetryPolicy, retrying
 
 
 class RequestRefusedError(Exception):
-    """An answer that says no in a way that its caller asked to see.
+    """A refusal that the caller handles itself.
 
     Attributes:
-        tries: How many tries came before: what they asked may have been done.
+        tries: Number of tries before: their requests may have been served.
     """
 
     def __init__(self, answer: HttpAnswer, fault: StoreFault, tries: int) -> None:
@@ -33,7 +33,7 @@ class RequestRefusedError(Exception):
 
 
 class BucketClient:
-    """See the module. Any number of threads.
+    """A client of one bucket. Any number of threads.
 
     Args:
         name: The URL of the store, for messages.
@@ -96,7 +96,7 @@ class BucketClient:
             build: Makes the request, signed as of now.
             scope: What cancels it, beside the blocks of ``cancelled_by`` that this thread is in.
             passing: Codes and statuses of errors that the caller wants to see, as RequestRefusedError.
-            counted: What it counts as; its verb if None.
+            counted: The verb as which it counts; its own if None.
             mends: Whether an error that is none of a passing kind is worth another try.
 
         Raises:

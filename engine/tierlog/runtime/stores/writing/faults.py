@@ -1,7 +1,7 @@
-"""What an answer that is an error means for a caller, whatever the cloud.
+"""The meaning of an error answer for a caller, whatever the cloud.
 
-Each cloud reads the errors of its own answers by a ``find_fault``, and says what a code means; where a code says
-nothing, the status of HTTP does. Answers in XML, which S3 and Azure send, are untrusted.
+Each cloud reads the errors of its own answers by a ``find_fault``, and maps codes to meanings; an unmapped code means
+the status of HTTP. Answers in XML, which S3 and Azure send, are untrusted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ENDPOINT_KEYS: Final = {
 
 
 class Meaning(enum.Enum):
-    """What a code says that the status does not."""
+    """The meanings of codes beyond the status."""
 
     REFUSED = "credentials or rights must change"
     CONFLICT = "the condition of the request does not hold"
@@ -67,7 +67,7 @@ FaultReader = Callable[[HttpAnswer], StoreFault | None]
 
 
 def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:
-    """What an error means for a caller."""
+    """Make the StoreError of an error answer."""
     error = _kind_of(place, verb, answer, fault)
     error.refused = 300 <= answer.status < 500 and not error.retriable
     return error
@@ -130,7 +130,7 @@ def text_of(element: ElementTree.Element, name: str) -> str:
 
 
 def fault_of(element: ElementTree.Element) -> StoreFault:
-    """The code and the message of an ``Error``, whose meaning is still to be told."""
+    """Read the code and the message of an ``Error``, without its meaning."""
     return StoreFault(text_of(element, "Code"), text_of(element, "Message")[:MESSAGE_CHARACTERS_MAX])
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STEP_BYTES: Final = 256 << 10
 _ANSWER_BYTES_MAX: Final = 16 << 20
-#: A body that trickles slower than this is taken for stalled, however steadily it does.
+#: A body that trickles slower than this counts as stalled, however steady it is.
 _BYTES_PER_SECOND_MIN: Final = 128 << 10
 _CONNECTIONS_MAX: Final = 64
 _IDLE_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How servers are reached, and how long they may take.
+    """The connections to servers, and their time limits.
 
     Args:
         timeout_seconds: Without a byte sent or received.
@@ -76,7 +76,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """See the module. The thread begins with the first request.
+    """An HTTP client in a thread of its own, which begins with the first request.
 
     Raises (send):
         StoreUnavailableError: no answer, or half of one; StoreNotReachedError: no connection. StorePermissionError: the
@@ -166,7 +166,7 @@ class HttpClient:
                 self._ended.result(timeout=_CLOSE_SECONDS)
 
     def __del__(self) -> None:
-        """Who drops a store without closing it leaves no thread behind."""
+        """End the thread of a store that was dropped without a close."""
         if not self._closed and self._loop is not None and self._origin.is_here:
             with contextlib.suppress(RuntimeError):  # the loop has ended with the process
                 self._loop.call_soon_threadsafe(_begin_end, self._loop, self._sessions)
@@ -248,16 +248,16 @@ class HttpClient:
             headers={"User-Agent": settings.user_agent},
             skip_auto_headers=("Content-Type", "Accept-Encoding"),
             auto_decompress=False,
-            trust_env=False,  # or it looks for a login of the host in ~/.netrc, beside the one that we sign with
+            trust_env=False,  # or it looks for a login of the host in ~/.netrc, beside our own
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # It would send a PUT a second time by itself: who counts tries, and asks what an earlier one did, must know.
+        # It would send a PUT a second time by itself: the counter of tries, and the check of an earlier one, must know.
         session._retry_connection = False  # noqa: SLF001
         return session
 
 
 def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSession]) -> None:
-    """In the loop: cancel what runs, close the connections, stop."""
+    """Cancel running tasks, close the connections and stop, in the loop."""
 
     async def end() -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -272,7 +272,7 @@ def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSes
 
 
 def ambient_proxy(scheme: str, host: str) -> str | None:
-    """The environment's proxy for a host; None for one that is reached directly.
+    """Return the environment's proxy for a host; None for a direct connection.
 
     Raises:
         StoreError: it is no URL, or a SOCKS proxy, which writes take from the configuration alone.
@@ -358,7 +358,9 @@ def _body_class() -> Any:
             self.done = True
 
         def abort(self) -> None:
-            """Closing alone would go on to send what is buffered, out of memory that is not ours any more."""
+            """Abort the connection: closing alone would go on to send buffered bytes, out of memory that is not ours
+            any more.
+            """
             if self.transport is not None:
                 self.transport.abort()
 
