@@ -30,7 +30,7 @@ from tests.support.log_writer import (
 from tests.support.metadata_cluster import admin_of, needs_a_broker
 from tests.support.peers import broker
 from tests.support.produce_requests import Produced, produce
-from tierlog.log.formats.identity_files import parse_partition_metadata
+from tierlog.log.formats.identity_files import Uuid, parse_partition_metadata
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.records.builder import RecordBatchBuilder
 
@@ -208,7 +208,7 @@ class Ground:
     def log_dir(self) -> pathlib.Path:
         return self.folder / "logs"
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, Uuid]:
         return {
             topic: parse_partition_metadata((self.log_dir / f"{topic}-0/partition.metadata").read_bytes()).topic_id
             for topic in topics
@@ -227,7 +227,7 @@ def write_ours(ground: Ground, *, killed: bool) -> dict[str, Written]:
     if not killed:
         with LogDirectory.open(str(ground.log_dir)) as directory:
             return write_logs(directory, ids, first_timestamp_ms)
-    told = json.dumps({topic: topic_id.hex() for topic, topic_id in ids.items()})
+    told = json.dumps({topic: str(topic_id) for topic, topic_id in ids.items()})
     command = [sys.executable, "-m", "tests.support.log_writer", str(ground.log_dir), told, str(first_timestamp_ms)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == -9

@@ -6,13 +6,13 @@ and its producers.
 
 from __future__ import annotations
 
-import base64
 import pathlib
 from collections.abc import Callable, Mapping
 
 from tests.support.broker_logs import ToldClock
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
@@ -103,7 +103,7 @@ class OurLog:
                 recovery_point=int(recovery_point), log_start_offset=int(log_start), high_watermark=int(high_watermark)
             ),
             had_clean_shutdown=clean == "1",
-            topic_id=None if topic_id == "-" else base64.urlsafe_b64decode(topic_id + "=="),
+            topic_id=None if topic_id == "-" else Uuid.from_text(topic_id),
             remote_log_enabled=tiered == "1",
         )
         return "open"

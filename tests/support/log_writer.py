@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -196,7 +197,7 @@ def config_of(topic: str) -> LogConfig:
 
 
 def write_logs(
-    directory: LogDirectory, topic_ids: dict[str, bytes], first_timestamp_ms: int, topics: Iterable[str] = TOPICS
+    directory: LogDirectory, topic_ids: dict[str, Uuid], first_timestamp_ms: int, topics: Iterable[str] = TOPICS
 ) -> dict[str, Written]:
     """Write the topics' logs, which are new."""
     written = {}
@@ -220,7 +221,7 @@ def written_of(text: str) -> dict[str, Written]:
 
 
 def main() -> None:
-    ids = {topic: bytes.fromhex(told) for topic, told in json.loads(sys.argv[2]).items()}
+    ids = {topic: Uuid.from_text(told) for topic, told in json.loads(sys.argv[2]).items()}
     directory = LogDirectory.open(sys.argv[1])
     written = write_logs(directory, ids, int(sys.argv[3]))
     pathlib.Path("/dev/stdout").write_text(json.dumps({topic: asdict(told) for topic, told in written.items()}))

@@ -10,6 +10,7 @@ from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.identity_files import (
     MetaProperties,
     PartitionMetadata,
+    Uuid,
     encode_clean_shutdown,
     encode_meta_properties,
     encode_partition_metadata,
@@ -18,7 +19,7 @@ from tierlog.log.formats.identity_files import (
     parse_partition_metadata,
 )
 
-DIRECTORY_ID = bytes.fromhex("64fd367f8cde29eaeec26a8f9ef8522d")
+DIRECTORY_ID = Uuid(bytes.fromhex("64fd367f8cde29eaeec26a8f9ef8522d"))
 #: Sat Nov 21 03:47:13 UTC 2026.
 WRITTEN_MS = 1_795_232_833_000
 #: As Kafka 4.3.1 writes them.
@@ -93,14 +94,14 @@ def test_what_kafka_refuses(text: str) -> None:
 
 
 VECTOR = b"version: 0\ntopic_id: ASNFZ4mrze8RIjNEVWZ3iA"
-TOPIC_ID = bytes.fromhex("0123456789abcdef1122334455667788")
+TOPIC_ID = Uuid(bytes.fromhex("0123456789abcdef1122334455667788"))
 
 
 def test_vector_both_ways() -> None:
     """Else a broker refuses an exported folder for the wrong topic id."""
     metadata = parse_partition_metadata(VECTOR)
     assert metadata == PartitionMetadata(TOPIC_ID)
-    assert metadata.topic_id_text == "ASNFZ4mrze8RIjNEVWZ3iA"
+    assert str(metadata.topic_id) == "ASNFZ4mrze8RIjNEVWZ3iA"
     assert encode_partition_metadata(metadata) == VECTOR
     assert parse_partition_metadata(VECTOR.replace(b": 0", b":  7") + b"\n") == PartitionMetadata(TOPIC_ID, 7)
 

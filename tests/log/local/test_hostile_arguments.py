@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of, iter_hostile_calls
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of, opened, served
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local import (
     AppendOrigin,
     DirectoryIdentity,
@@ -140,7 +141,7 @@ def test_a_call_of_a_logs_parts_raises_what_it_says(number: int) -> None:
 DIRECTORY_CALLS: dict[str, tuple[Callable[[LogDirectory], Callable[..., object]], dict[str, Any]]] = {
     "log": (
         lambda directory: directory.log,
-        {"topic": "orders", "partition": 0, "config": LogConfig(), "topic_id": bytes(range(16))},
+        {"topic": "orders", "partition": 0, "config": LogConfig(), "topic_id": Uuid(bytes(range(16)))},
     ),
     "load_logs": (lambda directory: directory.load_logs, {"configs": {"orders": LogConfig()}}),
     "delete_log": (lambda directory: directory.delete_log, {"topic": "none", "partition": 0}),

@@ -12,6 +12,7 @@ from tests.support.batches import Batch, encode
 from tests.support.forked import told_by_fork
 from tests.support.living_logs import batch_of
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import DirectoryIdentity
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
@@ -186,13 +187,13 @@ class TestLogs:
     def test_one_log_of_a_partition(self, machine: Machine) -> None:
         """If this fails, a partition has two writers, or another topic's data."""
         with LogDirectory.open(LOGS, machine=machine, config=SMALL) as directory:
-            log = directory.log("orders", 0, topic_id=b"1" * 16)
+            log = directory.log("orders", 0, topic_id=Uuid(b"1" * 16))
             assert directory.log("orders", 0) is log
             assert log.config == SMALL
             assert directory.log("orders", 1, config=LogConfig()).config == LogConfig()
             assert set(directory.logs) == {("orders", 0), ("orders", 1)}
             with pytest.raises(InconsistentTopicIdError):
-                directory.log("orders", 0, topic_id=b"2" * 16)
+                directory.log("orders", 0, topic_id=Uuid(b"2" * 16))
             append(log, b"a")
             log.close()
             assert set(directory.logs) == {("orders", 1)}

@@ -10,6 +10,7 @@ import pytest
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import StoreError
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import (
     AppendRefusedError,
@@ -189,11 +190,11 @@ def test_a_duplicate_is_answered_with_what_is_there(machine: Machine) -> None:
 
 def test_a_topic_made_anew_is_not_mistaken_for_the_old_one(machine: Machine) -> None:
     """A deleted topic's records would be served as the new one's."""
-    UnifiedLog.open(FOLDER, machine=machine, topic_id=bytes(15) + b"\x01").close()
+    UnifiedLog.open(FOLDER, machine=machine, topic_id=Uuid(bytes(15) + b"\x01")).close()
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        assert log.topic_id == bytes(15) + b"\x01"
+        assert log.topic_id == Uuid(bytes(15) + b"\x01")
     with pytest.raises(InconsistentTopicIdError):
-        UnifiedLog.open(FOLDER, machine=machine, topic_id=bytes(15) + b"\x02")
+        UnifiedLog.open(FOLDER, machine=machine, topic_id=Uuid(bytes(15) + b"\x02"))
 
 
 def test_retention_by_size_keeps_the_newest(machine: Machine) -> None:

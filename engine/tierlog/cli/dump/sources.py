@@ -392,7 +392,7 @@ def small_file_rows(part: Part) -> tuple[str, list[Row]]:
         offsets = parse_offset_checkpoint(data).items()
         return "checkpoint", [{"topic": topic, "partition": at, "offset": offset} for (topic, at), offset in offsets]
     metadata = parse_partition_metadata(data)
-    return "partitionMetadata", [{"version": metadata.version, "topicId": metadata.topic_id_text}]
+    return "partitionMetadata", [{"version": metadata.version, "topicId": str(metadata.topic_id)}]
 
 
 def _producer_row(entry: ProducerEntry) -> Row:

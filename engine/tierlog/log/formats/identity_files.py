@@ -1,4 +1,4 @@
-"""The small files that name a folder's owner, and say how the folder was left.
+"""The small files that name a folder's owner, and say how the folder was left; the ids that they hold.
 
 - ``meta.properties``, of a log directory: Java properties behind a comment with the date. Version 1 has ``cluster.id``
   and ``node.id``, and since Kafka 3.7 ``directory.id``; version 0, of brokers beside a ZooKeeper, calls the node
@@ -24,8 +24,11 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import require_text, require_type
 from tierlog.errors import CorruptIndexError
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.properties import parse_properties
+from tierlog.runtime.machine.randomness import Rng
 
 META_PROPERTIES_BYTES_MAX: Final = 1 << 16
 _PARTITION_METADATA_BYTES_MAX: Final = 4096
@@ -40,26 +43,63 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 _ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {each: f"\\{each}" for each in "\\:=#!"}
 
 
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class Uuid:
+    """Kafka's Uuid: 16 bytes, written as 22 characters of URL-safe base64 without padding."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
+        if len(self.raw) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(self.raw)}")
+
+    @classmethod
+    def from_text(cls, text: str) -> Uuid:
+        """Parse the 22 characters. Raises ValueError."""
+        if _UUID.fullmatch(require_text("text", text)) is None:
+            raise ValueError(f"not a Kafka Uuid: {text!r}")
+        return cls(base64.urlsafe_b64decode(text + "=="))
+
+    @classmethod
+    def random(cls, rng: Rng | None = None) -> Uuid:
+        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character.
+
+        Args:
+            rng: Its randomness; by default the operating system's.
+        """
+        rng = rng or Machine().rng
+        while True:
+            raw = bytearray(rng.secret_bytes(16))
+            raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+            made = cls(bytes(raw))
+            if not str(made).startswith("-"):
+                return made
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self.raw)[:22].decode("ascii")
+
+    def __repr__(self) -> str:
+        return f"Uuid({self})"
+
+
+#: Kafka's Uuid.ZERO_UUID: no id, or one that is not known.
+ZERO_UUID: Final = Uuid(bytes(16))
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
     """The content of the file.
 
     Attributes:
-        directory_id: 16 bytes; None where there is none.
+        directory_id: None where there is none.
         version: 0 or 1; with 1, cluster and node are there.
     """
 
     cluster_id: str | None
     node_id: int | None
-    directory_id: bytes | None = None
+    directory_id: Uuid | None = None
     version: int = 1
-
-    @property
-    def directory_id_text(self) -> str | None:
-        """The directory's id in Kafka's text form: 22 characters of URL-safe base64."""
-        if self.directory_id is None:
-            return None
-        return base64.urlsafe_b64encode(self.directory_id)[:22].decode("ascii")
 
 
 def parse_meta_properties(data: Buffer) -> MetaProperties:
@@ -98,7 +138,7 @@ def encode_meta_properties(properties: MetaProperties, *, written_ms: int) -> by
     version = properties.version
     lines = {
         _NODE_KEY[version]: None if properties.node_id is None else str(properties.node_id),
-        "directory.id": properties.directory_id_text,
+        "directory.id": None if properties.directory_id is None else str(properties.directory_id),
         "version": str(version),
         "cluster.id": properties.cluster_id,
     }
@@ -114,10 +154,10 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _directory_id(text: str) -> bytes:
+def _directory_id(text: str) -> Uuid:
     if _UUID.fullmatch(text) is None:
         raise _corrupt(f"directory.id {text!r:.40} is not 22 characters of URL-safe base64")
-    return base64.urlsafe_b64decode(text + "==")
+    return Uuid.from_text(text)
 
 
 def _escaped(value: str) -> str:
@@ -140,16 +180,11 @@ class PartitionMetadata:
     """The content of the file.
 
     Attributes:
-        topic_id: 16 bytes, not all zero.
+        topic_id: Not ZERO_UUID.
     """
 
-    topic_id: bytes
+    topic_id: Uuid
     version: int = 0
-
-    @property
-    def topic_id_text(self) -> str:
-        """The topic id in Kafka's text form: 22 characters of URL-safe base64."""
-        return base64.urlsafe_b64encode(self.topic_id)[:22].decode("ascii")
 
 
 def parse_partition_metadata(data: Buffer) -> PartitionMetadata:
@@ -171,15 +206,15 @@ def parse_partition_metadata(data: Buffer) -> PartitionMetadata:
     if _UUID.fullmatch(topic_id) is None:
         text = f"topic_id {topic_id!r:.40} is not 22 characters of URL-safe base64"
         raise CorruptIndexError(text, fault="BAD_ENTRY", position=len(lines[0]) + 1)
-    raw = base64.urlsafe_b64decode(topic_id + "==")
-    if raw == bytes(16):
+    found = Uuid.from_text(topic_id)
+    if found == ZERO_UUID:
         raise CorruptIndexError("topic_id is all zero", fault="BAD_ENTRY", position=len(lines[0]) + 1)
-    return PartitionMetadata(raw, int(version))
+    return PartitionMetadata(found, int(version))
 
 
 def encode_partition_metadata(metadata: PartitionMetadata) -> bytes:
     """The bytes of the file."""
-    return f"version: {metadata.version}\ntopic_id: {metadata.topic_id_text}".encode()
+    return f"version: {metadata.version}\ntopic_id: {metadata.topic_id}".encode()
 
 
 def _field(line: str, name: str, position: int) -> str:

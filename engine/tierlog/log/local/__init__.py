@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tierlog.log.formats.identity_files import Uuid
     from tierlog.log.local.background_tasks import BackgroundTasks
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from tierlog.log.local.unified_log import UnifiedLog
 else:
     _NAMES = {
+        "Uuid": "tierlog.log.formats.identity_files",
         "BackgroundTasks": "tierlog.log.local.background_tasks",
         "LogDirectoryConfig": "tierlog.log.local.log_config",
         "DirectoryIdentity": "tierlog.log.local.directory.directory_files",
@@ -151,5 +153,6 @@ __all__ = [
     "RecoveryReport",
     "TimestampAndOffset",
     "UnifiedLog",
+    "Uuid",
     "VerificationGuard",
 ]

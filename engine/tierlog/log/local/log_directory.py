@@ -17,7 +17,7 @@ from typing import Self
 
 from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_path, require_text, require_type
 from tierlog.errors import StoreError
-from tierlog.log.formats.identity_files import PartitionMetadata
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, lock_directory, write_marker
 from tierlog.log.local.directory.directory_state import DirectoryState, PartitionKey
@@ -155,7 +155,7 @@ class LogDirectory(Closeable):
     # ---- the logs
 
     def log(
-        self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: bytes | None = None
+        self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: Uuid | None = None
     ) -> UnifiedLog:
         """The log of a partition, loaded or made by the first call; one that was closed since is loaded anew.
 
@@ -163,7 +163,7 @@ class LogDirectory(Closeable):
             topic: Its name.
             partition: Its number.
             config: The topic's, for the call that loads the log; None: the directory's.
-            topic_id: 16 bytes, written to ``partition.metadata`` or compared with it; None: whatever is there.
+            topic_id: Written to ``partition.metadata`` or compared with it; None: whatever is there.
 
         Raises:
             ConfigError: no topic is called so. InconsistentTopicIdError: the folder has another topic's id.
@@ -319,7 +319,7 @@ class LogDirectory(Closeable):
         self,
         folder: str,
         config: LogConfig | None,
-        topic_id: bytes | None,
+        topic_id: Uuid | None,
         checkpoints: LogCheckpoints,
         *,
         had_clean_shutdown: bool,
@@ -379,11 +379,10 @@ def _left_by(log: UnifiedLog) -> LogCheckpoints:
     return LogCheckpoints(log.recovery_point, log.log_start_offset, log.high_watermark)
 
 
-def _same_topic(log: UnifiedLog, topic_id: bytes | None) -> UnifiedLog:
+def _same_topic(log: UnifiedLog, topic_id: Uuid | None) -> UnifiedLog:
     """The log, if it is of this topic; None is any."""
     if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
-        mine, other = (PartitionMetadata(each).topic_id_text for each in (log.topic_id, topic_id))
-        raise InconsistentTopicIdError(f"{log.folder}: topic id {mine}, not {other}")
+        raise InconsistentTopicIdError(f"{log.folder}: topic id {log.topic_id}, not {topic_id}")
     return log
 
 

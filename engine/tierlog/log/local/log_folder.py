@@ -17,7 +17,9 @@ from typing import Final, NamedTuple
 from tierlog.arguments import require_int, require_path, require_text, require_type
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.log.formats.identity_files import (
+    ZERO_UUID,
     PartitionMetadata,
+    Uuid,
     encode_partition_metadata,
     parse_partition_metadata,
 )
@@ -40,11 +42,9 @@ _INTERNAL_TOPICS: Final = frozenset(
 
 
 def require_topic_id(topic_id: object) -> None:
-    """Raises TypeError. ValueError: not 16 bytes, or all of them zero, which Kafka takes for none."""
-    if topic_id is not None:
-        given = require_type("topic_id", topic_id, bytes, "16 bytes")
-        if len(given) != 16 or not any(given):
-            raise ValueError("topic_id: 16 bytes are wanted, not all of them zero")
+    """Raises TypeError. ValueError: all zero, which Kafka takes for none."""
+    if topic_id is not None and require_type("topic_id", topic_id, Uuid, "a Uuid") == ZERO_UUID:
+        raise ValueError("topic_id: not all zero is wanted")
 
 
 def partition_of(folder: str) -> tuple[str, int]:
@@ -79,7 +79,7 @@ def check_unlocked(files: Files, folder: str) -> None:
         held.release()
 
 
-def agreed_topic_id(machine: Machine, folder: str, topic_id: bytes | None) -> bytes | None:
+def agreed_topic_id(machine: Machine, folder: str, topic_id: Uuid | None) -> Uuid | None:
     """The topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
     path = f"{folder}/{PARTITION_METADATA}"
     try:
@@ -91,10 +91,7 @@ def agreed_topic_id(machine: Machine, folder: str, topic_id: bytes | None) -> by
     except CorruptIndexError as error:
         raise error.located(path) from None
     if topic_id is not None and topic_id != known:
-        raise InconsistentTopicIdError(
-            f"{folder}: topic id {PartitionMetadata(known).topic_id_text}, "
-            f"not {PartitionMetadata(topic_id).topic_id_text}"
-        )
+        raise InconsistentTopicIdError(f"{folder}: topic id {known}, not {topic_id}")
     return known
 
 

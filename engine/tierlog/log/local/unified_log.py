@@ -28,6 +28,7 @@ from tierlog.arguments import (
     require_writable,
 )
 from tierlog.errors import CorruptIndexError, StoreError
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
@@ -60,7 +61,7 @@ class UnifiedLog(Closeable):
     All methods that read or change the log: LogOfflineError. LogClosedError.
 
     Attributes:
-        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+        topic_id: None where neither the caller nor ``partition.metadata`` gave one.
         recovery_report: The changes that loading made to the log's files.
 
     Thread safety: any number of threads; writers wait for each other, readers for nobody.
@@ -103,7 +104,7 @@ class UnifiedLog(Closeable):
         producer_settings: ProducerSettings | None = None,
         checkpoints: LogCheckpoints | None = None,
         had_clean_shutdown: bool = False,
-        topic_id: bytes | None = None,
+        topic_id: Uuid | None = None,
         remote_log_enabled: bool = False,
         is_sole_replica: bool = False,
         tasks: BackgroundTasks | None = None,
@@ -121,7 +122,7 @@ class UnifiedLog(Closeable):
             checkpoints: What the log directory's checkpoints say of the log; None: nothing. Only where they tell the
                 recovery point, segments behind a hole are deleted after an unclean stop: those that a power cut left.
             had_clean_shutdown: Whether the log directory was closed cleanly: then nothing is checked.
-            topic_id: 16 bytes, written to ``partition.metadata`` or compared with it; None: whatever is there.
+            topic_id: Written to ``partition.metadata`` or compared with it; None: whatever is there.
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.

@@ -4,6 +4,7 @@ What belongs here: the interfaces and values on which a broker, a third party's 
 can then be written without the others. What does not: behaviour.
 """
 
+from tierlog.log.formats.identity_files import ZERO_UUID, Uuid
 from tierlog.log.formats.leader_epochs import EpochEntry
 from tierlog.remote.api.errors import (
     InvalidRangeError,
@@ -17,7 +18,6 @@ from tierlog.remote.api.errors import (
 from tierlog.remote.api.log_metadata_manager import RemoteLogMetadataManager
 from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageManager, SegmentStream
 from tierlog.remote.api.values import (
-    ZERO_UUID,
     CustomMetadata,
     EpochMap,
     IndexType,
@@ -29,7 +29,6 @@ from tierlog.remote.api.values import (
     RemotePartitionDeleteState,
     TopicIdPartition,
     TopicPartition,
-    Uuid,
 )
 
 __all__ = [

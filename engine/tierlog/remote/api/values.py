@@ -7,16 +7,14 @@ value of a wrong type is a ``TypeError`` that names the field.
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int, require_text, require_type
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.leader_epochs import EpochEntry
-from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import Rng
 
 _INT32_MAX: Final = 2**31 - 1
@@ -24,7 +22,6 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _BROKER_ID: Final = "broker_id is no 32-bit number"
 _EVENT_TIMESTAMP: Final = "event_timestamp_ms is no 64-bit number"
-_UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def _require(holds: bool, text: str) -> None:
@@ -32,51 +29,9 @@ def _require(holds: bool, text: str) -> None:
         raise ValueError(text)
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
-class Uuid:
-    """Kafka's Uuid: 16 bytes, written as 22 characters of URL-safe base64 without padding."""
-
-    raw: bytes
-
-    def __post_init__(self) -> None:
-        require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
-        _require(len(self.raw) == 16, f"a Uuid has 16 bytes, not {len(self.raw)}")
-
-    @classmethod
-    def from_text(cls, text: str) -> Uuid:
-        """Parse the 22 characters. Raises ValueError."""
-        _require(_UUID_TEXT.fullmatch(require_text("text", text)) is not None, f"not a Kafka Uuid: {text!r}")
-        return cls(base64.urlsafe_b64decode(text + "=="))
-
-    @classmethod
-    def random(cls, rng: Rng | None = None) -> Uuid:
-        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character.
-
-        Args:
-            rng: Its randomness; by default the operating system's.
-        """
-        rng = rng or Machine().rng
-        while True:
-            raw = bytearray(rng.secret_bytes(16))
-            raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
-            made = cls(bytes(raw))
-            if not str(made).startswith("-"):
-                return made
-
-    def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self.raw)[:22].decode("ascii")
-
-    def __repr__(self) -> str:
-        return f"Uuid({self})"
-
-
 def _check_partition(topic: str, partition: int) -> None:
     _require(bool(require_text("topic", topic)), "a topic name is not empty")
     _require(0 <= require_int("partition", partition) <= _INT32_MAX, f"partition {partition} is not 0 … 2^31-1")
-
-
-#: Kafka's Uuid.ZERO_UUID: here "this layout does not know the topic's id".
-ZERO_UUID: Final = Uuid(bytes(16))
 
 
 @dataclass(frozen=True, slots=True, order=True)

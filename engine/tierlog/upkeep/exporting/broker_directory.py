@@ -57,8 +57,7 @@ class TargetCluster:
     @property
     def identity(self) -> DirectoryIdentity:
         """The cluster, the node and the id that the directory gets."""
-        directory_id = None if self.directory_id is None else self.directory_id.raw
-        return DirectoryIdentity(self.cluster_id, self.node_id, directory_id)
+        return DirectoryIdentity(self.cluster_id, self.node_id, self.directory_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,7 +368,7 @@ class PartitionExport:
         if len(counted):
             self._write(LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(counted))
         if self._topic_id != ZERO_UUID:
-            self._write(PARTITION_METADATA, encode_partition_metadata(PartitionMetadata(self._topic_id.raw)))
+            self._write(PARTITION_METADATA, encode_partition_metadata(PartitionMetadata(self._topic_id)))
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._path(name)

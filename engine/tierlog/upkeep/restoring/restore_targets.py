@@ -176,7 +176,7 @@ class TopicFolder(RestoreTarget):
         epochs = encode_leader_epochs(LeaderEpochs([(_LEADER_EPOCH, 0)]))
         self._files.write_whole(f"{folder}/{LEADER_EPOCH_CHECKPOINT}", epochs)
         if self._topic_id is not None:
-            content = encode_partition_metadata(PartitionMetadata(self._topic_id.raw))
+            content = encode_partition_metadata(PartitionMetadata(self._topic_id))
             self._files.write_whole(f"{folder}/{PARTITION_METADATA}", content)
         return _PartitionLog(self._machine, folder, self._segment_bytes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreUnavailableError
-from tierlog.log.formats.identity_files import MetaProperties
+from tierlog.log.formats.identity_files import MetaProperties, Uuid
 from tierlog.log.formats.segment_files import RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
@@ -34,7 +34,7 @@ def test_another_brokers_directory_is_refused() -> None:
     for other, told in (
         (DirectoryIdentity("other", 3), "cluster.id is cluster, not other"),
         (DirectoryIdentity("cluster", 4), "node.id is 3, not 4"),
-        (DirectoryIdentity("cluster", 3, bytes(16)), "directory.id is "),
+        (DirectoryIdentity("cluster", 3, Uuid(bytes(16))), "directory.id is "),
     ):
         with pytest.raises(ConfigError) as caught:
             check_identity(files, "/logs", other)
@@ -49,15 +49,15 @@ def test_a_given_directory_id_is_kept() -> None:
     """Else the cluster looks for the replica in a directory that nobody has."""
     machine, _ = ManualScheduler.machine(seed=1)
     machine.files.make_directories("/logs")
-    given = DirectoryIdentity("cluster", 0, bytes(range(16)))
-    assert write_identity(machine, "/logs", given) == MetaProperties("cluster", 0, bytes(range(16)))
+    given = DirectoryIdentity("cluster", 0, Uuid(bytes(range(16))))
+    assert write_identity(machine, "/logs", given) == MetaProperties("cluster", 0, Uuid(bytes(range(16))))
 
 
-@pytest.mark.parametrize(("cluster_id", "node_id", "directory_id"), [("a b", 1, None), ("a", -1, None), ("a", 1, b"x")])
-def test_what_no_broker_has(cluster_id: str, node_id: int, directory_id: bytes | None) -> None:
+@pytest.mark.parametrize(("cluster_id", "node_id"), [("a b", 1), ("a", -1)])
+def test_what_no_broker_has(cluster_id: str, node_id: int) -> None:
     """Else a broker refuses its own directory."""
     with pytest.raises(ConfigError):
-        DirectoryIdentity(cluster_id, node_id, directory_id)
+        DirectoryIdentity(cluster_id, node_id)
 
 
 def test_one_has_a_directory() -> None:

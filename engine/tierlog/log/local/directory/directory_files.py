@@ -20,6 +20,7 @@ from tierlog.log.formats.identity_files import (
     CLEAN_SHUTDOWN_BYTES_MAX,
     META_PROPERTIES_BYTES_MAX,
     MetaProperties,
+    Uuid,
     encode_clean_shutdown,
     encode_meta_properties,
     parse_clean_shutdown,
@@ -30,8 +31,6 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock, Files
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: The digit "-" of URL-safe base64.
-_DASH: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class DirectoryIdentity:
     Args:
         cluster_id: As ``kafka-cluster cluster-id`` prints it.
         node_id: The broker's.
-        directory_id: 16 bytes: which of the broker's directories this is. None: whatever is there, or a new one.
+        directory_id: Which of the broker's directories this is. None: whatever is there, or a new one.
 
     Raises:
         ConfigError: an invalid cluster id, or a node id below 0. TypeError: a field is of another type.
@@ -49,18 +48,16 @@ class DirectoryIdentity:
 
     cluster_id: str
     node_id: int
-    directory_id: bytes | None = None
+    directory_id: Uuid | None = None
 
     def __post_init__(self) -> None:
         require_text("cluster_id", self.cluster_id)
         require_int("node_id", self.node_id)
-        require_type("directory_id", self.directory_id, (bytes, type(None)), "16 bytes")
+        require_type("directory_id", self.directory_id, (Uuid, type(None)), "a Uuid")
         if _CLUSTER_ID.fullmatch(self.cluster_id) is None:
             raise ConfigError(f"{self.cluster_id!r:.80} is no cluster id: see `kafka-cluster cluster-id`")
         if self.node_id < 0:
             raise ConfigError(f"node id {self.node_id}: 0 or more expected")
-        if self.directory_id is not None and len(self.directory_id) != 16:
-            raise ConfigError(f"a directory id of {len(self.directory_id)} bytes: 16 expected")
 
 
 def read_identity(files: Files, folder: str) -> MetaProperties | None:
@@ -92,11 +89,10 @@ def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> Me
         raise ConfigError(
             f"{folder}/{META_PROPERTIES}: of version 0, which no broker of today's opens: remove the file"
         )
-    expected = MetaProperties(identity.cluster_id, identity.node_id, identity.directory_id)
     for name, here, wanted in (
-        ("cluster.id", found.cluster_id, expected.cluster_id),
-        ("node.id", found.node_id, expected.node_id),
-        ("directory.id", found.directory_id_text, expected.directory_id_text),
+        ("cluster.id", found.cluster_id, identity.cluster_id),
+        ("node.id", found.node_id, identity.node_id),
+        ("directory.id", found.directory_id, identity.directory_id),
     ):
         if here is not None and wanted is not None and here != wanted:
             raise ConfigError(f"{folder}/{META_PROPERTIES}: {name} is {here}, not {wanted}")
@@ -105,20 +101,11 @@ def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> Me
 
 def write_identity(machine: Machine, folder: str, identity: DirectoryIdentity) -> MetaProperties:
     """Write a new ``meta.properties``, durably; a directory id is drawn where none is given. Raises StoreError."""
-    directory_id = identity.directory_id or _new_directory_id(machine)
+    directory_id = identity.directory_id or Uuid.random(machine.rng)
     properties = MetaProperties(identity.cluster_id, identity.node_id, directory_id)
     data = encode_meta_properties(properties, written_ms=machine.clock.time_ms())
     machine.files.write_whole(f"{folder}/{META_PROPERTIES}", data)
     return properties
-
-
-def _new_directory_id(machine: Machine) -> bytes:
-    """A random UUID as Kafka draws it (Uuid#randomUuid): its text never begins with "-"."""
-    while True:
-        drawn = bytearray(machine.rng.secret_bytes(16))
-        drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80
-        if drawn[0] >> 2 != _DASH:
-            return bytes(drawn)
 
 
 class LastStop(NamedTuple):

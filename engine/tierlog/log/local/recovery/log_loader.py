@@ -9,6 +9,7 @@ from typing import Final
 
 from tierlog.arguments import require_flag, require_int64, require_path, require_type
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, SegmentFileName, find_segment_file
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
@@ -432,14 +433,14 @@ class OpenedFolder:
     """What a UnifiedLog begins with.
 
     Attributes:
-        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+        topic_id: None where neither the caller nor ``partition.metadata`` gave one.
         high_watermark: As it was checkpointed.
         is_tiered: Whether broker and topic say so, and the topic is neither compacted nor internal.
     """
 
     topic: str
     partition: int
-    topic_id: bytes | None
+    topic_id: Uuid | None
     loaded: LoadedLog
     epochs: LeaderEpochCache
     high_watermark: int
@@ -454,7 +455,7 @@ def open_folder(
     producer_settings: ProducerSettings | None,
     checkpoints: LogCheckpoints | None,
     had_clean_shutdown: bool,
-    topic_id: bytes | None,
+    topic_id: Uuid | None,
     remote_log_enabled: bool,
     has_lock: bool,
 ) -> OpenedFolder:

@@ -92,7 +92,7 @@ def write_partition_folder(
         raise ConfigError(f"{partition}: {error}") from None
     place = f"{folder.rstrip('/')}/{partition}"
     files.make_directories(place)
-    files.write_whole(f"{place}/{_METADATA_NAME}", encode_partition_metadata(PartitionMetadata(partition.topic_id.raw)))
+    files.write_whole(f"{place}/{_METADATA_NAME}", encode_partition_metadata(PartitionMetadata(partition.topic_id)))
     path = f"{place}/{form.value}"
     files.write_whole(path, data)
     return path
@@ -150,7 +150,7 @@ def _partition(topic_id: Uuid, found: re.Match[str]) -> TopicIdPartition:
 def _topic_id(folder: str, files: Files) -> Uuid:
     path = f"{folder}/{_METADATA_NAME}"
     try:
-        return Uuid(parse_partition_metadata(files.read_whole(path, limit_bytes=4096)).topic_id)
+        return parse_partition_metadata(files.read_whole(path, limit_bytes=4096)).topic_id
     except ObjectNotFoundError:
         raise ConfigError(f"{path} is not there, and nothing else says the topic's id") from None
     except CorruptIndexError as error:

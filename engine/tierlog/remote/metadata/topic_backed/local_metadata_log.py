@@ -377,9 +377,7 @@ def open_local_topic(path: str, *, partition_count: int, retention_ms: int, mach
         if len(ids) > 1:
             raise ConfigError(f"{path} has partitions of {len(ids)} topics: {', '.join(sorted(map(str, ids)))}")
         topic_id = ids.pop() if ids else Uuid.random(machine.rng)
-        logs = [
-            directory.log(METADATA_TOPIC, number, topic_id=topic_id.raw) for number in reversed(range(partition_count))
-        ]
+        logs = [directory.log(METADATA_TOPIC, number, topic_id=topic_id) for number in reversed(range(partition_count))]
         for log in logs:
             log.flush()  # a process that was killed leaves what only the page cache has
             log.update_high_watermark(log.log_end_offset)
@@ -400,7 +398,7 @@ def _topic_ids(path: str, machine: Machine) -> dict[int, Uuid | None]:
         if machine.files.find(noted) is None:
             found[folder.partition] = None
         else:
-            found[folder.partition] = Uuid(parse_partition_metadata(machine.files.read_whole(noted)).topic_id)
+            found[folder.partition] = parse_partition_metadata(machine.files.read_whole(noted)).topic_id
     return found
 
 

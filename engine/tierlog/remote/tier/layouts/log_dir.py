@@ -16,7 +16,7 @@ from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
-from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
+from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import (
     described,
@@ -94,7 +94,7 @@ class LogDirLayout(ListedLayout):
         if info is None or info.size_bytes > _METADATA_BYTES_MAX:
             return folder.partition
         try:
-            topic_id = Uuid(parse_partition_metadata(self._store.fetch(info.key)).topic_id)
+            topic_id = parse_partition_metadata(self._store.fetch(info.key)).topic_id
         except ObjectNotFoundError:
             return folder.partition
         except CorruptIndexError as error:  # Kafka would refuse the folder; its records can be read all the same
