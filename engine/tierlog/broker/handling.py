@@ -28,7 +28,8 @@ async def encode_here(payload: ResponsePayload) -> bytes:
 
 
 class RequestCoding:
-    """Decodes one request and encodes its answer. It holds memory for the request until ``give_back`` is called.
+    """The decoding of one request and the encoding of its answer. It holds memory for the request until ``give_back``
+    is called.
 
     Args:
         memory: Of all requests.

@@ -13,7 +13,7 @@ PartitionKey = tuple[str | bytes, int]
 
 
 class PartitionWatch:
-    """Notes a change of one of its partitions, and wakes the tasks that wait for one. To be closed.
+    """A watch over some partitions, which notes a change of one and wakes the tasks that wait for one. To be closed.
 
     Args:
         partitions: Of which it is.

@@ -151,7 +151,9 @@ class Catalog(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises whenever offsets or topics have changed: an answer of one version holds while it stays."""
+        """A number that rises whenever offsets or topics have changed: an answer of one version holds while
+        it stays.
+        """
 
     def topics(self) -> Collection[Topic]:
         """All topics, by name."""

@@ -79,7 +79,7 @@ def read_metadata(
 
 
 def check_command_config(metadata: Sequence[str] | None, command_config: Path | None) -> None:
-    """Raises ConfigError: the one is given without the other, and would have no effect."""
+    """Raise ConfigError if --command-config is given without --metadata, and would have no effect."""
     if command_config is not None and not metadata:
         raise ConfigError("--command-config says how the Kafka of --metadata is reached, which is not given")
 
@@ -107,7 +107,7 @@ def is_file(path: str) -> bool:
 
 
 def check_topic(path: str, topic: str) -> None:
-    """Raises ConfigError if the argument in the place of a topic is another path."""
+    """Raise ConfigError if the argument in place of a topic is another path."""
     if "/" in topic:
         raise ConfigError(f"{topic!r} is no topic: give one PATH, and the topics in it behind it")
     if is_file(path) and is_file(topic):

@@ -123,7 +123,7 @@ class ServingMetrics:
 
 
 class LoopLag:
-    """Looks every 100 ms how much later than asked the loop came round. For the loop's thread."""
+    """The lag of the loop, measured every 100 ms. For the loop's thread."""
 
     def __init__(self, timers: Timers, clock: Clock, metrics: ServingMetrics) -> None:
         self._timers = timers

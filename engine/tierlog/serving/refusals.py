@@ -37,7 +37,7 @@ class _Told:
 
 
 class Refusals:
-    """Logs refusals as ``key=value`` lines, and counts those that it leaves out. For one thread."""
+    """The log of refusals as ``key=value`` lines, with counts of those that it leaves out. For one thread."""
 
     def __init__(self, machine: Machine) -> None:
         self._clock = machine.clock

@@ -22,7 +22,7 @@ CONSUMER_PROTOCOL_TEXT: Final = "group.protocol=consumer is not served here: set
 
 @dataclass(frozen=True, slots=True)
 class RefusingHandler:
-    """Refuses one API, at all versions of it.
+    """The handler that refuses one API, at all versions of it.
 
     Args:
         api_key: Kafka's number of the API.
@@ -43,7 +43,7 @@ class RefusingHandler:
 
 
 class _ProduceHandler(RefusingHandler):
-    """Refuses Produce. A producer that wants no answer learns it as from Kafka: the connection ends."""
+    """The refusal of Produce. A producer that wants no answer learns it as from Kafka: the connection ends."""
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         if request.acks == 0:
@@ -54,7 +54,7 @@ class _ProduceHandler(RefusingHandler):
 
 
 class _AlterScramHandler(RefusingHandler):
-    """Refuses AlterUserScramCredentials: users are named in two lists."""
+    """The refusal of AlterUserScramCredentials, which names users in two lists."""
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         entities = entities_of(self.api_key, context.api_version)

@@ -110,7 +110,7 @@ _Set = Callable[[Any, Any], None]
 
 
 class EntityDecoder:
-    """Decodes one class of entities. Made by ``decoder_of``; immutable."""
+    """The decoder of one class of entities. Made by ``decoder_of``; immutable."""
 
     def __init__(self, entity: EntityClass) -> None:
         fields = wire_fields(entity)
@@ -168,7 +168,7 @@ def decoder_of(entity: EntityClass) -> EntityDecoder:
 
 
 def _setter(entity: EntityClass, name: str) -> _Set:
-    """Sets a field of a frozen entity under construction: by its slot, at a third of the dataclass's own price."""
+    """Set a field of a frozen entity under construction: by its slot, at a third of the dataclass's own price."""
     setter: _Set = entity.__dict__[name].__set__
     return setter
 

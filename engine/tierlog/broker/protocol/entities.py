@@ -28,7 +28,7 @@ LONG_ELEMENTS: Final = 1_000
 
 
 class Entities:
-    """Makes the response of one API at one version, and the entities in it. Made by ``entities_of``; immutable."""
+    """The maker of one API's response at one version, and of the entities in it. Made by ``entities_of``; immutable."""
 
     def __init__(self, module: ModuleType) -> None:
         self._classes = {
@@ -76,7 +76,7 @@ def field_of(request: Any, name: str, default: Any = None) -> Any:
 
 
 class MadeElements(Generic[Item]):
-    """Elements of an array that are made as they are encoded: stands for the tuple of them in an entity.
+    """Elements of an array that are made as they are encoded, in place of a tuple of them in an entity.
 
     An answer about a hundred thousand partitions is never in memory as a whole. A thread may encode it, so that
     ``make`` reads values that do not change any more.

@@ -33,7 +33,7 @@ from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.waiting.loops import Worker
 from tierlog.serving.response_writer import FilePart
 
-#: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
+#: Bytes that are read beyond the wanted ones: an index entry is a few KiB before the wanted batch, as a rule.
 _SLACK_BYTES: Final = 64 << 10
 #: The most that one read gives, whatever is asked for: its headers are walked on the event loop.
 _MOST_BYTES: Final = 16 << 20
@@ -41,7 +41,7 @@ _MOST_BYTES: Final = 16 << 20
 _LEAN_PART: Final = 8
 #: Where no index has the position, reads of the search grow up to this.
 _SEARCH_BYTES: Final = 4 << 20
-#: What is checked at once of batches that are passed over.
+#: Bytes that are checked at once, of batches that are passed over.
 _PASSED_BYTES: Final = 1 << 20
 #: The least that is sent as a part of a file: less is copied faster than it is sent by a call of its own.
 _PART_BYTES_LEAST: Final = 64 << 10
@@ -54,7 +54,7 @@ _ON_LOOP_BYTES_MAX: Final = 2 << 20
 #: Files whose sound ranges are remembered, and ranges of each file or chunk.
 _FILES_MAX: Final = 16384
 _RANGES_MAX: Final = 16
-#: What a file answers whose bytes are not in memory, or that was cut.
+#: Errors of a file whose bytes are not in memory, or that was cut.
 _NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
 _Fault = tuple[str, CorruptDataError]
 
@@ -63,7 +63,7 @@ class FoundBatches(NamedTuple):
     """Batches of a segment.
 
     Attributes:
-        pieces: Their bytes, in order; none where the first batch is larger than what is wanted.
+        pieces: Their bytes, in order; none where the first batch is larger than the wanted bytes.
         position: Of the first byte in the log.
         size_bytes: Of all pieces.
         first_base_offset: Of the first batch.
@@ -80,7 +80,7 @@ class FoundBatches(NamedTuple):
 
 
 class WantedBatches(NamedTuple):
-    """What a read asks of a segment.
+    """The request of a read to a segment.
 
     Args:
         offset: The first batch that is wanted is the first with this last offset or a later one.
@@ -107,7 +107,7 @@ class PositionHints:
         self._positions: dict[tuple[LogVersion, int], int] = {}
 
     def find(self, log: LogVersion, offset: int) -> int | None:
-        """Where in a log the batch begins that holds an offset, or the next one, if a reader's read ended there."""
+        """Return the position of the batch that holds an offset, or of the next one, if a reader's read ended there."""
         key = (log, offset)
         position = self._positions.pop(key, None)
         if position is not None:
@@ -133,7 +133,7 @@ class UnsoundBatch(NamedTuple):
     Attributes:
         position: Of its first byte in the log.
         offset: Behind the last offset in front of it.
-        error: What is wrong with it, and where.
+        error: Its fault, and the place.
     """
 
     position: int
@@ -164,9 +164,9 @@ class SoundRanges:
 
 
 class BatchChecks:
-    """Checks whole batches of logs before they are sent. Used on the event loop alone.
+    """Checks of whole batches of logs before they are sent. Used on the event loop alone.
 
-    What was checked is remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
+    Checked ranges are remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
     while its inode, size and times of change stay.
 
     Args:
@@ -205,7 +205,7 @@ class BatchChecks:
             end_exclusive: Position behind a batch.
 
         Returns:
-            The first one that is damaged; None if all are sound.
+            The first damaged one; None if all are sound.
         """
         parts: list[tuple[int, memoryview]] = []
         at = start
@@ -244,7 +244,7 @@ class BatchChecks:
         return sound
 
     async def check_file(self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int) -> UnsoundBatch | None:
-        """As ``check_pieces``, of a log that is a plain file, which the system has in memory.
+        """Check batches like ``check_pieces``, of a log that is a plain file, which the system has in memory.
 
         Raises:
             BlockingIOError: the system has not all of it in memory, or the file ends before.
@@ -319,7 +319,7 @@ class BatchReads:
         return found
 
     async def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
-        """As ``read``; the damage of a batch whose place is known is an attribute of what is found."""
+        """Find batches like ``read``; the damage of a batch whose place is known is an attribute of the result."""
         version = log_version(log.segment)
         position = self.hints.find(version, wanted.offset)
         if position is not None:
@@ -355,7 +355,7 @@ class BatchReads:
     async def _read_from(
         self, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
     ) -> FoundBatches | None:
-        """Walk from a position on; ``is_known``: the batch there is at or before the one that is wanted.
+        """Walk from a position on; ``is_known``: the batch there is at or before the wanted one.
 
         Raises:
             CorruptRecordError: also where that was only said, and is not so.
@@ -472,7 +472,7 @@ class BatchReads:
         walk: BatchWalk,
         window: _Window,
     ) -> FoundBatches:
-        """What is sent of the bytes that were walked over: no byte at or behind the header where the walk ended."""
+        """Cut the walked bytes to those that are sent: no byte at or behind the header where the walk ended."""
         pieces, start, least_offset = window
         first, size = walk.first_position, walk.first_size_bytes
         if size > wanted.max_bytes and not wanted.is_first_whole:
@@ -552,7 +552,7 @@ class _Window(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Where the bytes that are sent end, exclusive; and the end of the last whole batch, where the reader goes on."""
+    """The end of the bytes that are sent, exclusive; and the end of the last whole batch, where the reader goes on."""
 
     stop: int
     whole_position: int
@@ -560,12 +560,12 @@ class _Cut(NamedTuple):
 
 
 def _damaged(walk: BatchWalk, unsound: UnsoundBatch) -> FoundBatches:
-    """What is found of a damaged first batch."""
+    """Make the result for a damaged first batch."""
     return FoundBatches((), unsound.position, 0, walk.first_base_offset, walk.first_base_offset, unsound.error)
 
 
 def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
-    """Where a walk over the bytes below ``end`` is cut: no byte at or behind the header where it ended."""
+    """Return the cut of a walk over the bytes below ``end``: no byte at or behind the header where it ended."""
     first, size = walk.first_position, walk.first_size_bytes
     if first + size > end:  # the first batch alone, and the bytes that it lacks
         return _Cut(first + size, first + size, walk.least_offset)
@@ -575,7 +575,7 @@ def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:
     """The bytes [first, end) of pieces that begin at ``start``.
 
-    What is a small part of its chunk is copied: an answer that a slow client does not take would hold the chunk.
+    A small part of its chunk is copied: an answer to a slow client would hold the chunk.
     """
     cut: list[memoryview] = []
     at = start

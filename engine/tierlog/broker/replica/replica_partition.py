@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class PartitionView:
-    """A history, its offsets, and where in it an offset lies. Immutable; any number of threads.
+    """A history, its offsets, and the places of offsets in it. Immutable; any number of threads.
 
     Args:
         history: Of the partition.
@@ -51,7 +51,7 @@ class PartitionView:
 
     Attributes:
         spans: Those that count, ascending and disjoint.
-        is_bare: Whether a segment has no files beside its log: then no transaction index says what was aborted.
+        is_bare: Whether a segment has no files beside its log: then no transaction index lists aborted transactions.
     """
 
     def __init__(
@@ -267,12 +267,12 @@ class ReplicaPartition:
 
     @property
     def offsets(self) -> OffsetSnapshot | None:
-        """As Partition says; None again once the history is another one."""
+        """The cached offsets; None again once the history is another one."""
         known = self._known
         return known.offsets if known is not None and known.version == self._history.version else None
 
     async def load(self) -> OffsetSnapshot:
-        """As Partition says. Cost: one small part of the newest segment for each new history."""
+        """Return the offsets. Cost: one small part of the newest segment for each new history."""
         return self.offsets or (await self._current()).view.offsets
 
     async def _current(self) -> _Loaded:
@@ -293,12 +293,14 @@ class ReplicaPartition:
         return loaded
 
     def _drop(self) -> None:
-        """Drop all that holds a history which leaves the cache; reads under way end with what they began with."""
+        """Drop all references to a history which leaves the cache; running reads end with the history that they began
+        with.
+        """
         self._forget_open_indexes()
         self._loaded = None
 
     def _forget_open_indexes(self) -> None:
-        """Drop what is cached of a segment that may grow before its next history comes."""
+        """Drop the cached indexes of a segment that may grow before its next history comes."""
         if self._loaded is not None:
             for span in self._loaded.view.spans[-1:]:
                 if not span.segment.closed:
@@ -324,7 +326,7 @@ class ReplicaPartition:
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
     ) -> FetchedRecords:
-        """As Partition says. Waits for nothing where all chunks are in the memory cache, and their place is known."""
+        """Read batches. Does not wait where all chunks are in the memory cache, and their place is known."""
         loaded = await self._current()
         offsets = loaded.view.offsets
         if not offsets.log_start_offset <= fetch_offset <= offsets.high_watermark:
@@ -365,11 +367,10 @@ class ReplicaPartition:
                     listed = await aborted.find(number, found, wanted.until_seconds)
                 has_more = found.end_offset < wanted.end_offset_exclusive
                 return FetchedRecords(view.offsets, found.pieces, found.size_bytes, listed, has_more)
-            number += 1  # what was left of this span's records is compacted away
+            number += 1  # the rest of this span's records is compacted away
         return FetchedRecords(view.offsets, aborted_transactions=None if aborted is None else ())
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
-        """As Partition says."""
         view = (await self._current()).view
         end = view.end_offset(read_committed=read_committed)
         return await self._search(
@@ -378,7 +379,6 @@ class ReplicaPartition:
         )
 
     async def find_max_timestamp(self) -> FoundOffset | None:
-        """As Partition says."""
         view = (await self._current()).view
         return await self._search(view, lambda: find_max_timestamp(self._reads.tier, view.history))
 
@@ -390,15 +390,13 @@ class ReplicaPartition:
         return None if found is None else FoundOffset(found.offset, found.timestamp_ms, view.epoch_of(found.offset))
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """As Partition says."""
         return (await self._current()).view.end_offset_for(leader_epoch)
 
     async def epoch_of(self, offset: int) -> int:
-        """As Partition says."""
         return (await self._current()).view.epoch_of(offset)
 
     async def size_bytes(self) -> int:
-        """As Partition says: of all segments of which any record counts."""
+        """Return the bytes of all segments of which any record counts."""
         return (await self._current()).view.size_bytes
 
     def next_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment | None:

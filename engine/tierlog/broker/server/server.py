@@ -35,7 +35,7 @@ _LOADING_PERIOD_SECONDS: Final = 0.02
 
 
 class Server:
-    """Serves Kafka's protocol to clients.
+    """A server of Kafka's protocol.
 
     ApiVersions, SaslHandshake and SaslAuthenticate are answered here, all else by handlers.
 

@@ -150,7 +150,7 @@ class Part:
 
 @dataclass(slots=True)
 class PartFinder:
-    """Finds the parts that PATHs name.
+    """The search for the parts that PATHs name.
 
     Attributes:
         topic, partitions: Which parts of a log directory or a bucket are wanted.

@@ -70,13 +70,13 @@ class FollowedTier:
         return self._plan(self._request, histories)
 
     def printed(self, rows: pa.RecordBatch) -> None:
-        """Notes records of one partition, ascending: what fails behind them does not print them again."""
+        """Note printed records of one partition, ascending: an error behind them does not print them again."""
         place = rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()
         if place in self._topic_ids:  # not of one file that was given a topic's name
             self._next[place] = rows.column("offset")[rows.num_rows - 1].as_py() + 1
 
     def finish(self, plan: ScanPlan) -> None:
-        """Notes that all records of the plan were printed."""
+        """Note that all records of the plan were printed."""
         for each in plan.bounds:
             place = each.topic, each.partition
             self._next[place] = max(self._next.get(place, self._starts[place]), each.end_offset_exclusive)

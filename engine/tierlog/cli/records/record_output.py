@@ -187,7 +187,7 @@ class RecordOutput:
         return LINE_TARGET_BYTES if self.lines else TABLE_TARGET_BYTES
 
     def check_target(self, out: str | None) -> None:
-        """Raises ConfigError: a table would go to a terminal."""
+        """Raise ConfigError if a table would go to a terminal."""
         if self.form in TABLES and out is None and sys.stdout.isatty():
             raise ConfigError(f"--format {self.form} is binary: give --out FILE or a pipe")
 

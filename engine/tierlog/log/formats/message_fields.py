@@ -100,7 +100,7 @@ class MessageReader:
         return fields
 
     def finish(self) -> None:
-        """Raises CorruptRecordError if bytes are left over."""
+        """Raise CorruptRecordError if bytes are left over."""
         if self.left:
             text = f"{self.left} bytes left over behind the message"
             raise corrupt(text, "TRAILING_BYTES", self.position, found=self.left)

@@ -1,7 +1,7 @@
 """A log directory: the folders of its logs, its checkpoints, and whether it was closed cleanly.
 
 One failed disk fails for all: when a log goes offline, so do the directory and all its logs, as in Kafka. No checkpoint
-is written any more and no marker of a clean stop: the next start recovers what is there.
+is written any more and no marker of a clean stop: the next start recovers the logs.
 
 Source: Kafka LogManager, ReplicaManager's checkpoints of high watermarks (docs/formats/log-files.md).
 """
@@ -118,7 +118,7 @@ class LogDirectory(Closeable):
             directory_config: The broker's; None: Kafka's defaults.
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: High watermarks follow the ends of the logs: there is no follower to wait for.
-            identity: Whose the directory is: checked, or written if nobody's is there. None: anybody's is opened.
+            identity: The directory's owner: checked, or written if there is none. None: any directory is opened.
             runs_tasks: Whether a thread runs retention, the periodic checkpoints, flushes by ``flush.ms`` and the
                 removal of deleted files. False: the caller calls ``checkpoint`` and each log's ``delete_old_segments``,
                 and what logs would leave for later is done at once.
@@ -157,7 +157,7 @@ class LogDirectory(Closeable):
     def log(
         self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: Uuid | None = None
     ) -> UnifiedLog:
-        """The log of a partition, loaded or made by the first call; one that was closed since is loaded anew.
+        """Return the log of a partition, loaded or made by the first call; a closed one is loaded anew.
 
         Args:
             topic: Its name.
@@ -185,7 +185,7 @@ class LogDirectory(Closeable):
             opened = self._load(folder, config, topic_id, checkpoints, had_clean_shutdown=is_clean)
             self._logs.put(key, opened)
             self._unloaded.discard(key)
-            if self._state.checkpoints.promises_more(opened):  # or a crash has the next start believe what is appended
+            if self._state.checkpoints.promises_more(opened):  # or a crash makes the next start believe later appends
                 self.write_recovery_points()
             if self._state.failure is not None:
                 opened.take_offline(self._state.failure)
@@ -216,12 +216,13 @@ class LogDirectory(Closeable):
 
     @property
     def logs(self) -> Mapping[PartitionKey, UnifiedLog]:
-        """Those that are open, by topic and partition, as they are now."""
+        """The logs that are open now, by topic and partition."""
         return self._logs.open_ones()
 
     def delete_log(self, topic: str, partition: int) -> bool:
-        """Delete a log, open or not; whether there was one. It can be made anew at once; its folder is renamed, and
-        goes after the ``file.delete.delay.ms`` of its topic, or with the next start. Who has it open may read on.
+        """Delete a log, open or not; return whether there was one. It can be made anew at once; its folder is renamed,
+        and deleted after the ``file.delete.delay.ms`` of its topic, or at the next start. Readers that have it open may
+        read on.
 
         Raises:
             ConfigError: no topic is called so. LogOfflineError. LogClosedError.
@@ -375,7 +376,7 @@ class LogDirectory(Closeable):
 
 
 def _left_by(log: UnifiedLog) -> LogCheckpoints:
-    """What is known of a log that was closed while the directory was open."""
+    """Return the checkpoints of a log that was closed while the directory was open."""
     return LogCheckpoints(log.recovery_point, log.log_start_offset, log.high_watermark)
 
 
@@ -408,13 +409,13 @@ class _OpenLogs:
         return self._closed
 
     def check_open(self) -> None:
-        """Raises LogClosedError."""
+        """Raise LogClosedError if the directory is closed."""
         if self._closed:
             raise LogClosedError(f"{self._path}: the log directory is closed")
 
     @contextlib.contextmanager
     def alone(self, key: PartitionKey) -> Iterator[None]:
-        """A block in which nobody else loads or deletes this log, and nobody closes the directory.
+        """A block in which no other thread loads or deletes this log, and none closes the directory.
 
         Raises:
             LogClosedError: the directory is closed.
@@ -446,17 +447,17 @@ class _OpenLogs:
             del self._logs[key]
 
     def open_ones(self) -> Mapping[PartitionKey, UnifiedLog]:
-        """Those that are not closed, as they are now."""
+        """Return the logs that are not closed now."""
         with self._changed:
             return MappingProxyType({key: log for key, log in self._logs.items() if not log.is_closed})
 
     def take_offline(self, cause: Exception) -> None:
-        """Take all of them offline. Waits for nobody: a log's own threads call it."""
+        """Take all of them offline. Does not wait: a log's own threads call it."""
         for log in tuple(self._logs.values()):
             log.take_offline(cause)
 
     def close(self) -> list[UnifiedLog] | None:
-        """Let nobody have another, and wait for those who are ``alone``; all logs, or None for who is late."""
+        """Refuse new logs, and wait for the blocks of ``alone``; return all logs, or None for a later caller."""
         with self._changed:
             if self._closed:
                 return None
@@ -488,7 +489,7 @@ def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogD
 
 def _each(directory: LogDirectory, job: Callable[[UnifiedLog], object]) -> None:
     for log in directory.logs.values():
-        with contextlib.suppress(LogOfflineError, LogClosedError):  # the directory has been told of the first
+        with contextlib.suppress(LogOfflineError, LogClosedError):  # the directory knows the first one
             job(log)
 
 

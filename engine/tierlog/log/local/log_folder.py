@@ -70,7 +70,7 @@ def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
 
 
 def check_unlocked(files: Files, folder: str) -> None:
-    """Raises StoreUnavailableError: somebody has the log directory of a partition's folder open. StoreError."""
+    """Raise StoreUnavailableError if another process has the log directory of a partition's folder open. StoreError."""
     path = f"{folder.rstrip('/').rpartition('/')[0] or '.'}/{LOCK}"
     if files.find(path) is not None:
         held = files.try_record_lock(path)
@@ -107,7 +107,7 @@ class FoundFolder(NamedTuple):
     """A folder of a partition.
 
     Attributes:
-        is_deleted: Whether it is what a deleted log left, to be removed.
+        is_deleted: Whether it is the rest of a deleted log, to be removed.
     """
 
     path: str
@@ -132,13 +132,13 @@ def partition_folder_name(topic: str, partition: int) -> str:
 
 
 def deleted_folder_name(topic: str, partition: int, rng: Rng) -> str:
-    """A name that nobody has, for the folder of a log that was deleted: the topic cut so that it fits."""
+    """Make an unused name for the folder of a deleted log: the topic cut so that it fits."""
     ending = f"-{partition}.{rng.secret_bytes(16).hex()}-delete"
     return topic[: _NAME_BYTES_MAX - len(ending)] + ending
 
 
 def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder]:
-    """The folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and told.
+    """The folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and logged.
 
     Raises:
         StoreError: the directory cannot be read.
@@ -156,7 +156,7 @@ def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder
 
 
 def remove_folder(files: Files, path: str) -> None:
-    """Remove a folder of files, for good; what cannot be removed is told, and left to the next start."""
+    """Remove a folder of files; failures are logged, and left to the next start."""
     try:
         if files.find(path) is None:
             return
@@ -204,8 +204,8 @@ class LogFolder:
             self._files.remove(f"{self.path}/{name}")
 
     def delete(self) -> None:
-        """Remove the folder and all files in it, durably: who looks for a file from now on is told that the log is
-        closed. Raises StoreError: some are still there.
+        """Remove the folder and all files in it, durably: later look-ups of a file raise that the log is closed. Raises
+        StoreError: some are still there.
         """
         with self.lock:
             self.is_deleted = True
@@ -235,7 +235,7 @@ class LazyFile:
 
     @property
     def path(self) -> str:
-        """Where the file is now."""
+        """The file's current path."""
         return f"{self._folder.path}/{self.name}"
 
     def opened(self) -> UpdatableFile:
@@ -280,13 +280,13 @@ class LazyFile:
         return self.file
 
     def modified_ms(self) -> int:
-        """When the file was last changed, ms since 1970 UTC. Raises as ``opened``."""
+        """Return the time of the file's last change, ms since 1970 UTC. Raises as ``opened``."""
         with self._lock:
             self._check()
             return self._files.stat(self.path).modified_ms
 
     def peek(self) -> ReadableFile | UpdatableFile | None:
-        """The open file, or one that is closed when the caller has done with it; None if it does not exist."""
+        """Return the open file, or a file that is closed after the caller's last use; None if it does not exist."""
         with self._lock:
             if self.file is not None:
                 return self.file
@@ -299,7 +299,7 @@ class LazyFile:
             self.opened().fsync()
 
     def begin_writing(self) -> None:
-        """Keep the file open from now on: one that is opened beside a write would have an old size."""
+        """Hold the file open from now on: a file that is opened beside a write would have an old size."""
         with self._lock:
             self._is_written = True
 
@@ -334,7 +334,7 @@ class LazyFile:
             self._files.remove(self.path)
 
     def close(self) -> None:
-        """Let go of the file: it is closed when its last reader has gone. Idempotent."""
+        """Release the file: it is closed when its last reader has gone. Idempotent."""
         with self._lock:
             self._is_closed = True
             self.file = None

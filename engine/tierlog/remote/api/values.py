@@ -149,7 +149,7 @@ class RemotePartitionDeleteState(IntEnum):
     DELETE_PARTITION_FINISHED = 2
 
 
-#: What a segment's storage wants back on fetch and delete: opaque bytes of the storage plugin.
+#: Opaque bytes of the storage plugin, which it gets back on fetch and delete.
 CustomMetadata = bytes
 
 
@@ -212,7 +212,7 @@ _USUAL_TYPES: Final[frozenset[tuple[type, ...]]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadata:
-    """What is known of one segment in the tier.
+    """The metadata of one segment in the tier.
 
     Args:
         start_offset: First offset; >= 0.

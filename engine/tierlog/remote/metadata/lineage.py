@@ -1,8 +1,8 @@
-"""Which offsets of which segments are the history of a partition: leader-epoch lineage, without any I/O.
+"""The lineage of a partition: the offsets of its segments that are its history, by leader epochs, without any I/O.
 
 A bucket holds more than the log: duplicates that a new leader uploaded after a failover, segments whose tail was
-truncated away, whole dead branches after unclean elections. What the log is, the leader-epoch checkpoint of the newest
-segment says. The unit is (epoch, offset): one epoch has one leader, so a pair names one record on every branch.
+truncated away, whole dead branches after unclean elections. The leader-epoch checkpoint of the newest segment defines
+the log. The unit is (epoch, offset): one epoch has one leader, so a pair names one record on every branch.
 
 A segment counts where its own range of an epoch overlaps the lineage's range of the same epoch, and nowhere else. What
 counts is covered greedily, furthest reach first, so that each offset comes from one segment and cuts are few.
@@ -83,7 +83,7 @@ def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: Sequence[tupl
     Args:
         segments: At least one, all of one topic-id partition, in any order.
         checkpoint: (epoch, start offset) pairs of the newest segment's leader-epoch checkpoint; None where it is not
-            known: the union of the segments' own epochs stands in, which cannot tell every dead branch.
+            known: the union of the segments' own epochs replaces it, which does not show every dead branch.
 
     Raises:
         CorruptIndexError: the checkpoint's pairs do not rise, or lack the newest segment's last epoch.
@@ -102,11 +102,11 @@ def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: Sequence[tupl
 
 
 def resolve_single_log(segments: Sequence[StoredSegment], epochs: Sequence[tuple[int, int]]) -> Lineage:
-    """The same for the segments of one broker's log: there are no branches, so every offset counts, whatever its epoch.
+    """Order the segments of one broker's log: there are no branches, so every offset counts, whatever its epoch.
 
     Args:
         segments: At least one.
-        epochs: (epoch, start offset) pairs of the log, for what they say; () where the log knows none (old formats).
+        epochs: (epoch, start offset) pairs of the log; () where the log knows none (old formats).
     """
     pieces = [Span(s, s.metadata.start_offset, s.metadata.end_offset + 1) for s in segments]
     return _assembled(segments, max(segments, key=lambda s: s.metadata.end_offset), tuple(epochs), pieces)
@@ -130,9 +130,10 @@ def _assembled(
 
 
 def merged_epochs(segments: Iterable[RemoteLogSegmentMetadata]) -> tuple[tuple[int, int], ...]:
-    """A lineage from the segments' own epochs: the smallest start of each epoch, a later epoch cutting earlier ones.
+    """Merge the segments' own epochs to a lineage: the smallest start of each epoch, a later epoch cutting earlier
+    ones.
 
-    Cutting is what a log does when a new leader's epoch begins (Kafka LeaderEpochFileCache#assign).
+    A log cuts likewise when a new leader's epoch begins (Kafka LeaderEpochFileCache#assign).
     """
     starts: dict[int, int] = {}
     for segment in segments:
@@ -151,7 +152,9 @@ def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
 
 
 def _upload(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
-    """Of two copies of the same records the later one wins, as in Kafka's segment table; ids only break a tie."""
+    """Return the rank among copies of the same records: the later one wins, as in Kafka's segment table; ids only break
+    a tie.
+    """
     return segment.event_timestamp_ms, str(segment.remote_log_segment_id.id)
 
 
@@ -193,9 +196,9 @@ def _ranges(epochs: Sequence[tuple[int, int]], end_offset_exclusive: int) -> dic
 
 
 def _cover(pieces: Sequence[Span]) -> list[Span]:
-    """Each offset once, by the piece that reaches furthest from the position reached.
+    """Cover each offset once, by the piece with the greatest end from the offset reached.
 
-    Of equals the one that begins latest (least overlap) wins, then the later upload.
+    Of equals the latest start (least overlap) wins, then the later upload.
     """
     spans: list[Span] = []
     waiting = sorted(pieces, key=lambda piece: piece.first_offset)

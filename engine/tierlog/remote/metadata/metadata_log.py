@@ -133,7 +133,7 @@ class MetadataLog(Protocol):
 
 
 class MetadataLogs(Protocol):
-    """Opens the metadata log of a cluster: connects, makes the topic where there is none, and checks it."""
+    """The opener of a cluster's metadata log: it connects, makes the topic where there is none, and checks it."""
 
     def open(self, *, timeout_seconds: float) -> MetadataLog:
         """The log, ready for use.

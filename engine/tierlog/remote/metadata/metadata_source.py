@@ -1,6 +1,6 @@
-"""Where readers have metadata from: a copy of the metadata topic, a snapshot, or a running Kafka; asked for in one way.
+"""The sources of readers' metadata: a copy of the metadata topic, a snapshot, or a running Kafka; opened in one way.
 
-What is read is a state: the source is read to its end once, and followed no further.
+The result is a state: the source is read to its end once, and followed no further.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def open_metadata(
     client_keys: Mapping[str, str] | None = None,
     remember_departed: bool = False,
 ) -> MetadataView:
-    """Read what a source knows of segments, to its end.
+    """Read the segments' metadata from a source, to its end.
 
     Args:
         source: A broker's log directory with folders of the metadata topic, or one such folder, by path or URL; several
@@ -50,8 +50,8 @@ def open_metadata(
             Or the path of one snapshot.
         machine: Its files, clock and threads.
         client_keys: Keys of Kafka's client, such as ``security.protocol``, for a running Kafka.
-        remember_departed: Keep the ids of deleted segments too, which takes a second look at each record: for who has
-            to tell a deleted segment from an unknown one. A snapshot has none of them.
+        remember_departed: Remember the ids of deleted segments too, which takes a second look at each record: for
+            callers that have to distinguish a deleted segment from an unknown one. A snapshot has none of them.
 
     Returns:
         The view; close it (it is a context manager).
@@ -93,7 +93,7 @@ def _is_file(source: str, machine: Machine) -> bool:
 
 
 def _of_snapshot(path: str, machine: Machine) -> MetadataView:
-    """What a snapshot holds. It has no records, so that it reaches as far as the events of its segments."""
+    """Load a snapshot. It has no records, so that it reaches as far as the events of its segments."""
     local = local_path(path) or path
     head = bytearray(len(MAGIC))
     with machine.files.open_read(local) as file:
@@ -130,7 +130,7 @@ class _Filling:
                 self._places.setdefault(partition_key(partition), run.partition)
 
     def view(self, source: str) -> MetadataView:
-        """What was read. Raises ConfigError: nothing was of a segment."""
+        """Return the view of the records read. Raises ConfigError: none was of a segment."""
         if not self._places:
             raise ConfigError(f"{source}: no record of any segment: nothing can be concluded from that")
         departed = {
@@ -169,7 +169,7 @@ def _values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]
 
 
 def _explained(error: CorruptRecordError, run: MetadataBatches | MetadataValues) -> CorruptRecordError:
-    """The error of the record that it names, in the words of who reads one record at a time."""
+    """Return the error of the record that it names, in the words of a reader of single records."""
     try:
         value = next((value for offset, value in _values(run) if offset == error.base_offset), None)
         if value is not None:
@@ -213,8 +213,8 @@ def read_cluster_topic(
 
     Args:
         bootstrap: ``host:port[,host:port…]``.
-        take: Is given each run, of one metadata partition in the order of its offsets, and where it is from, for
-            messages. What it raises ends the reading.
+        take: Called with each run, of one metadata partition in the order of its offsets, and its source, for messages.
+            An error of it ends the reading.
         client_keys: Keys of Kafka's client, such as ``security.protocol``, as a broker's file has them.
         timeout_seconds: The longest that all of it may take.
         machine: Its clock and threads.
@@ -257,7 +257,7 @@ Take = Callable[[MetadataBatches, str], None]
 
 
 def read_topic_folders(paths: Sequence[str], take: Take, *, machine: Machine) -> dict[int, int]:
-    """Read all records of the topic, to the end of what is there now.
+    """Read all records of the topic, to its current end.
 
     Args:
         paths: Log directories with folders of the topic, or such folders.

@@ -496,7 +496,7 @@ def _checked(request: ReadRequest, answer: memoryview | BaseException) -> memory
 
 
 def _exactly(found: memoryview, start: int, end_exclusive: int, name: str) -> memoryview:
-    """Raises CorruptObjectError: the object ends before."""
+    """Raise CorruptObjectError if the object ends before."""
     if len(found) != end_exclusive - start:
         text = f"the object ends early: {end_exclusive - start} bytes wanted, {len(found)} there"
         raise CorruptObjectError(

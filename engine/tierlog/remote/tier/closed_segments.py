@@ -1,8 +1,8 @@
 """The closed segments of a partition's folder, as arguments of ``copy_log_segment_data``.
 
 Why: the end offset, largest timestamp, leader epochs and the checkpoint cut at a segment's end are not written down
-beside its log. Who embeds a storage manager would have to work them out as Kafka's RemoteLogManager does, and a mistake
-shows only when a consumer misses records.
+beside its log. A broker with an embedded storage manager would have to work them out as Kafka's RemoteLogManager does,
+and a mistake shows only when a consumer misses records.
 
 Source: Kafka RemoteLogManager.RLMCopyTask#copyLogSegment.
 """
@@ -222,7 +222,7 @@ def own_epochs(segment: StoredSegment) -> LeaderEpochs:
 
 
 def require_topic_id(partition: TopicIdPartition, name: str) -> None:
-    """Raises DataLossError if a partition's topic id is unknown."""
+    """Raise DataLossError if a partition's topic id is unknown."""
     if partition.topic_id == ZERO_UUID:
         text = "the topic id is not known: there is no readable partition.metadata beside the log"
         raise DataLossError(f"{name}: {text}")

@@ -1,4 +1,4 @@
-"""A tier: what a bucket prefix holds, as segments and their untransformed bytes."""
+"""A tier: the content of a bucket prefix, as segments and their untransformed bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tier(Closeable):
     """One folder of a store under one layout. Made by ``open_tier``; a context manager.
 
     Attributes:
-        url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if nobody said.
+        url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if unknown.
         scope: Where in the store the segments are.
 
     Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
@@ -75,7 +75,7 @@ class Tier(Closeable):
 
     @property
     def listing(self) -> Layout:
-        """What lists and describes the tier's segments."""
+        """The layout that lists and describes the tier's segments."""
         return self._layout
 
     @property
@@ -84,7 +84,7 @@ class Tier(Closeable):
 
     @property
     def key_ring(self) -> KeyRing:
-        """Opens its encrypted segments."""
+        """The keys of its encrypted segments."""
         return self._key_ring
 
     @property
@@ -163,12 +163,12 @@ class Tier(Closeable):
         Raises:
             StoreError and its kinds.
         """
-        if objects is None:  # who opened the tier may have listed it just now
+        if objects is None:  # opening the tier may have listed it just now
             objects, self._listed = self._listed, None
         return self._layout.find_candidates(wanted or SegmentFilter(), objects)
 
     def iter_loads(self, candidates: Iterable[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
-        """For each candidate in order what ``load`` returns or raises.
+        """Yield, for each candidate in order, the result or the error of ``load``.
 
         Args:
             candidates: Of this tier. Of a local disk they are loaded in the calling thread, else so many at once that
@@ -215,8 +215,8 @@ class Tier(Closeable):
     ) -> Generator[tuple[int, memoryview]]:
         """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
 
-        Neighbouring chunks come in one GET a window; ``prefetch`` windows are under way while one is used. Memory:
-        (prefetch + 2) windows, each at least one chunk. Closing the iterator drops what is under way. A window is the
+        Neighbouring chunks come in one GET a window; ``prefetch`` windows are fetched while one is used. Memory:
+        (prefetch + 2) windows, each at least one chunk. Closing the iterator cancels the pending ones. A window is the
         caller's for as long as it holds it.
 
         Args:
@@ -225,12 +225,12 @@ class Tier(Closeable):
             end_position_exclusive: Behind the last byte; None is the end of what counts.
             window_bytes: About the size of one window; by default 2 MiB on a local disk, else 8 MiB.
             prefetch: By default 0 for plain local files, else 3.
-            store: Read from in place of the tier's own: one around it that counts what this read asks.
+            store: Read from in place of the tier's own: a wrapper that counts the requests of this read.
 
         Raises:
             ValueError: not 0 <= start <= end <= ``segment.size_bytes``.
-            CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress
-                to its size; with the position in the object and what was expected and found.
+            CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress to
+                its size; with the position in the object and the values expected and found.
             ObjectNotFoundError: the object is gone; names the segment's age.
             EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
         """
@@ -266,13 +266,13 @@ class Tier(Closeable):
         return _Aged(segment, self._machine.clock)
 
     def close(self) -> None:
-        """Wait for what is under way and release threads and the store; idempotent."""
+        """Wait for pending calls and release threads and the store; idempotent."""
         self._calls.close()
         self._store.close()
 
 
 class _Aged:
-    """Adds the segment and its age to "not found": retention may have deleted it since it was listed."""
+    """A block that adds the segment and its age to "not found": retention may have deleted it since it was listed."""
 
     def __init__(self, segment: StoredSegment, clock: Clock) -> None:
         self._segment = segment

@@ -199,7 +199,7 @@ def _is_file(path: str, files: Files) -> bool:
 
 
 def _refuse_other_files(path: str, files: Files) -> None:
-    """Raises ConfigError: a file that is neither named like a log nor begins like one."""
+    """Raise ConfigError for a file that is neither named like a log nor begins like one."""
     local = local_path(path)
     if local is None or local.endswith(".log"):
         return

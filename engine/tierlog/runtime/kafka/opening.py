@@ -167,5 +167,5 @@ def release_client(owner: object) -> None:
 
 
 def require_client() -> None:
-    """Raises ConfigError, which says what to install, if confluent-kafka is missing."""
+    """Raise ConfigError, which names the package to install, if confluent-kafka is missing."""
     require_extra("kafka", "metadata in a running Kafka")

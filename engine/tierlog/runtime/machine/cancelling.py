@@ -118,7 +118,7 @@ def is_cancellable() -> bool:
 
 
 def require_wanted() -> None:
-    """Raises CancelledReadError if the scope of one of this thread's blocks is cancelled."""
+    """Raise CancelledReadError if the scope of one of this thread's blocks is cancelled."""
     if any(scope.cancelled for scope in _scopes.get()):
         raise CancelledReadError("cancelled")
 

@@ -85,7 +85,7 @@ class Origin:
         return self._made_in == _generation
 
     def require(self, what: str) -> None:
-        """Raises ForkedProcessError, naming the object, if this process is a fork of that process."""
+        """Raise ForkedProcessError, naming the object, if this process is a fork of that process."""
         if self._made_in != _generation:
             raise ForkedProcessError(
                 f"{what} was opened before this process was forked, and its threads stayed in the parent process: "

@@ -67,7 +67,9 @@ class BatchBorders:
 
     @classmethod
     def of_index(cls, data: Buffer, base_offset: int, size_bytes: int) -> Self:
-        """Raises CorruptIndexError: the entries do not rise, or point outside of the log."""
+        """Make the borders of an index's entries. Raises CorruptIndexError: the entries do not rise, or point outside
+        of the log.
+        """
         offsets, narrow = read_offset_index(data, base_offset)
         positions = narrow.astype(np.int64)
         if len(offsets):

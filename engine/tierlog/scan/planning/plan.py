@@ -67,7 +67,7 @@ def resolve_bounds(
 
 
 def check_named(request: ScanRequest, histories: Sequence[PartitionHistory]) -> None:
-    """Raises ConfigError: a mapping names a partition that is not read, or (unless ``clamp_offsets``) lacks one."""
+    """Raise ConfigError if a mapping names a partition that is not read, or (unless ``clamp_offsets``) lacks one."""
     there = {(history.topic, history.partition) for history in histories}
     for argument, what, hint, mapping in _mappings(request):
         named = {(topic, partition) for topic, partitions in mapping.items() for partition in partitions}

@@ -53,7 +53,7 @@ class ByteBudget:
         self._lock = (machine or Machine()).scheduler.lock()
 
     def spend(self, size_bytes: int) -> None:
-        """Raises OverBudgetError: there is not so much left."""
+        """Count bytes. Raises OverBudgetError: there is not so much left."""
         with self._lock:
             self.left_bytes -= size_bytes
             if self.left_bytes < 0:

@@ -102,7 +102,7 @@ class ParallelScan:
             self._feeds.popleft()
 
     def _top_up(self) -> None:
-        """Workers are made with the first batch that is asked for: a reader that is never used costs none."""
+        """Make the workers, with the first batch that is asked for: a reader that is never used costs none."""
         with self._lock:
             if self._closed:
                 raise _closed_error()

@@ -266,7 +266,7 @@ class _RangeReader:
                 yield window
 
     def _feed(self, decoder: RecordDecoder, window: memoryview) -> Generator[pa.RecordBatch, None, bool]:
-        """Decodes one window, past damaged batches where that is allowed; False if nothing behind it can be found."""
+        """Decode one window, past damaged batches where that is allowed; False if nothing behind it can be found."""
         data: memoryview | bytes = window
         while True:
             try:
@@ -297,7 +297,7 @@ class _RangeReader:
 
 
 class _Assembler:
-    """Puts decoded columns and the constant ones of a range into the user's order."""
+    """The decoded columns and the constant ones of a range, in the user's order."""
 
     def __init__(self, schema: pa.Schema, scan_range: ScanRange) -> None:
         self._schema = schema

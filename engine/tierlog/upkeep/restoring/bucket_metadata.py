@@ -447,7 +447,7 @@ def _by_listing(loads: Iterable[tuple[_Listing, _Outcome | None]]) -> Iterator[t
 
 
 def _require_whole(segment: StoredSegment) -> None:
-    """Raises DataLossError or CorruptObjectError: an object lacks bytes, or what describes the segment is no number
+    """Raise DataLossError or CorruptObjectError if an object lacks bytes, or what describes the segment is no number
     that a record can hold.
     """
     for part in (segment.log, *(part for _, part in segment.parts)):

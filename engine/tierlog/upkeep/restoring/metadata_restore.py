@@ -276,7 +276,7 @@ class _Quiet:
     minutes: float
 
     def check(self, newest: tuple[int, str], result: RestoreResult, *, refuses: bool) -> None:
-        """Raises ConfigError: the newest object is too young; without ``refuses`` that is a warning."""
+        """Raise ConfigError if the newest object is too young; without ``refuses`` that is a warning."""
         newest_ms, key = newest
         age_ms = self.machine.clock.time_ms() - newest_ms
         if newest_ms < 0 or self.minutes == 0 or age_ms >= self.minutes * 60_000:
@@ -317,7 +317,7 @@ class _Run:
         self.topics.add(found.topic_id_partition.topic)
 
     def require_found(self, seen: Collection[str]) -> None:
-        """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
+        """Raise UnknownTopicError or ConfigError if a given topic or old id is not in the bucket."""
         for topic in self._names:
             if topic.name not in seen:
                 raise UnknownTopicError(f"{self._tier.describe()}: no topic {topic}")

@@ -279,7 +279,7 @@ def verify_left_out(tier: Tier, info: ObjectInfo, *, large_batch: Lock | None = 
 
 
 class Verification:
-    """Verifies the segments of a tier, several side by side.
+    """The verification of a tier's segments, several side by side.
 
     Args:
         tier: The caller closes it.

@@ -1,10 +1,10 @@
-"""The history of one listed partition: its segments loaded, their lineage found, or why that cannot be.
+"""The history of one listed partition: its segments loaded, their lineage found, or the error.
 
-What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
-never know. A segment that cannot be described may be missing only where another one holds its offsets and it cannot be
-the newest leader's, which would say what of the others counts; one whose log is gone also where retention may have
-taken it: below all that is whole. The newest segments do not go while older ones are left. Offsets that no segment
-holds are passed over only when none can be late: see ``Held``.
+Segments that a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the
+records and never know. A segment that cannot be described may be missing only where another one holds its offsets and
+it cannot be the newest leader's, which would say which part of the others counts; a segment whose log is gone also
+where retention may have deleted it: below all that are whole. The newest segments do not go while older ones are left.
+Offsets that no segment holds are passed over only when none can be late: see ``Held``.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ LoadedSegments = Mapping[bytes, StoredSegment]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Segments that are whole and are not served yet, since those in front of them are missing.
+    """Whole segments that are not served yet, since those in front of them are missing.
 
     Brokers copy in the order of offsets, but a bucket may fill in another one: its objects may themselves be copies of
     another bucket's, and a listing takes its time. A consumer that had passed over the gap would never come back.
 
     Args:
-        gap: What is missing.
+        gap: The missing offsets.
         until_ms: When it counts as lost, ms since 1970.
     """
 
@@ -64,9 +64,9 @@ class Resolution:
     Args:
         listed: Of which listing.
         history: What counts; None if nothing of the partition is left.
-        loaded: What the next resolution need not load again.
+        loaded: Segments that the next resolution need not load again.
         held: What counts later.
-        size_bytes: Memory of the history and of what is prepared of it, as measured.
+        size_bytes: Memory of the history and of its prepared views, as measured.
         digest: Of all that the history is made of: equal where histories are.
     """
 
@@ -126,7 +126,7 @@ class Resolver:
 
         Args:
             listed: As it was listed last.
-            before: The resolution before, of which segments are taken over, and the history itself if nothing changed.
+            before: The resolution before, whose segments are reused, and the history itself if nothing changed.
             relist: List it again first.
             served_end_offset: Without a resolution before: up to where one has been served that was evicted. What
                 lies below is not held back.
@@ -144,7 +144,7 @@ class Resolver:
             if now is None:
                 break
             found = self._load(now, before)
-            # What is gone since it was listed is no loss, and what is missing may be there by now: it is listed anew.
+            # Objects that are gone since they were listed are no loss, and missing ones may be there by now: list anew.
             if found.vanished and not is_last:
                 continue
             resolution = self._resolution(now, found, before, served_end_offset)
@@ -234,8 +234,8 @@ class Resolver:
         return found
 
     def _iter_loads(self, candidates: Sequence[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
-        """As ``Tier.iter_loads``; the first one in this thread: a partition whose objects stall then takes none of the
-        threads that load segments for all partitions.
+        """Load like ``Tier.iter_loads``; the first one in this thread: a partition whose objects stall then occupies
+        none of the threads that load segments for all partitions.
         """
         for candidate in candidates[:1]:
             try:
@@ -246,7 +246,7 @@ class Resolver:
 
 
 def _log_held(resolution: Resolution, before: Resolution | None) -> None:
-    """Log once what is held back."""
+    """Log held-back segments once."""
     held, listed = resolution.held, resolution.listed
     if held is None or listed is None:
         return
@@ -262,7 +262,7 @@ def _log_held(resolution: Resolution, before: Resolution | None) -> None:
 
 @dataclass(slots=True)
 class _Found:
-    """What a partition's candidates became.
+    """The segments that a partition's candidates became.
 
     Attributes:
         segments: By the digest of their objects.
@@ -308,12 +308,12 @@ def _empty_history(tier: Tier, candidate: Candidate) -> PartitionHistory:
 
 
 def _may_be_empty(candidate: Candidate, layout: str) -> bool:
-    """Whether nothing to read is what a segment may have: the active one of a log directory, or a file."""
+    """Whether a segment may be empty: the active one of a log directory, or a file."""
     return layout == "file" or (layout == "log-dir" and candidate.next_start_offset is None)
 
 
 def _digest(candidate: Candidate) -> bytes:
-    """Of all that a segment's description is made of."""
+    """Return the digest of all inputs of a segment's description."""
     named = (candidate.segment_path, candidate.start_offset, candidate.next_start_offset)
     digest = xxhash.xxh3_128(repr(named).encode())
     for suffix, info in sorted(candidate.objects.items()):
@@ -348,10 +348,11 @@ def _require_covered(history: PartitionHistory, found: _Found, *, has_late_segme
 
 
 def _require_no_way_back(before: PartitionHistory, now: PartitionHistory) -> None:
-    """Raises ObjectNotFoundError where the newest segments have gone and older ones are left.
+    """Check the order of deletions. Raises ObjectNotFoundError where the newest segments have gone and older ones are
+    left.
 
-    Retention takes the oldest ones first, and a log that is cut goes on under a newer leader: it is a topic that is
-    being deleted, in the store's order, or a loss. What is left may be of a branch that was cut off.
+    Retention deletes the oldest ones first, and a log that is cut goes on under a newer leader: it is a topic that is
+    being deleted, in the store's order, or a loss. The rest may be of a branch that was cut off.
     """
     known, found = before.lineage.newest.metadata, now.lineage.newest.metadata
     newest_epoch = max(found.segment_leader_epochs)

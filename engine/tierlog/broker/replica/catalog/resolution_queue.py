@@ -85,7 +85,7 @@ class _Try(CancelScope):
 
 
 class ResolutionQueue:
-    """Resolves partitions in threads, in the order in which they are submitted. On one event loop.
+    """The queue of partitions that threads resolve, in the order in which they are submitted. On one event loop.
 
     Args:
         request_seconds: How long one request of a second try may take.

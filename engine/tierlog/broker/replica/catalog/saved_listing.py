@@ -89,7 +89,7 @@ class SavedListing:
 
 
 class ListingSaver:
-    """Saves listings as they come, so seldom that it costs next to nothing.
+    """The saving of listings as they come, so seldom that it costs next to nothing.
 
     Args:
         saved: The file.
@@ -173,7 +173,7 @@ def _iter_lines(listing: TierListing, source: str) -> Iterator[bytes]:
 
 
 def _parse(data: bytes, source: str) -> TierListing:
-    """Raises ValueError, TypeError and what JSON raises: it is no listing of this source."""
+    """Parse a listing. Raises ValueError, TypeError and JSON's errors: it is no listing of this source."""
     if not data.endswith(b"\n"):
         raise ValueError("it ends in the middle of a line")
     cut = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1

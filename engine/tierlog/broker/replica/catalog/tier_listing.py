@@ -290,7 +290,7 @@ def _merged(one: ListedPartition, other: ListedPartition) -> ListedPartition:
 
 
 class _Packer:
-    """Packs the objects of one folder."""
+    """The packed objects of one folder, as they are listed."""
 
     def __init__(self, path: str) -> None:
         self._path = path

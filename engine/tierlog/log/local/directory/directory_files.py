@@ -76,7 +76,7 @@ def read_identity(files: Files, folder: str) -> MetaProperties | None:
 
 
 def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> MetaProperties | None:
-    """What is there, if it agrees with what is expected; None if nothing is.
+    """Return the identity that is there, if it agrees with the expected one; None if there is none.
 
     Raises:
         ConfigError: the directory is another broker's or cluster's, or the file is malformed, or of version 0.
@@ -109,7 +109,7 @@ def write_identity(machine: Machine, folder: str, identity: DirectoryIdentity) -
 
 
 class LastStop(NamedTuple):
-    """How a log directory was left.
+    """The last stop of a log directory.
 
     Attributes:
         was_clean: Whether all of its logs were closed.
@@ -169,7 +169,7 @@ class OffsetCheckpointFile:
         self.path = f"{folder}/{name}"
 
     def read(self) -> dict[tuple[str, int], int]:
-        """What is there, in the file's order; nothing if there is no file.
+        """Read the offsets, in the file's order; none if there is no file.
 
         Raises:
             CorruptIndexError: the file is malformed. StoreError.
@@ -182,7 +182,7 @@ class OffsetCheckpointFile:
             raise error.located(self.path) from None
 
     def write(self, offsets: PartitionOffsets) -> None:
-        """Replace what is there, durably, in the mapping's order. Raises StoreError: the old offsets are there, or the
+        """Replace the offsets, durably, in the mapping's order. Raises StoreError: the old offsets are there, or the
         new ones, as after a crash.
         """
         self._files.write_whole(self.path, encode_offset_checkpoint(offsets))

@@ -80,7 +80,7 @@ class DirectoryState:
             self._on_failure(cause)
 
     def check_online(self) -> None:
-        """Raises LogOfflineError."""
+        """Raise LogOfflineError if the directory is offline."""
         if self.failure is not None:
             raise LogOfflineError(f"{self._path}: the log directory is offline: {self.failure}") from self.failure
 

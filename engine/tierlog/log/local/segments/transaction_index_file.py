@@ -110,7 +110,7 @@ class TransactionIndexFile:
         return found, False
 
     def check(self) -> None:
-        """Raises CorruptIndexError where an entry's version, order or range is wrong; a torn one does not count."""
+        """Raise CorruptIndexError where an entry's version, order or range is wrong; a torn one does not count."""
         last = -1
         for first, data in self._pieces():
             try:

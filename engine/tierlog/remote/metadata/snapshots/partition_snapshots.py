@@ -43,7 +43,7 @@ _FOLDER = re.compile(r"(.+)-([0-9]{1,10})")
 
 
 class PartitionForm(enum.Enum):
-    """Which form of file a folder gets."""
+    """The form of a folder's file."""
 
     KAFKA = kafka_snapshot.FILE_NAME
     KIP = KIP_FILE_NAME

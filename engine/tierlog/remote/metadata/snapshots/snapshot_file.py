@@ -306,7 +306,7 @@ class _Section:
 
 
 class _SnapshotReader:
-    """Goes through the sections of a file, each of which is in memory alone."""
+    """A reader of a file's sections, one of which is in memory at a time."""
 
     def __init__(self, file: ReadableFile) -> None:
         self._file = file

@@ -198,7 +198,7 @@ class Assignment:
         return kept
 
     def check_open(self) -> None:
-        """Raises RemoteStorageException: closed, or failed for good."""
+        """Raise RemoteStorageException if it is closed, or failed for good."""
         if self.closing:
             raise RemoteStorageException("the metadata manager is closed")
         if self._failure is not None:

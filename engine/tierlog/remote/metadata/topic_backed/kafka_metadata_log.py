@@ -255,7 +255,9 @@ class KafkaMetadataLog(Closeable):
             raise self._lost
 
     def _check(self, found: TopicDescription | None) -> None:
-        """Raises OffsetsLostError: it is another topic. RetriableRemoteStorageException: there is none."""
+        """Check the topic's identity. Raises OffsetsLostError: it is another topic. RetriableRemoteStorageException:
+        there is none.
+        """
         self._require_same()
         if found is None:
             raise RetriableRemoteStorageException(f"{METADATA_TOPIC} is not there")

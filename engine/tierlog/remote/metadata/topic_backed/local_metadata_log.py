@@ -1,7 +1,7 @@
-"""The metadata topic in a directory of this process's own: for a broker that stands alone, without a Kafka beside it.
+"""The metadata topic in a directory of this process's own: for a single broker, without a Kafka beside it.
 
 Nothing is seen before it is on disk: a partition's high watermark moves behind the fsync, and reads end there. So a
-snapshot never has what a power cut took away. One fsync serves all who appended while the one before it ran.
+snapshot never has records that a power cut removed. One fsync serves all appends that came while the one before it ran.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _BATCH_BYTES: Final = 64 << 10
 
 
 class LocalMetadataLogs:
-    """Opens the metadata topic of a directory for a manager.
+    """The opener of a directory's metadata topic for a manager.
 
     Args:
         path: The directory, made if it is not there; one open log, and so one manager, at a time.
         partition_count: How many partitions the topic has.
-        retention_ms: How long it keeps its records; -1 for ever, or what is lost is the metadata of segments that live
-            longer, and with it their data.
-        machine: What it runs on.
+        retention_ms: Retention of its records; -1 for ever, or the metadata of segments that live longer is lost, and
+            with it their data.
+        machine: The machine that it runs on.
 
     Thread safety: any number of threads.
     """
@@ -66,13 +66,13 @@ class LocalMetadataLogs:
         self._machine = machine or Machine()
 
     def open(self, *, timeout_seconds: float) -> LocalMetadataLog:  # noqa: ARG002 - a recovery is not left halfway
-        """The topic, made if it is not there, and recovered if it was not closed; see ``MetadataLogs.open``.
+        """Open the topic, made if it is not there, and recovered if it was not closed; see ``MetadataLogs.open``.
 
-        The time limit is not looked at: a recovery, of what was not flushed, is not given up halfway.
+        The time limit is ignored: a recovery of unflushed records is not given up halfway.
 
         Raises:
             ConfigError: the topic has another number of partitions. RetriableRemoteStorageException: another manager or
-                process has the directory. RemoteStorageException: the disk, or what is on it.
+                process has the directory. RemoteStorageException: the disk, or the files on it.
         """
         with kip_errors(ConfigError):
             topic = open_local_topic(
@@ -86,7 +86,7 @@ class LocalMetadataLogs:
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """A record that waits to be stored, and who waits for it."""
+    """A record that waits to be stored, and its future."""
 
     value: bytes
     future: PendingFuture[int]
@@ -168,7 +168,7 @@ class LocalMetadataLog(Closeable):
             return taken
 
     def _store(self, log: UnifiedLog, taken: Sequence[_Append]) -> None:
-        """Append, sync once, let readers see it, and tell who waits."""
+        """Append, sync once, let readers see it, and complete the waiters."""
         failure = RemoteStorageException("the append failed")
         stored: list[tuple[int, list[_Append]]] = []
         try:
@@ -188,7 +188,7 @@ class LocalMetadataLog(Closeable):
                     each.future.set_result(first_offset + at)
         except RemoteStorageException as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits, and what is in the log is not known
+        except Exception as error:  # noqa: BLE001 - whatever it is, callers wait, and the log's content is unknown
             failure = self._go_offline(error)
         finally:
             self._fail((each for each in taken if not each.future.done()), failure)
@@ -207,7 +207,7 @@ class LocalMetadataLog(Closeable):
     # ---- reading
 
     def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LogBounds]:  # noqa: ARG002
-        """The bounds of some partitions now, from memory; what is not on disk yet is not counted."""
+        """Return the bounds of some partitions now, from memory; records that are not on disk yet do not count."""
         with self._changed:
             self._check_open()
         return {number: _bounds(self._partition(number).log) for number in partitions}
@@ -245,7 +245,7 @@ class LocalMetadataLog(Closeable):
             raise
         except TierlogError as error:
             raise self._go_offline(error) from error
-        columns, end_position, _, fault = scan_batches(data, verify_crc=False)  # who applies them sums them
+        columns, end_position, _, fault = scan_batches(data, verify_crc=False)  # applying them checks the sums
         if fault is not None or not end_position:
             text = "no whole batch" if fault is None else str(fault)
             raise RemoteStorageException(f"{found.records.path} @ {found.records.position}: {text}") from fault
@@ -281,7 +281,7 @@ class LocalMetadataLog(Closeable):
                 raise self._failure
 
     def _go_offline(self, error: Exception) -> RemoteStorageException:
-        """Keep the first error as that of every later call, and end reads that wait."""
+        """Store the first error as that of every later call, and end waiting reads."""
         with self._changed:
             if self._closed:
                 return RemoteStorageException("the metadata log is closed")
@@ -293,8 +293,8 @@ class LocalMetadataLog(Closeable):
             return self._failure
 
     def close(self) -> None:
-        """Store what was appended so far, and close the topic; waits for the disk. Reads that wait end with an error.
-        Idempotent.
+        """Store the records appended so far, and close the topic; waits for the disk. Reads that wait end with an
+        error. Idempotent.
 
         Raises:
             RemoteStorageException: the topic could not be closed cleanly: the next opening recovers it.
@@ -360,8 +360,8 @@ def open_local_topic(path: str, *, partition_count: int, retention_ms: int, mach
     Args:
         path: The directory; this process's alone while it is open.
         partition_count: How many partitions it has.
-        retention_ms: How long records are kept; -1 for ever.
-        machine: What it runs on.
+        retention_ms: Retention of records; -1 for ever.
+        machine: The machine that it runs on.
 
     Raises:
         ConfigError: the topic has another number of partitions, or partitions of two topics. StoreUnavailableError:

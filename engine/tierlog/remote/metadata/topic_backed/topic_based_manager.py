@@ -383,7 +383,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
 
 def _partitions(name: str, given: object) -> list[TopicIdPartition]:
-    """Raises TypeError."""
+    """Check that the argument is a set of partitions. Raises TypeError."""
     found = list(require_type(name, given, Collection, "a set of TopicIdPartition"))
     for each in found:
         require_type(f"each of {name}", each, TopicIdPartition, "a TopicIdPartition")

@@ -1,4 +1,4 @@
-"""Chunks at hand: what a cache of them is asked, and the one in memory."""
+"""Caches of chunks: their interface, and the cache in memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 
 class ChunkCache(ABC):
-    """Keeps chunks until there are newer ones. Any number of threads; no method raises for what a disk does.
+    """A cache of chunks, which newer ones replace. Any number of threads; no method raises for an error of a disk.
 
     Attributes:
         label: The cache's name in metrics.
-        keeps_stored: It keeps chunks as they are in the object (encrypted where they are), not as the broker's bytes.
+        keeps_stored: Whether it caches chunks as they are in the object (encrypted where they are), not as the broker's
+            bytes.
         is_slow: Looking something up is work for a thread of its own.
     """
 
@@ -49,11 +50,13 @@ class ChunkCache(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the cache holds."""
+        """Release all cached chunks."""
 
 
 class MemoryChunkCache(WeightedCache[ChunkKey, memoryview], ChunkCache):
-    """The broker's bytes, bounded exactly: what readers still hold after it was evicted is theirs."""
+    """A cache of the broker's bytes, bounded exactly; chunks that readers still hold after their eviction
+    do not count.
+    """
 
     label = "chunks_memory"
     keeps_stored = False

@@ -1,12 +1,12 @@
 """Chunks on a disk of the broker's own: bounded exactly by bytes, there again after a restart.
 
 A file holds one chunk as it lies in the object: encrypted under the segment's own data key where the segment is, so
-that nobody reads it without the key ring; compressed where it is, so that more of them fit. An XXH3 of key and chunk
-stands in front. A file gets its name only when it is written; neither it nor its folder is fsynced, since one that a
-crash damaged is a miss like any other. Files and folders are for their owner alone. What is not ours is left alone.
+that it is unreadable without the key ring; compressed where it is, so that more of them fit. An XXH3 of key and chunk
+comes first. A file gets its name only when it is written; neither it nor its folder is fsynced, since a damaged file
+after a crash is a miss like any other. Files and folders are for their owner alone. Foreign files are left alone.
 
 No two files ever have one path, be they of one chunk or not (a counter is part of the name): each is made once, by one
-writer, and removed once, so that what is accounted is what is on the disk.
+writer, and removed once, so that the accounted bytes are those on the disk.
 
 ::
 
@@ -42,7 +42,7 @@ _LOCK: Final = "lock"
 #: The chunk's name (log, fingerprint, number), and the counter that makes it a path of its own.
 _FILE: Final = re.compile(r"([0-9a-f]{16}-[0-9a-f]{16}-[0-9]{1,10})\.([0-9a-f]{1,16})\.chunk")
 _NEW: Final = ".new"
-#: Also one that is being written, and those of older forms of the name: nobody asks for them any more.
+#: Names of our files, also of one that is being written, and of older forms of the name, which are not used any more.
 _OURS: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?-[0-9]{1,10}(\.[0-9a-f]{1,16})?\.chunk(\.new)?")
 #: After a write that failed no other is tried for so long: a full disk is a slow day, not a flood of log lines.
 PAUSE_SECONDS: Final = 30.0
@@ -52,7 +52,7 @@ PAUSE_SECONDS: Final = 30.0
 class _File:
     """One cached chunk; ``size_bytes`` with its header, accounted until the file is gone.
 
-    Who finds it written and no longer wanted removes it: the one who writes it, or the one who wants it no more.
+    The thread that finds it written and no longer wanted removes it: the writer, or the one that drops it.
     """
 
     path: str
@@ -68,10 +68,10 @@ class DiskChunkCache(ChunkCache):
         path: An existing directory; everything is in a folder of our own below it.
         size_bytes_max: Of all files together, headers included; UNBOUNDED for no limit.
         retention_ms: After the last use; -1 for ever. A restart counts as a use.
-        encrypted: Keep chunks as they are in the object; False keeps the broker's bytes, in the clear.
+        encrypted: Store chunks as they are in the object; False stores the broker's bytes, in the clear.
         machine: Its files, clock and locks.
-        on_evict: Told how many had to make room.
-        on_damage: Told of each file that does not match its checksum, does not open, or is gone.
+        on_evict: Called with the number of evicted chunks.
+        on_damage: Called for each file that does not match its checksum, does not open, or is gone.
 
     Raises:
         ConfigError: no such directory, not writable, or another process has it.
@@ -133,7 +133,7 @@ class DiskChunkCache(ChunkCache):
         return self._disk_bytes
 
     def _take_over(self) -> None:
-        """Take over what an earlier process left; remove files that it did not finish, or that no longer fit."""
+        """Take over an earlier process's files; remove those that it did not finish, or that no longer fit."""
         found: list[tuple[FileInfo, re.Match[str]]] = []
         for folder in self._files.iter_directory(self._root):
             if not folder.is_directory or len(folder.name) != 2:
@@ -152,7 +152,6 @@ class DiskChunkCache(ChunkCache):
             self._remove(self._cache.put(match[1], file, info.size_bytes))
 
     def __contains__(self, key: ChunkKey) -> bool:
-        """As ChunkCache says."""
         file = self._cache.peek(_name(key))
         return file is not None and file.is_written
 
@@ -210,14 +209,14 @@ class DiskChunkCache(ChunkCache):
                 self._writing.discard(name)
 
     def _put(self, name: str, told: bytes, data: memoryview) -> None:
-        """Write a file of this name, which nobody else is writing."""
+        """Write a file of this name, which no other thread is writing."""
         path = f"{self._root}/{name[:2]}/{name}.{next(self._counter):x}.chunk"
         file = _File(path, _HEADER.size + len(told) + len(data), is_written=False)
         self._remove(self._cache.put(name, file, file.size_bytes))
         if name not in self._cache:
             return  # larger than the whole cache
         if not self._claim(file.size_bytes):
-            self._remove(self._cache.remove(name))  # what had to leave for it is still being removed by another thread
+            self._remove(self._cache.remove(name))  # evicted files are still being removed by another thread
             return
         try:
             self._write(path, _HEADER.pack(_MAGIC, len(told), len(data), _digest(told, data)) + told, data)
@@ -266,7 +265,7 @@ class DiskChunkCache(ChunkCache):
         self._paused_until_seconds = self._clock.monotonic_seconds() + PAUSE_SECONDS
 
     def _remove(self, left: list[tuple[str, _File]]) -> None:
-        """Remove the files of entries that left the cache; one that is still being written is left to its writer."""
+        """Remove the files of entries that left the cache; a file that is still being written is left to its writer."""
         unwanted = []
         with self._lock:
             for _, file in left:
@@ -276,7 +275,7 @@ class DiskChunkCache(ChunkCache):
         self._delete(unwanted)
 
     def _delete(self, files: Iterable[_File]) -> None:
-        """Remove files that nobody else will; one that stays is accounted, and a later put tries it again."""
+        """Remove files that no other thread removes; a file that stays is accounted, and a later put tries it again."""
         failed: list[_File] = []
         for file in files:
             try:
@@ -293,7 +292,6 @@ class DiskChunkCache(ChunkCache):
                 self._unremoved += failed
 
     def drop(self, key: ChunkKey) -> None:
-        """As ChunkCache says."""
         left = self._cache.remove(_name(key))
         for _, file in left:
             _log.warning("chunk cache: %s is not the chunk that its name says, fetched again", file.path)
@@ -301,7 +299,6 @@ class DiskChunkCache(ChunkCache):
         self._remove(left)
 
     def forget(self, log_key: str) -> None:
-        """As ChunkCache says."""
         prefix = _prefix(log_key)
         self._remove(self._cache.remove_where(lambda name: name.startswith(prefix)))
 

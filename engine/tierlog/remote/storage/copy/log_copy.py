@@ -35,7 +35,7 @@ _LOCAL_BUNDLE_BYTES_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogSizes:
-    """What the copy of one log needs in memory.
+    """The memory that the copy of one log needs.
 
     Args:
         log_bytes: Of the file.
@@ -45,7 +45,7 @@ class LogSizes:
         part_bytes: Of one part; see PartStream.
         first_part_bytes: Of the buffer that the copy owns: less than ``part_bytes`` for a small log.
         bundles: Under way at once.
-        compressed: What a chunk takes when stored is not known before.
+        compressed: Whether a chunk's stored size is unknown before.
     """
 
     log_bytes: int
@@ -77,7 +77,7 @@ def plan_sizes(
     compressed: bool,
     encrypted: bool,
 ) -> LogSizes:
-    """How a log is cut, as configured: what it is stored as in the end takes no more.
+    """Plan the cuts of a log, as configured: an upper bound of its stored size.
 
     Args:
         store: Gets it; its limits.
@@ -120,15 +120,15 @@ def _fitting_part(limits: UploadLimits, wanted: int, object_bytes: int) -> int:
 
 
 class LogCopy:
-    """One log on its way into a PartStream. One thread.
+    """The copy of one log into a PartStream. One thread.
 
     Args:
         log: Open.
         path: Of it, for messages.
         objects: Say how it is stored.
         sizes: Of ``plan_sizes``.
-        parts: Gets what is stored.
-        scratch: The buffers of ``sizes.borrowed()`` behind the first; given back by whoever borrowed them.
+        parts: Receives the stored bytes.
+        scratch: The buffers of ``sizes.borrowed()`` behind the first; the borrower returns them.
         running: Called off with it.
         pool: Transforms.
     """
@@ -158,7 +158,7 @@ class LogCopy:
         self._crc32c = 0
 
     def windows(self) -> Iterator[memoryview]:
-        """The log's bytes in order, each window until the next is drawn; what was drawn is on its way to the store.
+        """The log's bytes in order, each window until the next is drawn; drawn windows are being sent to the store.
 
         Raises:
             CorruptObjectError: the file ends early. StoreError: it cannot be read, or the store failed.
@@ -176,7 +176,7 @@ class LogCopy:
         )
 
     def wait_idle(self) -> None:
-        """Until no worker touches the scratch buffers any more: they are of this process, so that is soon."""
+        """Wait until no worker touches the scratch buffers any more: they are of this process, so that is soon."""
         for future, _, _, _ in self._under_way:
             if not future.cancel():
                 future.exception()
@@ -216,7 +216,7 @@ class LogCopy:
         place = None
         if not self._sizes.compressed:
             place = self._parts.reserve(len(window) + count * UNIT_OVERHEAD_BYTES)
-            if place is None:  # it straddles two parts: in order, so what is reserved before it comes first
+            if place is None:  # it straddles two parts: in order, so earlier reservations come first
                 while self._under_way:
                     self._pairs.append(self._take_oldest())
         future = self._pool.submit(partial(self._transform, window, out.view if place is None else place, ivs))

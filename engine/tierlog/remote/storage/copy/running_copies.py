@@ -67,7 +67,7 @@ class RunningCopy:
         return self.machine.clock.monotonic_seconds() - self.began_seconds
 
     def check(self) -> None:
-        """Raises CopyDeadlineError past the deadline, CopyAbandonedError once the manager closes."""
+        """Raise CopyDeadlineError past the deadline, CopyAbandonedError once the manager closes."""
         if self.called_off:
             raise self.abandoned()
         if self.machine.clock.monotonic_seconds() >= self.deadline_seconds:

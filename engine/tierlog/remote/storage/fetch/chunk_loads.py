@@ -1,10 +1,10 @@
-"""Chunks for readers: from the cache, from a load that is under way, or by one request for neighbouring ones.
+"""Chunks for readers: from the cache, from a pending load, or by one request for neighbouring ones.
 
-Every chunk that is fetched is fetched once, however many ask. A reader that leaves does not end a download: it lands in
-the cache; where there is none, the last one that leaves ends it. Chunks of a bucket come in requests for neighbouring
-ones, which hold no thread. Of a local store, or out of the cache on a disk, a chunk is work for the first thread that
-needs it. What came is opened by the reader that waits for it or by a thread a core, each chunk into memory of its own,
-and put into the cache (``ChunkLanding``).
+Every chunk is fetched once, however many readers ask. A reader that leaves does not end a download: it lands in the
+cache; where there is none, the last reader to leave ends it. Chunks of a bucket come in requests for neighbouring ones,
+which hold no thread. Of a local store, or out of the cache on a disk, a chunk is work for the first thread that needs
+it. Fetched chunks are opened by the waiting reader or by a thread a core, each chunk into memory of its own, and put
+into the cache (``ChunkLanding``).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class ChunkRun:
     Attributes:
         left: Those that have not landed, ascending.
         turn: Whose turns go round.
-        held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        held_bytes: Of the memory budget, for the stored bytes; released with the last chunk.
         on_turn: Called before the request is sent; it may take chunks out of ``left``.
         on_bytes: Called when the chunks' stored bytes have come.
         request: Sent, or in line.
-        opening: Chunks whose stored bytes are not let go yet.
+        opening: Chunks whose stored bytes are not released yet.
     """
 
     log: SegmentLog
@@ -98,11 +98,11 @@ def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[
 
 
 class ChunkFetcher:
-    """What readers ask for chunks: it finds them in the cache, joins loads that are under way, and begins the others.
+    """The fetcher of readers' chunks: it finds them in the cache, joins pending loads, and begins the others.
 
     Args:
         requests: Of the objects.
-        cache: Of chunks; None keeps nothing.
+        cache: Of chunks; None caches nothing.
         budget: Of the memory that requests under way take.
         machine: Its threads and locks.
         request_bytes_max: Original bytes of one request.
@@ -141,8 +141,8 @@ class ChunkFetcher:
         self.on_asked: Callable[[SegmentLog, Sequence[ChunkView]], None] = lambda *_: None
 
     def memory_of(self, log: SegmentLog, views: Sequence[ChunkView]) -> int:
-        """What fetching neighbouring chunks takes of the budget: their original bytes, and stored ones until these are
-        opened, or taken apart.
+        """Return the bytes of the budget that a fetch of neighbouring chunks takes: their original bytes, and stored
+        ones until these are opened, or split.
         """
         return sum(view.original_size for view in views) + self.stored_memory_of(log, views)
 
@@ -237,14 +237,14 @@ class ChunkFetcher:
         self.requests.read_into(log.segment.log.key, log.segment.log.position + start, out, log.name)
 
     def leave(self, under_way: Iterable[ChunkLoad]) -> None:
-        """Leave loads that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
+        """Leave loads that a reader waits for no more. Without a cache, a download without a waiter ends now."""
         for load in under_way:
             self.under_way.leave(load)
-            if load.has_work:  # another reader waits for what this one was to do
+            if load.has_work:  # another reader waits for this one's work
                 self._landing.run_soon(load, always=False)
 
     def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
-        """The chunk cut to what the range needs, unless somebody decompresses all of it already."""
+        """Cut the chunk to the range's part, unless all of it is being decompressed already."""
         is_whole = view.end == view.original_size or log.key(view) in self.under_way
         return view if is_whole else view._replace(until=view.end)
 
@@ -268,7 +268,7 @@ class ChunkFetcher:
         return neighbours(missing, size_bytes_max=self._request_bytes_max)
 
     def _begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:
-        """Begin loads that a reader waits for; ``soon``: the first one is what it waits for next.
+        """Begin loads that a reader waits for; ``soon``: the reader waits for the first one next.
 
         Returns:
             How much of the budget their stored bytes hold until they end.
@@ -280,7 +280,7 @@ class ChunkFetcher:
                 far.append(chunk)
                 continue
             held += self.offer(log, chunk, turn)
-            if not (soon and number == 0):  # who waits for it next does the work herself
+            if not (soon and number == 0):  # the reader that waits for it next does the work itself
                 self._landing.run_soon(chunk.load, always=False)
         for part in self.in_requests(far):
             run = ChunkRun(log, part, turn, self.stored_memory_of(log, [c.view for c in part]))
@@ -330,7 +330,7 @@ class ChunkFetcher:
         return held
 
     def _end_unwanted(self, run: ChunkRun) -> None:
-        """The last reader left: a download that no cache would keep ends now."""
+        """End a run that the last reader left, if no cache would store it."""
         request = run.request  # an answer that comes now takes it away
         if self.cache is None and request is not None and self.under_way.abandon(run.under_way):
             self.requests.cancel(request)
@@ -351,7 +351,7 @@ class ChunkFetcher:
         self.requests.start(run.request)
 
     def _before(self, run: ChunkRun, request: ReadRequest) -> bool:
-        """Its turn has come: leave out what landed in the cache meanwhile, and what nobody wants any more."""
+        """Prepare a run whose turn has come: leave out chunks that landed in the cache meanwhile, and unwanted ones."""
         left, cache = run.left, self.cache
         if run.on_turn is not None:
             run.on_turn(run)
@@ -413,16 +413,17 @@ class ChunkFetcher:
         self.open_pool.close(wait_seconds=_CLOSE_SECONDS)
 
 
-#: Chunks that a slow cache has not taken yet, in all; what comes beyond that it does without.
+#: Bytes of chunks that a slow cache has not written yet, in all; chunks beyond that are not cached.
 KEPT_LATER_BYTES_MAX: Final = 64 << 20
 
 
 class ChunkLanding:
-    """Opens chunks, lands their loads and keeps them, in the thread that calls or in one of its pool.
+    """The landing of chunks: it opens and caches them and lands their loads, in the calling thread or in one of its
+    pool.
 
     Args:
         under_way: Of chunks.
-        cache: Keeps them; None keeps nothing.
+        cache: Of chunks; None caches nothing.
         requests: Reads a local store in the thread that needs it.
         machine: Its threads: one a core opens chunks.
 
@@ -447,9 +448,9 @@ class ChunkLanding:
         self._kept_later_bytes = 0
 
     def run_soon(self, load: ChunkLoad, *, always: bool) -> None:
-        """Let a thread of the pool do a load's work if nobody has by then; not ``always`` where these are busy.
+        """Let a thread of the pool do a load's work if no thread has by then; not ``always`` where these are busy.
 
-        Who waits for the load does the work herself in that case: every reader runs what she waits for.
+        The waiter does the work itself in that case: every reader runs the loads that it waits for.
         """
         with self._lock:
             is_taken = always or self._queued < 2 * self._cores
@@ -470,7 +471,9 @@ class ChunkLanding:
         load.run()
 
     def read_and_land(self, log: SegmentLog, view: ChunkView, load: ChunkLoad, ended: Callable[[], None]) -> None:
-        """Read a chunk of a local store, open it and land it; ``ended`` is called when its stored bytes are let go."""
+        """Read a chunk of a local store, open it and land it; ``ended`` is called when its stored bytes are
+        released.
+        """
         try:
             end = view.position + view.stored_size
             stored = self._requests.read_here(log.segment.log.key, view.position, end, log.name)
@@ -483,7 +486,7 @@ class ChunkLanding:
     def open_and_land(
         self, log: SegmentLog, view: ChunkView, load: ChunkLoad, stored: memoryview, ended: Callable[[], None]
     ) -> None:
-        """Open, keep and land a stored chunk. A slow cache gets it after the reader did."""
+        """Open, cache and land a stored chunk. A slow cache gets it after the reader did."""
         cache = self._cache
         try:
             if log.segment.transformed:
@@ -506,7 +509,7 @@ class ChunkLanding:
             self._keep_later(cache, log.key(view), kept)
 
     def _keep_later(self, cache: ChunkCache, key: ChunkKey, kept: memoryview) -> None:
-        """Write a chunk to a slow cache in a thread of the pool; a disk that does not keep up gets fewer."""
+        """Write a chunk to a slow cache in a thread of the pool; a disk that is too slow gets fewer."""
         with self._lock:
             if self._kept_later_bytes + len(kept) > KEPT_LATER_BYTES_MAX:
                 return
@@ -521,7 +524,7 @@ class ChunkLanding:
 
         try:
             self.pool.submit(work)
-        except NotSubmitted:  # not kept then
+        except NotSubmitted:  # not cached then
             with self._lock:
                 self._kept_later_bytes -= len(kept)
 

@@ -5,8 +5,8 @@ where an earlier one ended shows a sequential reader. For it the distance double
 bound, and goes on into the next segment; a call that begins elsewhere is a new reader, for which nothing is fetched
 ahead. A load that has not begun when its reader did not come back for some seconds is dropped.
 
-Such a load waits behind all that readers wait for, takes only memory that nobody else needs, and is dropped when its
-turn comes and nobody reads there any more. A reader that comes before its turn moves it in front (``AheadLoads``).
+Such a load waits behind all that readers wait for, takes only memory that is spare, and is dropped when its turn comes
+and no reader reads there any more. A reader that comes before its turn moves it in front (``AheadLoads``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.shared_loads import refusal
 from tierlog.runtime.waiting.turns import MemoryBudget
 
-#: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
+#: Chunks fetched ahead that no reader asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
-#: Closing waits so long for what the pool does.
+#: Seconds that a close waits for the pool's calls.
 _CLOSE_SECONDS: Final = 1.0
 
 
 class AheadLoads:
-    """Begins loads for readers to come, and counts what nobody came for.
+    """Loads for readers to come, with counts of those that no reader used.
 
     Args:
         chunks: Does the loading, into its cache: without one nothing is fetched ahead.
@@ -69,9 +69,9 @@ class AheadLoads:
     def request(
         self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, is_wanted: Callable[[], bool]
     ) -> None:
-        """Bring chunks into the cache that no reader asked for yet; those that are there or under way are left out.
+        """Bring chunks into the cache that no reader asked for yet; cached and pending ones are left out.
 
-        Only what the memory budget has to spare is asked for.
+        Only spare memory of the budget is used.
 
         Args:
             log: Of the chunks.
@@ -111,13 +111,13 @@ class AheadLoads:
             self._chunks.start(run, Lane.AHEAD)
 
     def _memory_of(self, log: SegmentLog, view: ChunkView) -> int:
-        """What comes counts until it is in the cache: no reader took memory for it."""
+        """Return the bytes that count until the chunk is in the cache: no reader took memory for it."""
         return self._chunks.stored_memory_of(log, [view]) if self._is_local else view.stored_size
 
     def _load_here(
         self, log: SegmentLog, chunks: Sequence[MissingChunk], turn: Hashable, is_wanted: Callable[[], bool]
     ) -> None:
-        """Of a local store: work for the pool of what nobody waits for, or for a reader who comes before it."""
+        """Load from a local store, in the pool's thread or in that of a reader that comes before it."""
         self._note_loaded(log, chunks)
         for chunk in chunks:
             self._chunks.offer(log, chunk, turn)
@@ -134,7 +134,7 @@ class AheadLoads:
                 self._under_way.fail(chunk.load, refusal(error))
 
     def _leave_out_unwanted(self, is_wanted: Callable[[], bool], run: ChunkRun) -> None:
-        """A run's turn has come: take the first chunks out that nobody waits for, where nobody reads any more."""
+        """Remove, at a run's turn, its first chunks without a waiter, where no reader reads any more."""
         with self._lock:
             for load in run.under_way:
                 self._in_line.pop(load, None)
@@ -143,7 +143,7 @@ class AheadLoads:
             while left and self._under_way.abandon([left[0].load]):
                 left.pop(0)
 
-    # --- readers who come ---
+    # --- readers that come ---
 
     def hurry(self, load: ChunkLoad) -> None:
         """A reader waits for a chunk that may be in line here: its request goes in front."""
@@ -169,7 +169,7 @@ class AheadLoads:
             self._metrics.add("prefetch_unused_bytes_total", unused)
 
 
-#: Who was not seen for so long reads no more.
+#: Seconds without a read after which a reader counts as gone.
 IDLE_SECONDS: Final = 20.0
 #: Readers that are remembered: of one partition, and in all.
 _PARTITION_READERS_MAX: Final = 8
@@ -183,13 +183,13 @@ _FIRST_BYTES: Final = 1 << 20
 _STEPS_MIN: Final = 2
 
 #: Begins to describe the segment behind one, and calls the function with its log once that is there; called in a thread
-#: of its own, it may ask who knows the metadata of partitions.
+#: of its own, it may look up the metadata of partitions.
 OpenNext = Callable[[RemoteLogSegmentMetadata, Callable[[SegmentLog], None]], None]
 
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """A reader of one partition, known by where her calls begin and end."""
+    """A reader of one partition, known by the positions of its calls."""
 
     partition: TopicIdPartition
     metadata: RemoteLogSegmentMetadata
@@ -202,12 +202,12 @@ class Reader:
 
     @property
     def last_chunk(self) -> int:
-        """The chunk that she read last."""
+        """The chunk that it read last."""
         return max(0, self.position - 1) // self.log.chunk_size
 
 
 class Prefetcher:
-    """Fills the cache ahead of sequential readers.
+    """The prefetch ahead of sequential readers, into the cache.
 
     Args:
         ahead: Fetches, into the cache; without a cache there is nothing to fill.
@@ -217,7 +217,7 @@ class Prefetcher:
         machine: Its clock and locks.
 
     Attributes:
-        is_off: Whether it does nothing: it need not be told.
+        is_off: Whether it does nothing: calls are not needed.
 
     Thread safety: any number of threads.
     """
@@ -242,7 +242,9 @@ class Prefetcher:
         self._partitions: dict[TopicIdPartition, list[Reader]] = {}
 
     def begin(self, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> tuple[Reader, bool]:
-        """The reader whose call begins, known or new, and whether it begins in the chunk that she read last."""
+        """Return the reader whose call begins, known or new, and whether it begins in the chunk that the reader read
+        last.
+        """
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._partitions.setdefault(metadata.topic_id_partition, [])
@@ -284,12 +286,12 @@ class Prefetcher:
             del self._partitions[reader.partition]
 
     def advance(self, reader: Reader, position: int, requested: int) -> None:
-        """Note that a reader has got bytes, and fetch ahead of her.
+        """Note that a reader has got bytes, and fetch ahead of it.
 
         Args:
             reader: Of ``begin``.
-            position: Behind the last byte that she got.
-            requested: Up to where her own stream has asked for chunks.
+            position: Behind the last byte that it got.
+            requested: Position up to which its own stream has asked for chunks.
         """
         with self._lock:
             reader.steps += max(0, position - reader.position) // _FIRST_BYTES
@@ -319,7 +321,7 @@ class Prefetcher:
         )
 
     def _enter_next(self, reader: Reader, distance: int) -> None:
-        """Fetch the next segment's description and first chunks; a fault of these is told to its reader later."""
+        """Fetch the next segment's description and first chunks; a fault of these is raised for its reader later."""
         metadata = reader.metadata
 
         def opened(log: SegmentLog) -> None:
@@ -333,7 +335,7 @@ class Prefetcher:
         try:
             self._ahead.pool.submit(work)
         except NotSubmitted:
-            return  # nobody waits for it
+            return  # no reader waits for it
 
     def _is_wanted(self, reader: Reader) -> bool:
         is_known = self._readers.get(id(reader)) is reader

@@ -1,8 +1,8 @@
 """The bytes of one range of a log, in order, asked for in requests that grow as a reader reads on.
 
 Between two calls a reader can lose everything but its position: its memory is needed elsewhere, or a call failed in the
-middle and begins again where it began. What it reads next is fetched anew from there, so that whatever happens the
-bytes that it hands out are those of the range, one after another.
+middle and begins again where it began. The next read fetches anew from there, so that in any case the bytes that it
+returns are those of the range, one after another.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ class BatchCheck(SegmentWalk):
         )
 
 
-#: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
+#: Bytes that a broker's fetch reads of a stream, as a rule: a mebibyte, and those that it skips up to the wanted
+#: offset.
 FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)
-#: A reader whose memory was taken before it came to the end of it asks for this, or twice what it took of the last one.
+#: Bytes of a request after the reader's memory was revoked: this, or twice what it read of the last one.
 SMALL_REQUEST_BYTES: Final = 64 << 10
-#: Of a log that lies on a disk as it is. A read costs some 70 µs beside its bytes: whole segments came at 4.7 GB/s in
-#: pieces of 1 MiB, 6.4 of 2, 7.1 of 3 (one run, in the page cache); who stops early has read one for nothing.
+#: Bytes of a read from a plain log on a disk. A read costs some 70 µs beside its bytes: whole segments came at 4.7 GB/s
+#: in pieces of 1 MiB, 6.4 of 2, 7.1 of 3 (one run, in the page cache); a reader that stops early has read one in vain.
 _PLAIN_PIECE_BYTES: Final = 2 << 20
-#: A reader who gives memory for as much gets it filled from the disk; for less, pieces are read that serve many calls.
+#: Bytes of a caller's buffer from which on it is filled from the disk; for less, pieces are read that serve many calls.
 _DIRECT_BYTES_MIN: Final = 256 << 10
-#: A reader who goes on gets requests so many times larger than the last, up to the configured size.
+#: Factor by which a sequential reader's requests grow, up to the configured size.
 _GROWTH: Final = 4
-#: What fetching ahead within a stream leaves of the memory budget to those who wait for their next bytes.
+#: Share of the memory budget that fetching ahead within a stream leaves to readers that wait for their next bytes.
 _AHEAD_SHARE_LEFT: Final = 4
 
 _NOTHING: Final = memoryview(b"")
@@ -63,7 +64,7 @@ _NOTHING: Final = memoryview(b"")
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """How a stream asks.
+    """The limits of a stream's requests.
 
     Args:
         request_bytes_max: Of one request.
@@ -76,7 +77,7 @@ class StreamLimits:
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of the range: bytes or the load of them, and what it holds of the memory budget."""
+    """A part of the range: bytes or the load of them, and its share of the memory budget."""
 
     source: ChunkSource
     start: int
@@ -88,8 +89,8 @@ class RangeReader:
     """The bytes of one range of a log, in order, asked for in requests that grow.
 
     The first request is for as much as a broker takes at a time, so that its bytes come soon and nothing is fetched in
-    vain; the next ones are larger. While a reader goes on, the following request is under way before she needs it.
-    Nothing is asked for before the first call.
+    vain; the next ones are larger. While a reader goes on, the following request is pending before the bytes are
+    needed. Nothing is asked for before the first call.
 
     Args:
         log: The segment's log.
@@ -100,11 +101,11 @@ class RangeReader:
         is_whole_wanted: The caller named the end: all of it will be read.
         limits: Sizes and times.
         budget: Of the memory of all readers.
-        on_progress: Told where the reader is, and up to where this has asked, once all of the log was asked for:
-            before that, this itself asks ahead. None: nobody is told.
+        on_progress: Called with the reader's position, and the position up to which chunks were requested, once all of
+            the log was requested: before that, this itself fetches ahead. None: not called.
         on_first: Called when the first bytes are there.
         again: The same reader asked for the first chunk just before.
-        check: Told of all bytes in order; None for no check.
+        check: Gets all bytes in order; None for no check.
         threads: Drives waits in the threads that take.
 
     Attributes:
@@ -204,7 +205,7 @@ class RangeReader:
             self._leave()
 
     def take_waits(self, size_bytes: int) -> Waits[memoryview]:
-        """As ``take``, for callers who drive the waits by other means than a thread that waits."""
+        """Take like ``take``, for callers that drive the waits otherwise than in a waiting thread."""
         self._enter()
         try:
             if not self._current and self.position < self._end:
@@ -238,7 +239,7 @@ class RangeReader:
         if len(taken) < len(self._current):
             self._current = self._current[size_bytes:]
             return taken
-        self._current = _NOTHING  # not the rest of no bytes: that would keep the chunk with nobody who counts it
+        self._current = _NOTHING  # not an empty rest: that would hold the chunk without being counted
         held, self._current_held = self._current_held, 0
         if held:
             self._budget.give_back(held)
@@ -299,12 +300,12 @@ class RangeReader:
             self._checked = self.position + len(view)
 
     def _tell(self) -> None:
-        """Tell those who asked to be told that bytes are there."""
+        """Call the callbacks: bytes are there."""
         if self._on_first is not None:
             self._on_first()
             self._on_first = None
         if self._on_progress is not None and self._requested >= self._log.size_bytes:
-            self._on_progress(self.position, self._requested)  # what comes next is of another segment
+            self._on_progress(self.position, self._requested)  # the next bytes are of another segment
 
     def _require_open(self) -> None:
         if self._closed:
@@ -361,7 +362,7 @@ class RangeReader:
         return self._chunks.memory_of(self._log, views)
 
     def _request(self, start: int, views: list[ChunkView], granted: int, *, soon: bool) -> None:
-        """Ask for as much as the memory is for; what is not needed of it is given back."""
+        """Request as much as the memory is for; the rest of it is released."""
         pieces: list[_Piece]
         if self._is_past_cache:
             end = start + min(granted, self._plain_bytes(start))
@@ -395,7 +396,7 @@ class RangeReader:
         counts = range(1, len(views) + 1)
         return views[: max(1, bisect.bisect_right(counts, granted, key=lambda count: self._memory_of(views[:count])))]
 
-    # --- letting go ---
+    # --- releasing ---
 
     def seek(self, position: int) -> None:
         """Go back to a byte that a call took which then failed."""
@@ -404,14 +405,14 @@ class RangeReader:
             self.position = self._requested = position
 
     def _lose(self) -> None:
-        """Let go of all but the position."""
+        """Release all but the position."""
         with self._lock:
             pieces, held = self._emptied()
         self._budget.give_back(held)
         self._drop(pieces)
 
     def _emptied(self) -> tuple[list[_Piece], int]:
-        """While holding the lock: what was held, and is not any more."""
+        """Empty the reader, while holding the lock; return its pieces and their memory."""
         pieces = list(self._pieces)
         self._pieces.clear()
         held, self._current_held = self._current_held, 0
@@ -427,7 +428,7 @@ class RangeReader:
         self._budget.give_back(sum(piece.held_bytes for piece in pieces))
 
     def give_up(self) -> None:
-        """Give back what is held, unless this is being read; it goes on from where it is, later."""
+        """Release all memory, unless this is being read; a later read goes on from its position."""
         with self._lock:
             if self._is_busy or self._closed or not (self._pieces or self._current_held):
                 return
@@ -440,8 +441,8 @@ class RangeReader:
         self._drop(pieces)
 
     def close(self) -> None:
-        """Wake who waits. What only this reader asked for, and no cache would keep, is not begun any more, or ended at
-        once; what a cache keeps lands there. Idempotent.
+        """Wake the waiter. Loads that only this reader wants, and no cache would store, are not begun any more, or
+        cancelled; others land in the cache. Idempotent.
         """
         with self._lock:
             if self._closed:

@@ -24,7 +24,7 @@ CHUNK_BYTES_MAX: Final = (1 << 30) - 1
 
 
 class ChunkAssembler:
-    """Makes the stored chunks of one segment. Everything per byte runs without the GIL.
+    """The maker of one segment's stored chunks. Everything per byte runs without the GIL.
 
     Args (bytes):
         original_chunk_size: Of all chunks but the last, 1 to CHUNK_BYTES_MAX.

@@ -1,4 +1,4 @@
-"""The key ring: RSA keys by id, the data keys that they unwrap, and the active one that wraps new ones.
+"""The key ring: RSA keys by id, the data keys that they unwrap, and the active key that wraps new ones.
 
 RSA-OAEP with SHA3-512 for the hash and for MGF1, empty label (docs/formats/objects.md, Data key). ``cryptography``
 refuses that pair of hashes, so wrapping is pycryptodome's; AES-GCM is ``cryptography``'s.
@@ -49,7 +49,7 @@ class SegmentKey:
 
     Args:
         data_key: 32 secret bytes, of AES-256-GCM.
-        encryption: What the manifest says of it.
+        encryption: The manifest's description of it.
     """
 
     data_key: bytes = field(repr=False)
@@ -151,7 +151,7 @@ class KeyRing:
         return self._wrap(self._unwrap(encryption), encryption.aad)
 
     def require_same_data_key(self, one: SegmentEncryption, other: SegmentEncryption) -> None:
-        """Raises EncryptionKeyError: the two do not open to the same data key, or one of them does not open at all."""
+        """Raise EncryptionKeyError if the two do not open to the same data key, or one of them does not open at all."""
         if self._unwrap(one) != self._unwrap(other):
             raise EncryptionKeyError(f"the data keys under {one.key_id!r} and {other.key_id!r} are not the same")
 
@@ -233,7 +233,7 @@ def _import_key(key_id: str, data: bytes, kind: str) -> RSA.RsaKey:
     try:
         key = RSA.import_key(data)
     except (ValueError, IndexError, TypeError):
-        # The cause is left out on purpose: it may quote what it could not parse.
+        # The cause is left out on purpose: it may quote the text that it could not parse.
         raise ConfigError(f"{place}: not an unencrypted RSA {kind} key in PEM or DER") from None
     if key.has_private() != (kind == "private"):
         raise ConfigError(f"{place}: this is a {'private' if key.has_private() else 'public'} key")

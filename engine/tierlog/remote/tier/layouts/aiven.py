@@ -40,7 +40,6 @@ class AivenLayout(ListedLayout):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """As Layout says."""
         yield from self.find_whole(wanted, frozenset((MANIFEST,)), objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
@@ -171,7 +170,7 @@ def _segment_id(candidate: Candidate) -> Uuid:
 
 
 def _prefix_of(candidate: Candidate) -> str:
-    """What stands before the topic folder: the key.prefix that a reader without configuration sees."""
+    """Return the part before the topic folder: the key.prefix that a reader without configuration sees."""
     folders = candidate.objects[MANIFEST].key.split("/")[:-3]
     return "/".join([*folders, ""])
 

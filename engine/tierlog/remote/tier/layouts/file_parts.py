@@ -127,7 +127,7 @@ def described(
     modified_ms: int,
     txn_idx_empty: bool,
 ) -> RemoteLogSegmentMetadata:
-    """Metadata of a segment that nobody described: broker unknown, written when its log was."""
+    """Make the metadata of a segment without a description: broker unknown, written at its log's time."""
     return RemoteLogSegmentMetadata(
         segment_id,
         start_offset=start_offset,

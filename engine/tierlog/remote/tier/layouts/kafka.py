@@ -41,7 +41,6 @@ class KafkaLayout(ListedLayout):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """As Layout says."""
         partitions: dict[str, TopicIdPartition] = {}
         starts: dict[str, int] = {}
         parts: dict[str, dict[str, ObjectInfo]] = {}

@@ -1,4 +1,4 @@
-"""What every layout has, and the listing of those that are listed: by scope, key prefix and topic folder."""
+"""The interface of every layout, and the listing of those that are listed: by scope, key prefix and topic folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where in a store the segments are.
+    """The place of the segments in a store.
 
     Args:
         folder: Only keys below it ("" or ending with "/") are listed; it is part of what names topic and partition
             where PATH is the folder of one topic or partition.
-        key_prefix: ``key.prefix``: taken off before a key is parsed, verbatim, with or without a "/" at its end.
+        key_prefix: ``key.prefix``: removed before a key is parsed, verbatim, with or without a "/" at its end.
         mask: ``key.prefix.mask``.
     """
 
@@ -36,14 +36,14 @@ class Scope:
         return f"{MASK}{key[len(prefix) :]}" if self.mask and key.startswith(prefix) else key
 
     def parse(self, key: str, parse: Callable[[str], ObjectKey | None]) -> ObjectKey | None:
-        """A key of the store taken apart, without the configured prefix; None for a foreign one."""
+        """Parse a key of the store, without the configured prefix; None for a foreign one."""
         found = parse(key[len(self.key_prefix) :])
         return None if found is None or (self.key_prefix and found.prefix) else found
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFilter:
-    """Which segments are wanted; all if empty."""
+    """The wanted segments; all if empty."""
 
     topic: str | None = None
     topic_pattern: re.Pattern[str] | None = None
@@ -53,7 +53,9 @@ class SegmentFilter:
     def of(
         cls, topic: str | None, topic_pattern: str | re.Pattern[str] | None, partitions: Collection[int] | None
     ) -> SegmentFilter:
-        """From what a caller gave. Raises ConfigError for both a topic and a pattern, or a pattern that is none."""
+        """Make the filter of a caller's arguments. Raises ConfigError for both a topic and a pattern, or a malformed
+        pattern.
+        """
         if topic is not None and topic_pattern is not None:
             raise ConfigError("give a topic or a topic pattern, not both")
         try:
@@ -102,7 +104,8 @@ class Layout(ABC):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """From a listing alone, ordered by topic, partition, start offset, path. Incomplete uploads are left out.
+        """Find the segments in a listing alone, ordered by topic, partition, start offset, path. Incomplete uploads are
+        left out.
 
         Args:
             wanted: Which segments.

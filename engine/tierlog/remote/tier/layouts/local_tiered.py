@@ -39,7 +39,6 @@ class LocalTieredLayout(ListedLayout):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """As Layout says."""
         yield from self.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES, objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:

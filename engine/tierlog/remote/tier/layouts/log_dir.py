@@ -59,7 +59,7 @@ class LogDirLayout(ListedLayout):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """As Layout says; the topic id is in ``partition.metadata``, which is read here."""
+        """Find the segments in a listing; the topic id is in ``partition.metadata``, which is read here."""
         folders: dict[str, _Folder] = {}
         for key, info in self.iter_objects(wanted, objects):
             folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))
@@ -136,7 +136,7 @@ class LogDirLayout(ListedLayout):
             if bounds.end_offset is None:
                 return None
             end, size = bounds.end_offset, bounds.valid_bytes
-        # A snapshot tells of the segment's end only if it was taken there.
+        # A snapshot describes the segment's end only if it was made there.
         snapshot = objects.get(_snapshot_name(end + 1))
         named = objects if snapshot is None else objects | {SNAPSHOT: snapshot}
         metadata = described(
@@ -161,5 +161,5 @@ class LogDirLayout(ListedLayout):
 
 
 def _snapshot_name(offset: int) -> str:
-    """How a candidate's objects name the snapshot that was taken before this offset."""
+    """Return the name, among a candidate's objects, of the snapshot before this offset."""
     return f"{SNAPSHOT}-{offset}"

@@ -1,4 +1,4 @@
-"""What a copy of one segment writes, and what a delete takes away: keys, order and content, without a store.
+"""The objects that a copy of one segment writes, and that a delete removes: keys, order and content, without a store.
 
 A copy writes the log, then the small objects in their order (and the entry of the remote log index, where that is
 asked for), and the description last: without it there is no segment.
@@ -47,7 +47,7 @@ REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRA
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """How the log was stored.
+    """The log as it was stored.
 
     Args:
         size_bytes: Of its object.
@@ -132,7 +132,7 @@ class SegmentObjects(ABC):
         """
 
     def _require_stored(self, log: StoredLog, expected: int) -> None:
-        """Raises CorruptObjectError if the log's object is not as long as it must be."""
+        """Raise CorruptObjectError if the log's object is not as long as it must be."""
         if log.size_bytes != expected:
             text = f"{log.size_bytes} bytes of the log were stored, {expected} expected"
             raise CorruptObjectError(
@@ -167,7 +167,7 @@ def largest_custom_metadata_bytes(
     config: StorageConfig, objects: SegmentObjects, metadata: RemoteLogSegmentMetadata
 ) -> int:
     """The most bytes that ``custom_metadata_of`` can give: known before a byte is copied."""
-    # No transform doubles what it is given, and indexes are smaller than their log.
+    # No transform doubles its input, and indexes are smaller than their log.
     bound = 4 * metadata.segment_size_in_bytes + (64 << 20)
     return len(custom_metadata_of(config, objects, stored_bytes=bound, digest=bytes(32)) or b"")
 
@@ -365,7 +365,7 @@ def log_index_keys(config: StorageConfig, metadata: RemoteLogSegmentMetadata) ->
 
 
 def _places(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> tuple[list[str], ObjectKeys]:
-    """What the keys of a segment begin with, at every place where it may be, and how they go on."""
+    """Return the beginnings of a segment's keys, at every place where it may be, and the rest of the keys."""
     is_kafka = config.layout == "kafka"
     path = kafka_segment_path(metadata) if is_kafka else aiven_segment_path(metadata)
     custom = decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))

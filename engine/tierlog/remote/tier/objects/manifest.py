@@ -38,7 +38,8 @@ MANIFEST_BYTES_MAX: Final = CHUNK_LIST_BYTES_MAX * 4 // 3 + (2 << 20)
 _AAD_BYTES: Final = 32
 #: Kafka's number of the codec.
 _ZSTD: Final = 4
-#: Behind a frame's magic, and its bits of which one is set where the content's size is told (RFC 8878, 3.1.1.1.1).
+#: Behind a frame's magic, and its bits, one of which is set where the frame has the content's size (RFC 8878,
+#: 3.1.1.1.1).
 _ZSTD_DESCRIPTOR_POSITION: Final = 4
 _ZSTD_TELLS_SIZE: Final = 0xE0
 #: Members of ``segmentIndexes``, in the order of the manifest and of the indexes object.
@@ -175,7 +176,9 @@ def _chunk_index(members: JsonObject, *, compression: bool, encrypted: bool) -> 
 
 
 def _check_fixed(members: JsonObject, chunk: int, file: int, transformed: int, final: int, overhead: int) -> None:
-    """Raises CorruptObjectError: without compression, transformed sizes do not follow from the original ones."""
+    """Check fixed sizes. Raises CorruptObjectError: without compression, transformed sizes do not follow from the
+    original ones.
+    """
     if transformed != chunk + overhead:
         text = f"{transformed}, but {chunk} original bytes make {chunk + overhead}"
         raise members.corrupt("transformedChunkSize", text, "BAD_SIZE", found=transformed)
@@ -230,4 +233,4 @@ def _find_metadata(root: JsonObject, size_bytes: int) -> RemoteLogSegmentMetadat
             txn_idx_empty=members.get("txnIdxEmpty") is True,
         )
     except (CorruptObjectError, ValueError):
-        return None  # whatever stands there describes no segment: the caller derives what it needs from the bytes
+        return None  # the content describes no segment: the caller derives the fields from the bytes

@@ -36,7 +36,7 @@ def stored_chunk_index(
     encrypted: bool,
     transformed_sizes: Sequence[int] | NDArray[np.int32] | None,
 ) -> ChunkIndex:
-    """Where the chunks of a written log lie.
+    """Make the chunk index of a written log.
 
     Args:
         original_chunk_size: Bytes before they were transformed; >= 1.

@@ -270,7 +270,7 @@ class LocalStore:
             raise deletion_error(self._root, failed)
 
     def _prune(self, folder: str) -> None:
-        """Makes the removal durable and takes away the folders that it emptied."""
+        """Make the removal durable and remove the folders that it emptied."""
         while folder != self._root:
             try:
                 self._files.remove(f"{folder}/")  # with the slash: a folder, never a link to one

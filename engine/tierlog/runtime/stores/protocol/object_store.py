@@ -200,7 +200,7 @@ def views_of(data: Sequence[Buffer] | Buffer) -> list[memoryview]:
 
 
 def check_part_bytes(part_bytes: int, limits: UploadLimits) -> None:
-    """Raises ValueError for a part size that the store does not take."""
+    """Raise ValueError for a part size that the store does not accept."""
     if not limits.part_bytes_min <= part_bytes <= limits.part_bytes_max:
         raise ValueError(f"parts of {part_bytes} bytes: {limits.part_bytes_min} to {limits.part_bytes_max} expected")
 

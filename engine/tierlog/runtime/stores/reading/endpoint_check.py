@@ -1,10 +1,10 @@
-"""Whether a store's endpoint sends its readers elsewhere: asked once, when the first read gets no good answer.
+"""A check whether a store's endpoint redirects its readers: made once, when the first read gets no good answer.
 
-obstore takes a redirect to another host, which it cannot follow here (``redirects``), for a server that is away, and
-tries again until ``store.retry_timeout`` is over; one that it follows loses its signature, and is answered by a bare
-403. Neither names the endpoint that must change. As long as the store has not answered, a read that takes longer than
-half a second, or is refused, has the endpoint asked beside it; an asynchronous one has at once. A store that answers at
-once is not asked for more.
+obstore treats a redirect to another host, which it cannot follow here (``redirects``), as a server that is away, and
+tries again until ``store.retry_timeout`` is over; a redirect that it follows loses its signature, and is answered by a
+bare 403. Neither names the endpoint that must change. As long as the store has not answered, a read that takes longer
+than half a second, or is refused, has the endpoint asked beside it; an asynchronous one has at once. A store that
+answers at once is not asked for more.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
-#: What a first read may take before the endpoint is asked.
+#: Seconds that a first read may take before the endpoint is asked.
 SLOW_SECONDS: Final = 0.5
 _URL: Final = re.compile(r"Error performing [A-Z]+ (https?://[^\s?]+)")
 
 
 class EndpointCheck:
-    """Asks the endpoint of one store where it sends its readers.
+    """The check of one store's endpoint, which asks where it sends its readers.
 
     Args:
         name: The URL of the store, for messages.

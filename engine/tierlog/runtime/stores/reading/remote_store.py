@@ -49,20 +49,6 @@ _Result = TypeVar("_Result")
 
 
 class RemoteStore:
-    """See ObjectStore.
-
-    Args:
-        store: obstore's, rooted where keys begin.
-        name: The URL, without secrets.
-        make_writer: Makes the write half, over the same root, when it is first needed: who only reads does without what
-            it imports.
-        counts: Where the writer counts too.
-        is_local: Memory of this process.
-        resumes_listings: The store can begin a listing behind a key, and lists in the order of keys.
-        endpoint: Asked when the first read gets no good answer; None: never.
-        etag_field: What obstore calls that by which ``put`` knows an object: "e_tag" or "version".
-    """
-
     def __init__(
         self,
         store: ObstoreStore,
@@ -99,28 +85,27 @@ class RemoteStore:
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """See ObjectStore; what obstore tries again by itself is not seen."""
+        """The requests by verb; obstore's own retries are not counted."""
         return self._counts.snapshot()
 
     def _place(self, key: str) -> str:
         return f"{self._name}/{key}"
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ObjectStore. Stores list whole folders only: the rest of the prefix is compared here."""
+        """Iterate the objects. Stores list whole folders only: the rest of the prefix is compared here."""
         return self._iter_listed(prefix, None)
 
     @property
     def resumes_listings(self) -> bool:
-        """See ``find_resumed_listings``."""
+        """Whether listings can begin behind a key: see ``find_resumed_listings``."""
         return self._resumes_listings
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See OptionalReads."""
         return self._iter_listed(prefix, key)
 
     def _read(self, blocking: Callable[[], _Result], begin: Callable[[], Awaitable[_Result]]) -> _Result:
-        """One call of obstore's. Those that block are faster by a change of threads, and nothing ends them, be it a
-        scope or Ctrl-C: with its tries a call may take minutes. A first one that is slow has the endpoint asked.
+        """Make one call of obstore's. Blocking calls are faster by a change of threads, and neither a scope nor Ctrl-C
+        ends them: with its tries a call may take minutes. A slow first call makes the endpoint check.
         """
         check = self._endpoint
         if check is not None and not check.answered:
@@ -158,7 +143,6 @@ class RemoteStore:
                     yield _info(found)
 
     def list_folder(self, prefix: str = "") -> FolderListing:
-        """See ObjectStore."""
         self._counts.add("LIST")
         folder = prefix.rstrip("/") or None
         with translated(self._place(prefix)):
@@ -172,14 +156,13 @@ class RemoteStore:
         )
 
     def fetch(self, key: str) -> Buffer:
-        """See ObjectStore."""
         self._counts.add("GET")
         with translated(self._place(key)):
             answer = self._read(lambda: obstore.get(self._store, key), lambda: obstore.get_async(self._store, key))
             return _noted(self._read(answer.bytes, answer.bytes_async))
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """See ObjectStore; the client's buffer as it is."""
+        """Fetch a range; the client's buffer as it is."""
         self._counts.add("GET")
         with translated(self._place(key)):
             try:
@@ -199,8 +182,6 @@ class RemoteStore:
     def start_fetch_range(
         self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
     ) -> Cancel:
-        """See OptionalReads."""
-
         check = self._endpoint
 
         def told(answer: Answer) -> None:
@@ -226,7 +207,6 @@ class RemoteStore:
         return cancel
 
     def find(self, key: str) -> ObjectInfo | None:
-        """See ObjectStore."""
         self._counts.add("HEAD")
         try:
             with translated(self._place(key)):
@@ -236,25 +216,21 @@ class RemoteStore:
             return None
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        """See ObjectStore."""
         return self._writing().put(key, views_of(data), expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore."""
         check_part_bytes(part_bytes, self._writing().limits)
         return self._writing().begin_upload(key, part_bytes=part_bytes)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         if keys:
             self._writing().delete(keys)
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """See ObjectStore."""
         return self._writing().iter_uploads(prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See ObjectStore."""
+        """An ObjectStore in a bucket, read by obstore."""
         self._writing().abort_upload(upload)
 
     def describe(self) -> str:
@@ -262,17 +238,15 @@ class RemoteStore:
         return self._name
 
     def identity(self) -> str:
-        """See ProbedStore."""
         return self._writing().identity()
 
     def capabilities(self, key: str) -> StoreCapabilities:
-        """See ProbedStore."""
         return self._writing().capabilities(key) or plain_capabilities(
             self, key, checksums=self._writing().checksum_name
         )
 
     def close(self) -> None:
-        """Ends what is being written; obstore keeps its connections until the process ends."""
+        """End running writes; obstore holds its connections until the process ends."""
         with self._lock:
             writer = self._writer
         if writer is not None:
@@ -280,7 +254,7 @@ class RemoteStore:
 
 
 def _noted(answer: _Answer) -> _Answer:
-    """The answer, whose memory is noted as the client's: malloc's arenas would keep it once it is free."""
+    """Note an answer's memory as the client's, and return the answer: malloc's arenas would hold it once it is free."""
     note_foreign(memoryview(answer).nbytes)
     return answer
 

@@ -158,7 +158,7 @@ def plain_name(given: str) -> str:
 
 
 def check_known(given: str) -> None:
-    """Raises ConfigError for a key that no store knows, with the nearest name."""
+    """Raise ConfigError for a key that no store knows, with the nearest name."""
     name = plain_name(given)
     if name not in _ALL_NAMES and not name.startswith(_BRANDS):
         raise unknown_key(given)

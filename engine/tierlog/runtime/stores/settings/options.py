@@ -214,7 +214,7 @@ def read_duration(key: str, value: str) -> timedelta:
 
 
 def refuse_login(key: str, value: str) -> None:
-    """Raises ConfigError: a URL with a login, which would be sent beside the signature and stand in every message."""
+    """Raise ConfigError for a URL with a login, which would be sent beside the signature and be in every message."""
     if "@" in value.partition("://")[2].partition("/")[0]:
         raise ConfigError(f"{key}: a login does not belong into an endpoint: give credentials by their own keys")
 

@@ -240,7 +240,9 @@ class StoreCounts:
 
 
 class CountingStore(PassingStore):
-    """Passes everything on and counts it. Thread-safe; a listing counts once, however many pages it takes."""
+    """A wrapper that passes everything on and counts it. Thread-safe; a listing counts once, however many pages it
+    takes.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
