@@ -13,10 +13,9 @@ from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.fetch.segment_reader import SegmentReader
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.stored_segment import PIECE_BYTES, SegmentLog, StoredSegment
-from tierlog.remote.tier.layouts.segment_lookup import NoLookup
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
@@ -108,7 +107,7 @@ class RecentPieces:
 
 
 class CachedTier(Tier):
-    """The segments of a tier through a SegmentFetcher: what is cached is asked for once, and every wait has a limit.
+    """The segments of a tier through a SegmentReader: what is cached is asked for once, and every wait has a limit.
 
     Args:
         tier: Whose segments they are. It stays the caller's; this one is not closed.
@@ -118,7 +117,7 @@ class CachedTier(Tier):
     Thread safety: any number of threads.
     """
 
-    def __init__(self, tier: Tier, fetcher: SegmentFetcher, machine: Machine) -> None:
+    def __init__(self, tier: Tier, fetcher: SegmentReader, machine: Machine) -> None:
         super().__init__(
             tier.store, tier.listing, key_ring=tier.key_ring, machine=machine, url=tier.url, scope=tier.scope
         )
@@ -192,12 +191,11 @@ class SegmentReads:
         machine = machine or tier.machine
         self._machine = machine
         limit = config.download_rate_limit_bytes_per_second
-        self._fetcher = SegmentFetcher(
+        self._fetcher = SegmentReader(
             tier.store,
             config,
             tier.key_ring,
             limiter=None if limit is None else RateLimiter(limit, machine=machine),
-            lookup=NoLookup(),
             machine=machine,
             metrics=metrics,
         )
@@ -278,7 +276,7 @@ class SegmentReads:
 
         Raises:
             StoreUnavailableError: not there in time; what is under way lands in the cache. Else as
-                ``SegmentFetcher.read_range_waits``.
+                ``SegmentReader.read_range_waits``.
         """
         end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
         # The nearest piece: a reader that reads on by mebibytes begins a little before the border of each.

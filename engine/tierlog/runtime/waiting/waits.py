@@ -99,6 +99,16 @@ GOES_ON: Final = "the download goes on, and a later try finds it"
 Waits = Generator[Wait, None, Value]
 
 
+def forget_frames(error: BaseException) -> None:
+    """Take the tracebacks of an error and its causes away."""
+    known: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in known:
+        known.add(id(at))
+        at.__traceback__ = None
+        at = at.__cause__ or at.__context__
+
+
 class Interrupt:
     """A switch that ends the waits of one owner early, now and from now on. Any thread may set it.
 

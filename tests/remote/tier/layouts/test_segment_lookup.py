@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
-from tierlog.errors import CorruptObjectError, ObjectNotFoundError
+from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.tier.layouts.segment_lookup import NoLookup, look_up, make_lookup
+from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 
 
@@ -52,13 +52,3 @@ def test_a_named_manifest_is_still_of_that_segment(segment: Segment) -> None:
     lookup = make_lookup("aiven", key_prefix="", mask=False)
     with pytest.raises(CorruptObjectError, match="the manifest is of another segment"):
         look_up(lookup, Bucket(other.objects), asked)  # type: ignore[arg-type]
-
-
-def test_who_has_a_listing_looks_nothing_up(segment: Segment) -> None:
-    """A reader of listed segments would ask the bucket for descriptions that it has already."""
-    bucket = Bucket()
-    bucket.add(segment)
-    assert NoLookup().bases(segment.metadata) == []
-    with pytest.raises(ObjectNotFoundError, match="listing"):
-        look_up(NoLookup(), bucket, segment.metadata)  # type: ignore[arg-type]
-    assert not bucket.gets

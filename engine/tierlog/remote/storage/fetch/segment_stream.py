@@ -18,7 +18,7 @@ from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.fetch.range_reader import RangeReader
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.process import Closeable, Origin
-from tierlog.runtime.waiting.waits import Interrupt, Waits
+from tierlog.runtime.waiting.waits import Interrupt, Waits, forget_frames
 
 Translate = Callable[[BaseException], BaseException]
 
@@ -26,16 +26,6 @@ Translate = Callable[[BaseException], BaseException]
 def same_error(error: BaseException) -> BaseException:
     """The error itself, for streams whose errors nobody translates."""
     return error
-
-
-def forget_frames(error: BaseException) -> None:
-    """Take the tracebacks of an error and its causes away."""
-    known: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in known:
-        known.add(id(at))
-        at.__traceback__ = None
-        at = at.__cause__ or at.__context__
 
 
 class ViewStream(Closeable):

@@ -95,20 +95,6 @@ class SegmentLookup(ABC):
         """
 
 
-class NoLookup(SegmentLookup):
-    """Finds nothing: for a reader that has every segment from a listing."""
-
-    def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """No place: it is not known."""
-        del metadata
-        return []
-
-    def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """Raise ObjectNotFoundError, without a request."""
-        yield from ()
-        raise ObjectNotFoundError(f"{metadata.remote_log_segment_id}: segments are known by the listing alone")
-
-
 def look_up(lookup: SegmentLookup, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
     """What describes a segment, by reads of the store in this thread. Raises: see SegmentLookup.steps."""
 

@@ -1,0 +1,363 @@
+"""Reading stored segments: ranges of their logs and their indexes, through the caches of one store.
+
+The caches, the memory and the threads of all that are made here, once for a storage manager or a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tierlog._native.files import ReadyFile
+from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
+from tierlog.remote.api import IndexType, InvalidRangeError, RemoteLogSegmentMetadata
+from tierlog.remote.config import StorageConfig
+from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
+from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
+from tierlog.remote.storage.cache.index_cache import IndexCache
+from tierlog.remote.storage.fetch.chunk_loads import ChunkFetcher
+from tierlog.remote.storage.fetch.prefetch import AheadLoads, Prefetcher
+from tierlog.remote.storage.fetch.range_reader import BatchCheck, RangeReader, StreamLimits
+from tierlog.remote.storage.storage_metrics import StorageMetrics
+from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment, open_log
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.turns import MemoryBudget
+from tierlog.runtime.waiting.waits import WaitingThreads, Waits, forget_frames
+from tierlog.runtime.weighted_cache import CacheFigures
+
+#: Which segment is read behind one: None if there is none, or nobody knows. It may open keys.
+NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
+
+
+class SegmentReader:
+    """Reads stored segments of one store: (segment, position) to bytes.
+
+    Args:
+        store: Where their objects are.
+        config: Its caches and limits.
+        key_ring: Opens those that are encrypted.
+        limiter: Of downloads; None for no limit.
+        machine: Its clock, threads and files.
+        metrics: Where it counts.
+
+    Attributes:
+        next_log: Set by who knows which segment follows another one, so that prefetch crosses the border; called in a
+            thread of its own.
+
+    Raises:
+        ConfigError: the disk cache's directory cannot be used.
+
+    Thread safety: any number of threads; no lock is held across a call of the store.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: StorageConfig,
+        key_ring: KeyRing,
+        *,
+        limiter: RateLimiter | None = None,
+        machine: Machine | None = None,
+        metrics: StorageMetrics | None = None,
+    ) -> None:
+        machine = machine or Machine()
+        self.next_log: NextLog = lambda _: None
+        self._machine = machine
+        self._threads = WaitingThreads(machine)
+        self._config = config
+        self._metrics = metrics = metrics or StorageMetrics()
+        self._key_ring = key_ring
+        self._cache = make_chunk_cache(
+            config,
+            machine,
+            self._count_evictions,
+            lambda: metrics.add("cache_damaged_total", label="chunks_disk"),
+        )
+        self._requests = requests = StoreRequests(
+            store,
+            limiter,
+            metrics,
+            machine,
+            blocking_threads=config.fetch_chunk_cache_thread_pool_size or BLOCKING_THREADS,
+        )
+        self._budget = MemoryBudget(config.fetch_memory_max_bytes, machine)
+        self._chunks = ChunkFetcher(
+            requests,
+            cache=self._cache,
+            budget=self._budget,
+            machine=machine,
+            request_bytes_max=config.fetch_request_max_bytes,
+        )
+        self._indexes = IndexCache(
+            requests,
+            key_ring,
+            self._chunks.open_pool,
+            size_bytes_max=config.fetch_indexes_cache_size,
+            retention_ms=config.fetch_indexes_cache_retention_ms,
+            timeout_seconds=config.fetch_indexes_cache_get_timeout_ms / 1000,
+            machine=machine,
+            on_evict=lambda count: self._count_evictions("indexes", count),
+        )
+        self._limits = StreamLimits(
+            request_bytes_max=config.fetch_request_max_bytes,
+            timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
+        )
+        self._prefetcher = Prefetcher(
+            AheadLoads(self._chunks, self._budget, machine),
+            open_next=self._open_next,
+            ahead_bytes_max=config.prefetch_max_bytes,
+            crosses_segments=config.fetch_prefetch_next_segment_enabled,
+            machine=machine,
+        )
+        self._count_fetch = metrics.counting("fetches_total")
+        self._count_requested = metrics.counting("fetch_requested_bytes_total")
+        self._count_returned = metrics.counting("fetch_returned_bytes_total")
+        self._ask_for_size("indexes", lambda: self._indexes.figures)
+        if (cache := self._cache) is not None:
+            self._ask_for_size(cache.label, lambda: cache.figures)
+
+    def open_log(self, segment: StoredSegment) -> SegmentLog:
+        """The log of a segment, for the calls below. Opens its key: work for a thread where it is encrypted.
+
+        Raises:
+            EncryptionKeyError: no key of the ring opens it.
+        """
+        return open_log(self._key_ring, segment)
+
+    def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
+        """The bytes of a range whose chunks are all in the cache in memory; None if one is not. Waits for nothing.
+
+        The views are the chunks' own memory, which stays as it is when the cache drops them.
+
+        Args:
+            log: Of ``open_log``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            again: The same reader asked for the first chunk just before.
+
+        Raises:
+            CorruptObjectError: the log's description says that a chunk is larger than one can be.
+        """
+        cache = self._cache
+        if cache is None or cache.is_slow:
+            return None
+        views = log.views(start, end_exclusive)
+        if log.key(views[-1]) not in cache:  # what a reader who reads on lacks first
+            return None
+        found: list[memoryview] = []
+        for view in views:
+            data = cache.find(log.key(view), again=again and not found)
+            if data is None:
+                return None
+            found.append(data[view.start : view.end])
+        self._count_fetch()
+        self._count_requested(end_exclusive - start)
+        self._count_returned(end_exclusive - start)
+        if not self._prefetcher.is_off:
+            seen, _ = self._prefetcher.begin(log.segment.metadata, log, start)
+            self._prefetcher.advance(seen, end_exclusive, end_exclusive)
+        return found
+
+    def reads_directly(self, log: SegmentLog) -> bool:
+        """Whether ``read_directly`` may be called: files of this machine that are stored as they are."""
+        return not log.segment.transformed and self._chunks.is_local and self._chunks.requests.reads_directly
+
+    def read_directly(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
+        """The bytes of a range in memory of their own, read in this thread past the caches.
+
+        Raises:
+            CorruptObjectError: the file ends before. ObjectNotFoundError. StoreError and its kinds.
+        """
+        self._count_fetch()
+        self._count_requested(end_exclusive - start)
+        out = new_buffer(end_exclusive - start)
+        self._chunks.read_into(log, start, out)
+        self._count_returned(end_exclusive - start)
+        return out.toreadonly()
+
+    def open_ready(self, log: SegmentLog) -> ReadyFile | None:
+        """The file that has the log from ``log.segment.log.position`` on, for event loops, which read past the caches
+        and call ``note_ready``; None where there is none. Waits for nothing. Only where ``reads_directly``.
+        """
+        return self._chunks.requests.open_ready(log.segment.log.key)
+
+    def note_ready(self, size_bytes: int) -> None:
+        """Count a fetch of so many bytes of a file of ``open_ready``."""
+        self._count_fetch()
+        self._count_requested(size_bytes)
+        self._count_returned(size_bytes)
+        self._metrics.count_fetched(size_bytes)
+
+    def read_range_waits(
+        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int
+    ) -> Waits[list[memoryview]]:
+        """The bytes of a range, as the views of its chunks: from the cache, or from loads that all who ask share.
+
+        Batches are not checked. Fewer bytes come where what follows is not there, or not sound, and so many are:
+        the next read from there on is told why.
+
+        Args:
+            log: Of ``open_log``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            least_bytes: Without which the caller cannot go on; > 0.
+
+        Raises: as a stream of ``fetch_log_segment``, when it is read.
+        """
+        metadata = log.segment.metadata
+        began, end = self._asked(metadata, start, end_exclusive - 1)
+        found: list[memoryview] = []
+        reader, closed = self._reader(metadata, log, start, end, is_whole_wanted=True, began_seconds=began)
+        try:
+            while left := reader.left_bytes:
+                found.append((yield from reader.take_waits(left)))
+        except TierlogError as error:
+            self._count_error(metadata)
+            is_enough = reader.position - start >= min(least_bytes, end_exclusive - start)
+            if not (is_enough and isinstance(error, StoreError | CorruptDataError)):
+                forget_frames(error)
+                raise
+        finally:
+            reader.close()
+            closed(reader.position - start)
+        return found
+
+    def find_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+        """A part of a segment beside its log if it is at hand, else None; b"" for an empty one. Waits for nothing.
+
+        Raises:
+            ObjectNotFoundError: the segment has none.
+        """
+        return self._indexes.find(segment, index_type)
+
+    def read_index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
+        """A part of a segment beside its log, which ``find_index`` did not have.
+
+        Raises:
+            ObjectNotFoundError: its object is gone. Else as ``fetch_index``.
+        """
+        return self._indexes.fetch(segment, index_type)
+
+    def forget_indexes(self, segment: StoredSegment) -> None:
+        """Drop the indexes of a segment that has grown."""
+        self._indexes.forget(segment.log.key)
+
+    def _asked(self, metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> tuple[float, int]:
+        """Count a fetch. Returns when it began and where its range ends; raises as ``fetch_log_segment``."""
+        began = self._machine.clock.monotonic_seconds()
+        end = _end_of(metadata, start, end_position)
+        self._count_fetch()
+        self._count_requested(end - start)
+        self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
+        self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end - start)
+        return began, end
+
+    def _count_error(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._metrics.add_of(metadata.topic_id_partition, "errors_total", label="fetch_segment")
+
+    def _reader(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        log: SegmentLog,
+        start: int,
+        end: int,
+        *,
+        is_whole_wanted: bool,
+        began_seconds: float,
+        check: BatchCheck | None = None,
+    ) -> tuple[RangeReader, Callable[[int], None]]:
+        """A reader of a range, and what is called with the bytes that were handed out when it is closed."""
+        seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
+        progress = None if seen is None else partial(self._prefetcher.advance, seen)
+        reader = RangeReader(
+            log,
+            self._chunks,
+            start,
+            end,
+            turn=metadata.topic_id_partition,
+            is_whole_wanted=is_whole_wanted,
+            limits=self._limits,
+            budget=self._budget,
+            on_progress=progress,
+            on_first=lambda: self._metrics.observe(
+                "fetch_first_byte_seconds", self._machine.clock.monotonic_seconds() - began_seconds
+            ),
+            again=again,
+            check=check,
+            threads=self._threads,
+        )
+
+        def closed(size_bytes: int) -> None:
+            self._count_returned(size_bytes)
+            if progress is not None:
+                progress(start + size_bytes, reader.requested)
+
+        return reader, closed
+
+    def close(self) -> None:
+        """End readers and requests with an error, let go of the disk cache; idempotent."""
+        self._chunks.close()
+        self._prefetcher.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
+        """Find the next segment, in a thread of its own, and hand its log on."""
+        log = self.next_log(metadata)
+        if log is not None:
+            opened(log)
+
+    def _count_evictions(self, label: str, count: int) -> None:
+        self._metrics.add("cache_evictions_total", count, label=label)
+
+    def _ask_for_size(self, label: str, ask: Callable[[], CacheFigures]) -> None:
+        self._metrics.ask("cache_bytes", lambda: ask().size_bytes, label=label)
+
+
+def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> int:
+    """Where the range ends, exclusive."""
+    size = metadata.segment_size_in_bytes
+    if start < 0 or (end_position is not None and end_position < start):
+        asked = f"positions {start} … {end_position} are no range of a segment"
+        raise InvalidRangeError(f"{metadata.remote_log_segment_id}: {asked}")
+    if start >= size:
+        raise InvalidRangeError(
+            f"{metadata.remote_log_segment_id}: start position {start} lies behind its {size} bytes"
+        )
+    return size if end_position is None else min(end_position + 1, size)
+
+
+def make_chunk_cache(
+    config: StorageConfig,
+    machine: Machine,
+    count_evictions: Callable[[str, int], None],
+    on_damage: Callable[[], None],
+) -> ChunkCache | None:
+    """The configured cache; None for none. Raises ConfigError."""
+    kind, size = config.fetch_chunk_cache_class, config.fetch_chunk_cache_size
+    if kind is None or size is None:
+        return None
+    retention_ms = config.fetch_chunk_cache_retention_ms
+    if kind == "memory":
+        return MemoryChunkCache(
+            size,
+            machine=machine,
+            retention_ms=retention_ms,
+            on_evict=lambda count: count_evictions("chunks_memory", count),
+        )
+    if kind != "disk" or config.fetch_chunk_cache_path is None:
+        raise ConfigError(f"fetch.chunk.cache.class: {kind!r} is neither memory nor disk")
+    return DiskChunkCache(
+        config.fetch_chunk_cache_path,
+        size,
+        machine=machine,
+        retention_ms=retention_ms,
+        encrypted=config.fetch_chunk_cache_encryption_enabled,
+        on_evict=lambda count: count_evictions("chunks_disk", count),
+        on_damage=on_damage,
+    )
