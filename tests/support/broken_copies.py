@@ -13,6 +13,7 @@ from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import PATIENT, FaultProxy
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.servers import StoreServer
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.config.storage_keys import storage_options
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
@@ -33,7 +34,7 @@ class Broken:
     def manager(self, tmp_path: pathlib.Path, shape: str = "aiven-plain", **options: str) -> TieredStorageManager:
         named = {key: options.pop(key) for key in list(options) if key.startswith("storage.")}
         keys = self.options | {"store.endpoint": self.proxy.endpoint} | PATIENT | options
-        store = open_store(self.url, keys, begin=storage_options(named))
+        store = open_store(self.url, keys, begin=storage_options(read_storage_config(named)))
         manager = TieredStorageManager(wrap_store=lambda _: store)
         sizes = {"upload.part.size": str(PART), "chunk.size": str(1 << 20)}
         manager.configure(local_keys(tmp_path / "unused") | SHAPES[shape] | sizes)

@@ -27,7 +27,7 @@ def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(scheme: str, keys: dict[str, str], files: MemoryFiles | None = None, **own: str) -> StoreOptions:
     options = {f"store.{name}": value for name, value in own.items()}
-    return read_store_options(scheme, options, files or MemoryFiles(), begin=storage_options(keys))
+    return read_store_options(scheme, options, files or MemoryFiles(), begin=storage_options(read_storage_config(keys)))
 
 
 def test_the_plugins_s3_keys() -> None:
@@ -41,7 +41,6 @@ def test_the_plugins_s3_keys() -> None:
         "storage.aws.access.key.id": "id",
         "storage.aws.secret.access.key": "secret",
         "storage.aws.certificate.check.enabled": "FALSE",
-        "storage.aws.credentials.provider.class": "profile",
         "storage.gcs.endpoint.url": "https://not.for.us",
     }
     made = read("s3", options)
@@ -56,7 +55,10 @@ def test_the_plugins_s3_keys() -> None:
     assert made.client["allow_invalid_certificates"] == "true"
     assert made.client["timeout"] == "1500ms"
     assert made.retry_timeout == timedelta(seconds=9)
-    open_store("s3://bucket/folder", begin=storage_options(options), machine=Machine(files=MemoryFiles())).close()
+    begin = storage_options(read_storage_config(options))
+    open_store("s3://bucket/folder", begin=begin, machine=Machine(files=MemoryFiles())).close()
+    chosen = {"storage.aws.credentials.provider.class": "profile"}
+    assert read("s3", chosen).credentials_source == "profile"
 
 
 def test_credential_files() -> None:
@@ -107,7 +109,7 @@ def test_azure() -> None:
     [
         ("s3", {"storage.s3.endpoint.url": "ftp://x"}, "http or https"),
         ("s3", {"storage.s3.path.style.access.enabled": "maybe"}, "true or false"),
-        ("s3", {"storage.s3.api.call.timeout": "0"}, "milliseconds"),
+        ("s3", {"storage.s3.api.call.timeout": "0"}, "at least 1"),
         (
             "s3",
             {"storage.s3.endpoint.url": "http://user:s3cret@h:9"},

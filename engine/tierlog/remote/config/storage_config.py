@@ -34,7 +34,6 @@ from tierlog.remote.config.keys import (
     UploadKeys,
 )
 from tierlog.remote.config.property_file import read_property_file
-from tierlog.remote.config.storage_keys import STORAGE_KEYS
 from tierlog.remote.config.validation import read_value, validated
 from tierlog.runtime.machine import Machine
 
@@ -70,7 +69,6 @@ class StorageConfig(
         private_key_files: Paths of private keys by key id, spelled as in ``encryption.key.pairs``.
         public_key_files: Paths of public keys by key id; only writing needs them.
         store_options: ``store.*`` keys as text, but for the storage manager's own; they hold secrets.
-        storage_keys: Keys of storage_keys.STORAGE_KEYS as text; they hold secrets.
         other_storage_keys: ``storage.*`` keys of a third party's store, as text.
         given: Names of the keys that were given.
     """
@@ -78,7 +76,6 @@ class StorageConfig(
     private_key_files: dict[str, str] = field(default_factory=dict)
     public_key_files: dict[str, str] = field(default_factory=dict)
     store_options: dict[str, str] = field(default_factory=dict, repr=False)
-    storage_keys: dict[str, str] = field(default_factory=dict, repr=False)
     other_storage_keys: dict[str, str] = field(default_factory=dict, repr=False)
     given: frozenset[str] = frozenset()
 
@@ -286,7 +283,6 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
             raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
     beside: dict[str, object] = {
         "store_options": {name: value for name, value in keys.items() if _is_stores_own(name)},
-        "storage_keys": {name: value for name, value in keys.items() if name in STORAGE_KEYS},
         "other_storage_keys": others,
         "given": frozenset(keys),
     }

@@ -23,12 +23,12 @@ _STORE_NAMES: Final = tuple(name for name in vars(ObjectStore) if not name.start
 
 def open_configured_store(url: str, config: StorageConfig, *, machine: Machine) -> ObjectStore:
     """The store of a URL, with all that a configuration says of it and nothing around it: see ``open_store``."""
-    return open_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
+    return open_store(url, config.store_options, machine=machine, begin=storage_options(config))
 
 
 def address_configured_store(url: str, config: StorageConfig, *, machine: Machine | None = None) -> StoreAddress:
     """Return the address of the configured store, for a reader in another process: see ``address_store``."""
-    return address_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
+    return address_store(url, config.store_options, machine=machine, begin=storage_options(config))
 
 
 def as_it_is(store: ObjectStore) -> ObjectStore:

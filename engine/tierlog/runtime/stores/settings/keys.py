@@ -66,7 +66,7 @@ class ClientKeys:
 
 
 @dataclass(frozen=True)
-class S3Keys:
+class S3ClientKeys:
     """Keys of S3 and of stores that speak its protocol."""
 
     region: str = key("Region of the bucket; `default_region` where nothing else gives one.", default="us-east-1")
@@ -104,7 +104,7 @@ class S3Keys:
 
 
 @dataclass(frozen=True)
-class GcsKeys:
+class GcsClientKeys:
     """Keys of Google Cloud Storage."""
 
     base_url: str | None = key("Address of another server: an http or https URL.")
@@ -116,7 +116,7 @@ class GcsKeys:
 
 
 @dataclass(frozen=True)
-class AzureKeys:
+class AzureClientKeys:
     """Keys of Azure Blob Storage."""
 
     account_name: str | None = key("Name of the storage account.")
@@ -146,7 +146,7 @@ class AzureKeys:
 
 
 #: Each store's own, by the scheme of its URLs.
-KEYS_BY_SCHEME: Final[Mapping[str, type[object]]] = {"s3": S3Keys, "gs": GcsKeys, "az": AzureKeys}
+KEYS_BY_SCHEME: Final[Mapping[str, type[object]]] = {"s3": S3ClientKeys, "gs": GcsClientKeys, "az": AzureClientKeys}
 _ALL_NAMES: Final = frozenset(name for table in (OwnKeys, ClientKeys, *KEYS_BY_SCHEME.values()) for name in rows(table))
 #: What obstore lets stand in front of a store's own keys.
 _BRANDS: Final = ("aws_", "google_", "azure_storage_", "azure_")
