@@ -58,7 +58,7 @@ def make_segment(folder: pathlib.Path, size_bytes: int = SEGMENT_BYTES) -> Close
     folder.mkdir(parents=True)
     log = bench_log("none", batch_bytes=MIB, mean_size=1000, total_bytes=size_bytes)
     builder = IndexBuilder(0)
-    builder.add({name: getattr(log.table, name) for name in ("last_offset", "position", "max_timestamp")})
+    builder.add({name: getattr(log.table, name) for name in ("last_offset", "position", "max_timestamp", "size_bytes")})
     (folder / f"{_NAME}.log").write_bytes(log.data)
     (folder / f"{_NAME}.index").write_bytes(builder.offset_index())
     (folder / f"{_NAME}.timeindex").write_bytes(builder.time_index())

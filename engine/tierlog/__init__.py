@@ -26,13 +26,11 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Machine": "tierlog.runtime.machine",
-            "PartitionInfo": "tierlog.scan.topic_info",
-            "RecordReader": "tierlog.record_reader",
-            "TopicInfo": "tierlog.scan.topic_info",
-            "open_tier": "tierlog.remote.tier",
-            "read": "tierlog.reading",
-            "topics": "tierlog.reading",
+            "tierlog.reading": ("read", "topics"),
+            "tierlog.record_reader": ("RecordReader",),
+            "tierlog.remote.tier": ("open_tier",),
+            "tierlog.runtime.machine": ("Machine",),
+            "tierlog.scan.topic_info": ("PartitionInfo", "TopicInfo"),
         },
         modules=("aio", "broker", "errors", "log", "records", "remote", "scan", "testing", "upkeep"),
     )

@@ -137,7 +137,7 @@ class ListProducers:
         self._folder = folder
         self.entries: tuple[ProducerEntry, ...] = ()
 
-    def path_at(self, offset: int) -> str | None:
+    def fetch_snapshot(self, offset: int) -> str | None:
         path = self._folder / f"{offset:020}.snapshot"
         return str(path) if path.is_file() else None
 
@@ -145,7 +145,7 @@ class ListProducers:
         (self._folder / f"{offset:020}.snapshot").write_bytes(encode_producer_snapshot(self.entries))
 
     def load(self, offset: int) -> None:
-        path = self.path_at(offset)
+        path = self.fetch_snapshot(offset)
         assert path is not None
         self.entries = tuple(parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries)
 
@@ -159,13 +159,13 @@ class ListLog:
         self.config = ListConfig()
         self.log_start_offset = self.local_log_start_offset = self.log_end_offset = self.high_watermark = 0
         self.highest_offset_in_remote_storage = -1
-        self.leader_epoch_cache, self.producer_state_manager = ListEpochs(), ListProducers(folder)
+        self.leader_epoch_cache, self.producers = ListEpochs(), ListProducers(folder)
         self._tiered = tiered
         self._segments = [ListSegment(folder, 0)]
 
     @property
     def last_stable_offset(self) -> int:
-        begun = (entry.transaction_first_offset for entry in self.producer_state_manager.entries)
+        begun = (entry.transaction_first_offset for entry in self.producers.entries)
         return min((self.high_watermark, *(first for first in begun if first >= 0)))
 
     @property
@@ -222,7 +222,10 @@ class ListLog:
         self.leader_epoch_cache.clear_and_flush()
 
     def load_producer_state(self, offset: int) -> None:
-        self.producer_state_manager.load(offset)
+        self.producers.load(offset)
+
+    def fetch_producer_snapshot(self, offset: int) -> str | None:
+        return self.producers.fetch_snapshot(offset)
 
     # ---- what a broker does with it
 
@@ -233,5 +236,5 @@ class ListLog:
 
     def roll(self) -> None:
         self.active_segment.close()
-        self.producer_state_manager.take(self.log_end_offset)
+        self.producers.take(self.log_end_offset)
         self._segments.append(ListSegment(pathlib.Path(self.folder), self.log_end_offset))

@@ -145,10 +145,10 @@ class PartitionLogContract:
     def test_a_snapshot_of_each_closed_segments_end(self, log: PartitionLog) -> None:
         """It goes with the copy; without it a follower that starts from the tier lets duplicates in."""
         for offset in (3, 6, 9):
-            path = log.producer_state_manager.path_at(offset)
+            path = log.fetch_producer_snapshot(offset)
             assert path is not None
             assert self.size_of(log, path) >= 10
-        assert log.producer_state_manager.path_at(4) is None
+        assert log.fetch_producer_snapshot(4) is None
 
     def test_timestamps(self, log: PartitionLog) -> None:
         """Retention by time, and ListOffsets where the tier ends and the disk begins."""
@@ -264,7 +264,7 @@ class PartitionLogContract:
         transacting = ProducerEntry(8, 2, 0, 400, 0, now_ms, -1, 400)
         self.put_file(log, f"{500:020}.snapshot", encode_producer_snapshot([silent, transacting]))
         log.load_producer_state(500)
-        assert log.producer_state_manager.path_at(500) is not None
+        assert log.fetch_producer_snapshot(500) is not None
         assert (log.last_stable_offset, log.high_watermark) == (400, 500), "a transaction is open"
         rig.append(2, leader_epoch=3, timestamp_ms=TIMESTAMP_MS)
         assert (log.log_end_offset, bases(log.log_segments())) == (502, [500])
@@ -278,7 +278,7 @@ class PartitionLogContract:
 
     def producers_at(self, log: PartitionLog, offset: int) -> list[ProducerEntry]:
         """The producers that the log's snapshot of an offset names, by id."""
-        path = log.producer_state_manager.path_at(offset)
+        path = log.fetch_producer_snapshot(offset)
         assert path is not None
         found = parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries
         return sorted(found, key=lambda entry: entry.producer_id)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 else:
     # A server waits and reads by this room, and has no use for the managers.
     _NAMES = {
-        "AsyncLogMetadataManager": "tierlog.aio.metadata_manager",
-        "AsyncSegmentStream": "tierlog.aio.segment_stream",
-        "AsyncStorageManager": "tierlog.aio.storage_manager",
+        "tierlog.aio.metadata_manager": ("AsyncLogMetadataManager",),
+        "tierlog.aio.segment_stream": ("AsyncSegmentStream",),
+        "tierlog.aio.storage_manager": ("AsyncStorageManager",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 else:
     # Arrow is a third of a second of a process that only wants the headers of batches.
     _NAMES = {
-        "CODEC_NAMES": "tierlog.records.batch_table",
-        "DEFAULT_COLUMNS": "tierlog.records.decoding",
-        "BatchTable": "tierlog.records.batch_table",
-        "RecordDecoder": "tierlog._native.decoding",
-        "decode": "tierlog.records.decoding",
-        "scan": "tierlog.records.batch_table",
+        "tierlog._native.decoding": ("RecordDecoder",),
+        "tierlog.records.batch_table": ("CODEC_NAMES", "BatchTable", "scan"),
+        "tierlog.records.decoding": ("DEFAULT_COLUMNS", "decode"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

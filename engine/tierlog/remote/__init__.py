@@ -86,19 +86,13 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _CLOSED = "tierlog.remote.tier.closed_segments"
-    _LOADING = "tierlog.remote.config.class_loading"
-    _ELSEWHERE = {
-        "ClosedSegment": _CLOSED,
-        "closed_segment": _CLOSED,
-        "closed_segments": _CLOSED,
-        "load_metadata_manager": _LOADING,
-        "load_storage_manager": _LOADING,
-        "ConfigError": "tierlog.errors",
-        "StorageMetrics": "tierlog.remote.storage.storage_metrics",
-        "TierlogError": "tierlog.errors",
-        "TieredStorageManager": "tierlog.remote.storage.tiered_storage_manager",
-        "TopicBasedRemoteLogMetadataManager": "tierlog.remote.metadata.topic_backed.topic_based_manager",
+    _NAMES = {
+        "tierlog.remote.api": tuple(__all__),  # but for those of the modules below
+        "tierlog.errors": ("ConfigError", "TierlogError"),
+        "tierlog.remote.config.class_loading": ("load_metadata_manager", "load_storage_manager"),
+        "tierlog.remote.metadata.topic_backed.topic_based_manager": ("TopicBasedRemoteLogMetadataManager",),
+        "tierlog.remote.storage.storage_metrics": ("StorageMetrics",),
+        "tierlog.remote.storage.tiered_storage_manager": ("TieredStorageManager",),
+        "tierlog.remote.tier.closed_segments": ("ClosedSegment", "closed_segment", "closed_segments"),
     }
-    _NAMES = {name: _ELSEWHERE.get(name, "tierlog.remote.api") for name in __all__}
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)

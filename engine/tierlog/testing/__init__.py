@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from tierlog.testing.memory_storage_manager import MemoryStorageManager
 else:
     _NAMES = {
-        "FailingDisk": "tierlog.testing.failing_disk",
-        "FailingStore": "tierlog.testing.failing_store",
-        "MemoryMetadataTopic": "tierlog.testing.memory_metadata_topic",
-        "MemoryStorageManager": "tierlog.testing.memory_storage_manager",
-        "PowerCut": "tierlog.testing.failing_disk",
+        "tierlog.testing.failing_disk": ("FailingDisk", "PowerCut"),
+        "tierlog.testing.failing_store": ("FailingStore",),
+        "tierlog.testing.memory_metadata_topic": ("MemoryMetadataTopic",),
+        "tierlog.testing.memory_storage_manager": ("MemoryStorageManager",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from tierlog.upkeep.verification.verification import VerifyResult, verify
 else:
-    _ROOMS = {
+    _NAMES = {
         "tierlog.log.checks.findings": ("Finding", "Report", "Severity"),
         "tierlog.upkeep.copying.bucket_copy": ("CopyResult", "CopyState", "SegmentOutcome", "copy"),
         "tierlog.upkeep.exporting.broker_directory": ("TargetCluster",),
@@ -47,7 +47,7 @@ else:
         ),
         "tierlog.upkeep.verification.verification": ("VerifyResult", "verify"),
     }
-    __getattr__, __dir__ = lazy_names(__name__, {name: room for room, names in _ROOMS.items() for name in names})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
 __all__ = [
     "CopyResult",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from tierlog._native.appends import LeaderCheck, check_follower_batches, find_ma
 from tierlog._native.batches import scan_batches
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError
-from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, check_sent_batches
+from tierlog.log.local.log_appends import LeaderChecks, check_sent_batches
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.records.builder import RecordBatchBuilder
@@ -33,8 +35,8 @@ def produced(stored: bytes) -> bytearray:
     return data
 
 
-def assign(data: bytearray, rules: LeaderRules | None = None, *, first_offset: int = 100, now_ms: int = NOW) -> object:
-    checks = LeaderChecks(rules or LeaderRules())
+def assign(data: bytearray, config: LogConfig | None = None, *, first_offset: int = 100, now_ms: int = NOW) -> object:
+    checks = LeaderChecks(config or LogConfig())
     return checks.assign(data, first_offset=first_offset, leader_epoch=5, now_ms=now_ms, origin=AppendOrigin.CLIENT)
 
 
@@ -51,7 +53,8 @@ def test_what_brokers_stored_comes_out_again(data: Path, run: str) -> None:
             stored = log[at : at + size]
             attributes, greatest = int(columns["attributes"][row]), int(columns["max_timestamp"][row])
             origin = AppendOrigin.COORDINATOR if attributes & CONTROL else AppendOrigin.CLIENT
-            checks = LeaderChecks(LeaderRules(log_append_time=bool(attributes & LOG_APPEND_TIME)))
+            kind = "LogAppendTime" if attributes & LOG_APPEND_TIME else "CreateTime"
+            checks = LeaderChecks(LogConfig(message_timestamp_type=kind))
             batch = produced(stored)
             if attributes & LOG_APPEND_TIME:  # the producer's own timestamp type, with any greatest timestamp
                 batch[21:23] = (attributes & ~LOG_APPEND_TIME).to_bytes(2, "big")
@@ -112,14 +115,14 @@ def test_what_a_follower_refuses(name: str, error: str) -> None:
 def test_refusals_have_kafkas_names_and_words_of_ours() -> None:
     """Else a client is told nothing that it can act on."""
     batch = produced(bytes.fromhex(VECTORS["v2.none"]))
-    for rules, error, word in [
-        (LeaderRules(max_message_bytes=89), KafkaError.MESSAGE_TOO_LARGE, "90 bytes"),
-        (LeaderRules(compacted=True), KafkaError.INVALID_RECORD, "records: 1"),
-        (LeaderRules(timestamp_after_max_ms=4), KafkaError.INVALID_TIMESTAMP, "timestamp"),
+    for config, error, word in [
+        (LogConfig(max_message_bytes=89), KafkaError.MESSAGE_TOO_LARGE, "90 bytes"),
+        (LogConfig(cleanup_policy=frozenset(("compact",))), KafkaError.INVALID_RECORD, "records: 1"),
+        (LogConfig(message_timestamp_after_max_ms=4), KafkaError.INVALID_TIMESTAMP, "timestamp"),
     ]:
         before = bytes(batch)
         with pytest.raises(AppendRefusedError, match=word) as caught:
-            assign(batch, rules, now_ms=1_700_000_000_000)
+            assign(batch, config, now_ms=1_700_000_000_000)
         assert caught.value.error is error
         assert bytes(batch) == before
         again = pickle.loads(pickle.dumps(caught.value))
@@ -133,8 +136,8 @@ def test_refusals_have_kafkas_names_and_words_of_ours() -> None:
 def test_a_topic_with_a_codec_of_its_own() -> None:
     """Else ``compression.type`` changes nothing, or batches that have the codec already are compressed again."""
     stored = bytes.fromhex(VECTORS["v2.zstd"])
-    for codec, must_rebuild in [(None, False), (4, False), (1, True), (0, True)]:
-        assigned = assign(produced(stored), LeaderRules(compression_codec=codec))
+    for codec, must_rebuild in [("producer", False), ("zstd", False), ("gzip", True), ("uncompressed", True)]:
+        assigned = assign(produced(stored), LogConfig(compression_type=codec))
         assert assigned.must_rebuild == must_rebuild  # type: ignore[attr-defined]
 
 
@@ -172,7 +175,7 @@ def test_a_batch_that_decompresses_without_end_is_refused() -> None:
     batch = bytearray(builder.build())
     assert len(batch) < 10_000
     with pytest.raises(AppendRefusedError) as caught:
-        assign(batch, LeaderRules(max_decompressed_message_bytes=1 << 20))
+        assign(batch, LogConfig(max_decompressed_message_bytes=1 << 20))
     assert caught.value.error is KafkaError.MESSAGE_TOO_LARGE
     assert assign(batch) is not None
 
@@ -199,7 +202,14 @@ records = st.lists(
 )
 
 
-def rules_broken(batch: list[tuple[bytes | None, int]], rules: LeaderRules, append_time: int | None) -> list[str]:
+class Rules(NamedTuple):
+    compacted: bool
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+
+def rules_broken(batch: list[tuple[bytes | None, int]], rules: Rules, append_time: int | None) -> list[str]:
     """LogValidator#validateRecord, record by record; "" where nothing is wrong."""
     broken = []
     for key, own in batch:
@@ -219,7 +229,7 @@ def rules_broken(batch: list[tuple[bytes | None, int]], rules: LeaderRules, appe
 @given(
     records,
     st.builds(
-        LeaderRules,
+        Rules,
         compacted=st.booleans(),
         log_append_time=st.booleans(),
         timestamp_before_max_ms=st.sampled_from([10, 2**63 - 1]),
@@ -229,7 +239,7 @@ def rules_broken(batch: list[tuple[bytes | None, int]], rules: LeaderRules, appe
     st.none() | st.sampled_from([NOW, NOW + 6, -1]),
 )
 def test_every_rule_by_hand(
-    batch: list[tuple[bytes | None, int]], rules: LeaderRules, codec: str, append_time: int | None
+    batch: list[tuple[bytes | None, int]], rules: Rules, codec: str, append_time: int | None
 ) -> None:
     """Else a record is refused, or taken, that a broker would not: whatever its codec."""
     builder = RecordBatchBuilder(0, codec=codec, log_append_time_ms=append_time)
@@ -243,12 +253,7 @@ def test_every_rule_by_hand(
     before = bytes(data)
     broken = rules_broken(kept, rules, append_time)
     expected = [(i, rule) for i, rule in enumerate(broken) if rule]
-    answer = LeaderCheck(
-        compacted=rules.compacted,
-        log_append_time=rules.log_append_time,
-        timestamp_before_max_ms=rules.timestamp_before_max_ms,
-        timestamp_after_max_ms=rules.timestamp_after_max_ms,
-    ).assign(data, first_offset=1000, leader_epoch=3, now_ms=NOW)
+    answer = LeaderCheck(**rules._asdict()).assign(data, first_offset=1000, leader_epoch=3, now_ms=NOW)
     if expected:
         assert [entry[:2] for entry in answer.record_errors] == expected
         assert answer.record_error_count == len(expected)

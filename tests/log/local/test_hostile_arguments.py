@@ -71,6 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "fetch_offset_by_timestamp": {"timestamp_ms": NOW_MS},
     "end_offset_for_epoch": {"leader_epoch": EPOCH},
     "collect_aborted_transactions": {"start_offset": 0, "upper_bound_offset": 4},
+    "fetch_producer_snapshot": {"offset": 4},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tierlog._native.appends import AssignedBatch
 from tierlog._native.batches import scan_batches
 from tierlog.errors import ConfigError
-from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, assign_batch
+from tierlog.log.local.log_appends import LeaderChecks, assign_batch
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -52,12 +53,10 @@ def assign(
 
 
 def assigned(
-    data: bytes, *, codec: str, first_offset: int = 100, origin: AppendOrigin = AppendOrigin.CLIENT, **rules: object
+    data: bytes, *, codec: str, first_offset: int = 100, origin: AppendOrigin = AppendOrigin.CLIENT, **topic: Any
 ) -> bytes:
     """What the log gets for a producer's batch in a topic with this ``compression.type``."""
-    kafkas = "uncompressed" if codec == "none" else codec
-    chosen = LeaderRules(**rules) if rules else LeaderRules.of_config(LogConfig(compression_type=kafkas))  # type: ignore[arg-type]
-    checks = LeaderChecks(chosen)
+    checks = LeaderChecks(LogConfig(compression_type="uncompressed" if codec == "none" else codec, **topic))
     before = bytearray(data)
     found = assign(checks, before, first_offset=first_offset, leader_epoch=7, origin=origin)
     assert found is not None
@@ -119,9 +118,8 @@ def test_what_real_producers_sent(data: Path, run: str) -> None:
                 continue  # the cleaner's: no producer sends it
             sent = bytes(8) + stored[8:12] + b"\xff" * 4 + stored[16:]
             first_offset = int(columns["base_offset"][row])
-            rules = {"timestamp_after_max_ms": 2**62}
-            for codec in range(5):
-                answer = assigned(sent, codec="", first_offset=first_offset, compression_codec=codec, **rules)
+            for codec, name in enumerate(CODECS):
+                answer = assigned(sent, codec=name, first_offset=first_offset, message_timestamp_after_max_ms=2**62)
                 assert decode(answer, columns=EXACT).equals(decode(stored, columns=EXACT)), (path, at, codec)
                 assert header(answer)["attributes"] & 0x17 == int(columns["attributes"][row]) & 0x10 | codec
                 count += 1
@@ -143,7 +141,7 @@ def test_the_bytes_are_those_that_kafka_builds() -> None:
 
 def test_log_append_time_is_the_leaders() -> None:
     """Else a topic with a codec of its own has its producers' timestamps."""
-    stored = assigned(with_codec("none"), codec="", compression_codec=4, log_append_time=True)
+    stored = assigned(with_codec("none"), codec="zstd", message_timestamp_type="LogAppendTime")
     assert header(stored)["attributes"] == 4 | 0x08
     assert decode(stored, columns=["timestamp"])["timestamp"].cast("int64").to_pylist() == [NOW] * 3
 
@@ -163,7 +161,7 @@ def test_a_batch_that_grows_above_the_limit_is_refused() -> None:
     builder.append(None, bytes(100_000), timestamp_ms=NOW)
     data = bytearray(builder.build())
     before = bytes(data)
-    checks = LeaderChecks(LeaderRules(compression_codec=0, max_message_bytes=50_000))
+    checks = LeaderChecks(LogConfig(compression_type="uncompressed", max_message_bytes=50_000))
     with pytest.raises(AppendRefusedError) as caught:
         assign(checks, data, first_offset=1, leader_epoch=1, origin=AppendOrigin.CLIENT)
     assert caught.value.error is KafkaError.MESSAGE_TOO_LARGE
@@ -183,7 +181,7 @@ def test_markers_are_never_compressed() -> None:
 def test_a_batch_that_has_the_codec_is_taken_as_it_is() -> None:
     """A level of the topic's own is no reason: Kafka compresses nothing twice."""
     data = with_codec("gzip")
-    checks = LeaderChecks(LeaderRules(compression_codec=1, compression_level=1))
+    checks = LeaderChecks(LogConfig(compression_type="gzip", compression_gzip_level=1))
     buffer = bytearray(data)
     found = assign(checks, buffer, first_offset=0, leader_epoch=0, origin=AppendOrigin.CLIENT)
     assert found is not None
@@ -193,7 +191,7 @@ def test_a_batch_that_has_the_codec_is_taken_as_it_is() -> None:
 
 def test_no_whole_batch_is_none() -> None:
     """A request that was cut off has nothing to append; it is no error."""
-    checks = LeaderChecks(LeaderRules(compression_codec=1))
+    checks = LeaderChecks(LogConfig(compression_type="gzip"))
     cut = bytearray(with_codec("none")[:-1])
     assert assign(checks, cut, first_offset=0, leader_epoch=0, origin=AppendOrigin.CLIENT) is None
 
@@ -202,10 +200,10 @@ def test_levels_and_names_are_those_of_the_topic() -> None:
     """Else ``compression.zstd.level`` changes nothing, or a misspelt type stores whatever comes."""
     levels = {"compression_gzip_level": 6, "compression_lz4_level": 12, "compression_zstd_level": 19}
     found = {
-        name: LeaderRules.of_config(LogConfig(compression_type=name, **levels))
+        name: LeaderChecks(LogConfig(compression_type=name, **levels))
         for name in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
     }
-    chosen = {name: (rules.compression_codec, rules.compression_level) for name, rules in found.items()}
+    chosen = {name: (checks.codec, checks.level) for name, checks in found.items()}
     assert chosen == {
         "producer": (None, None),
         "uncompressed": (0, None),
@@ -215,12 +213,12 @@ def test_levels_and_names_are_those_of_the_topic() -> None:
         "zstd": (4, 19),
     }
     with pytest.raises(ConfigError, match=r"compression\.type 'none'"):
-        LeaderRules.of_config(LogConfig(compression_type="none"))
+        LogConfig(compression_type="none")
     plain = RecordBatchBuilder(0)
     plain.append(None, bytes(range(256)) * 200 + os.urandom(100), timestamp_ms=NOW)
     sizes = [
-        len(assigned(plain.build(), codec="", compression_codec=codec, compression_level=level))
-        for codec, level in [(4, -50), (4, 19), (1, 1), (1, 9)]
+        len(assigned(plain.build(), codec=codec, **{f"compression_{codec}_level": level}))
+        for codec, level in [("zstd", -50), ("zstd", 19), ("gzip", 1), ("gzip", 9)]
     ]
     assert sizes[0] > sizes[1]
     assert sizes[2] >= sizes[3]
@@ -248,7 +246,7 @@ def test_timestamps_survive_any_base(deltas: list[int], base: int, source: str, 
         max_timestamp=12,  # a lie: the leader sets it right
         attributes=CODECS.index(source),
     )
-    stored = assigned(data, codec="", compression_codec=CODECS.index(target), timestamp_after_max_ms=2**62)
+    stored = assigned(data, codec=target, message_timestamp_after_max_ms=2**62)
     timestamps = [base + delta for delta in deltas]
     assert decode(stored, columns=["timestamp"])["timestamp"].cast("int64").to_pylist() == timestamps
     assert header(stored)["max_timestamp"] == max(timestamps)

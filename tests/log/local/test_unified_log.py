@@ -160,7 +160,7 @@ def test_rolled_segments_are_synced_in_the_background(machine: Machine) -> None:
         assert log.recovery_point == 0
         later.run()
         assert log.recovery_point == 1
-        assert log.producer_state_manager.path_at(1) is not None
+        assert log.fetch_producer_snapshot(1) is not None
 
 
 def test_flush_messages_makes_each_append_durable(machine: Machine) -> None:
@@ -435,7 +435,7 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
         leader.append_as_leader(batch_of(b"a", producer_id=5, base_sequence=0, transactional=True), leader_epoch=0)
         leader.append_as_leader(bytearray(resent), leader_epoch=0)
         leader.roll()
-        snapshot = leader.producer_state_manager.path_at(2)
+        snapshot = leader.fetch_producer_snapshot(2)
         assert snapshot is not None
 
         follower.truncate_fully_and_start_at(2, 0)

@@ -13,64 +13,67 @@ Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment (docs/for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
+from tierlog._native.appends import IndexTail
+from tierlog.arguments import INT32_MAX
 from tierlog.errors import CorruptIndexError, CorruptRecordError
-from tierlog.log.checks.findings import Finding, Severity, fault, fault_of, note
+from tierlog.log.checks.findings import Details, Finding, Severity, fault, fault_of, note
 from tierlog.log.checks.segment_walk import CheckedRun, Walk
-from tierlog.log.formats.segment_indexes import (
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    encode_offset_index,
-    encode_time_index,
-)
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.records.batch_runs import BatchColumns
 
 
-def usable_entries(
-    data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
-) -> tuple[int, list[Finding]]:
-    """Return the number of entries that can be compared with the log, and the faults of the index in itself."""
-    findings: list[Finding] = []
-    size_bytes = memoryview(data).nbytes
-    in_use = count(data)
-    try:
-        check()
-    except CorruptIndexError as error:
-        findings.append(fault_of(error, where))
-        if error.position >= 0:
-            in_use = min(in_use, error.position // entry_bytes)
-    spare = size_bytes // entry_bytes - count(data)
-    if spare > 0:
-        findings.append(
-            note(
-                "PREALLOCATED",
-                f"{spare} empty entries behind the last one (the index was not trimmed)",
-                where,
-                position=count(data) * entry_bytes,
-            )
-        )
-    return in_use, findings
+class _IndexCheck:
+    """One index: its entries that can be compared with the log, and the faults that it has in itself.
+
+    Args:
+        check: Raises CorruptIndexError at the first fault.
+        count: How many entries are in use.
+    """
+
+    def __init__(
+        self, data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
+    ) -> None:
+        self._where = where
+        self._entry_bytes = entry_bytes
+        self._early: list[Finding] = []
+        in_use = used = count(data)
+        try:
+            check()
+        except CorruptIndexError as error:
+            self._early.append(fault_of(error, where))
+            if error.position >= 0:
+                in_use = min(in_use, error.position // entry_bytes)
+        spare = memoryview(data).nbytes // entry_bytes - used
+        if spare > 0:
+            text = f"{spare} empty entries behind the last one (the index was not trimmed)"
+            self._early.append(note("PREALLOCATED", text, where, position=used * entry_bytes))
+        self._whole = memoryview(data)[: in_use * entry_bytes]
+
+    def _take_early(self) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+
+    def _fault(self, entry: int, kind: str, text: str, **details: Unpack[Details]) -> Finding:
+        """The fault of one entry; ``details`` has no position."""
+        details["position"] = entry * self._entry_bytes
+        return fault(kind, text, self._where, **details)
 
 
-class OffsetIndexCheck:
+class OffsetIndexCheck(_IndexCheck):
     """Checks that each entry points at the start of a batch from which a lookup of its offset may begin."""
 
     def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
-        self._where = where
-        in_use, self._early = usable_entries(
-            data,
-            OFFSET_ENTRY_BYTES,
-            lambda: indexes.check_offset_index(data, base_offset),
-            indexes.offset_index_entries,
-            where,
-        )
-        whole = memoryview(data)[: in_use * OFFSET_ENTRY_BYTES]
-        offsets, positions = indexes.read_offset_index(whole, base_offset)
+        check = partial(indexes.check_offset_index, data, base_offset)
+        super().__init__(data, OFFSET_ENTRY_BYTES, check, indexes.offset_index_entries, where)
+        offsets, positions = indexes.read_offset_index(self._whole, base_offset)
         self._offsets = offsets.astype(np.int64)
         self._positions = positions.astype(np.int64)
         self._matched = 0  # entries whose position was compared
@@ -88,28 +91,22 @@ class OffsetIndexCheck:
         if not walk.complete:
             return
         for entry in range(self._matched, len(self._offsets)):
-            yield fault(
+            yield self._fault(
+                entry,
                 "INDEX_POSITION",
                 "the entry points behind the last batch of the log",
-                self._where,
-                position=entry * OFFSET_ENTRY_BYTES,
                 offset=int(self._offsets[entry]),
                 expected=f"below {walk.end_position}",
                 found=int(self._positions[entry]),
             )
         for entry in range(self._resolved, self._matched if self._comparable else 0):
-            yield fault(
+            yield self._fault(
+                entry,
                 "INDEX_OFFSET",
                 "the entry's offset is above the last offset of the log",
-                self._where,
-                position=entry * OFFSET_ENTRY_BYTES,
                 found=int(self._offsets[entry]),
                 expected="the last offset of a batch",
             )
-
-    def _take_early(self) -> Iterator[Finding]:
-        yield from self._early
-        self._early = []
 
     def _match_positions(self, run: CheckedRun) -> Iterator[Finding]:
         batches = run.column("position")
@@ -123,21 +120,19 @@ class OffsetIndexCheck:
         below = ~inside & (offsets < first) & run.sound[place]
         for at in np.flatnonzero(inside | below).tolist():
             if inside[at]:
-                yield fault(
+                yield self._fault(
+                    start + at,
                     "INDEX_POSITION",
                     "the entry points into a batch, not at its start",
-                    self._where,
-                    position=(start + at) * OFFSET_ENTRY_BYTES,
                     offset=int(offsets[at]),
                     expected=int(batches[place[at]]),
                     found=int(positions[at]),
                 )
             else:
-                yield fault(
+                yield self._fault(
+                    start + at,
                     "INDEX_OFFSET",
                     "the entry's offset is below the batch that it points at",
-                    self._where,
-                    position=(start + at) * OFFSET_ENTRY_BYTES,
                     expected=f"at least {int(first[at])}",
                     found=int(offsets[at]),
                 )
@@ -160,47 +155,37 @@ class OffsetIndexCheck:
         behind = judged & ~between & (run.column("position")[place] >= following)
         for at in np.flatnonzero(between | behind).tolist():
             if between[at]:
-                yield fault(
+                yield self._fault(
+                    start + at,
                     "INDEX_OFFSET",
                     "the entry's offset is not the last one of a batch",
-                    self._where,
-                    position=(start + at) * OFFSET_ENTRY_BYTES,
                     found=int(offsets[at]),
                     expected=int(last[place[at]]),
                 )
             else:
-                yield fault(
+                yield self._fault(
+                    start + at,
                     "INDEX_OFFSET",
                     "the entry's offset lies at or behind the next entry's batch",
-                    self._where,
-                    position=(start + at) * OFFSET_ENTRY_BYTES,
                     found=int(offsets[at]),
                     expected=f"an offset before position {int(following[at])}",
                 )
         self._resolved = stop
 
 
-class TimeIndexCheck:
+class TimeIndexCheck(_IndexCheck):
     """Checks that each entry holds the largest timestamp so far and an offset of the batch that has it."""
 
     def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
-        self._where = where
-        in_use, self._early = usable_entries(
-            data,
-            TIME_ENTRY_BYTES,
-            lambda: indexes.check_time_index(data, base_offset),
-            indexes.time_index_entries,
-            where,
-        )
-        whole = memoryview(data)[: in_use * TIME_ENTRY_BYTES]
-        self._timestamps, self._offsets = indexes.read_time_index(whole, base_offset)
+        check = partial(indexes.check_time_index, data, base_offset)
+        super().__init__(data, TIME_ENTRY_BYTES, check, indexes.time_index_entries, where)
+        self._timestamps, self._offsets = indexes.read_time_index(self._whole, base_offset)
         self._next = 0
         self._newest = -1
         self._comparable = True
 
     def observe(self, run: CheckedRun) -> Iterator[Finding]:
-        yield from self._early
-        self._early = []
+        yield from self._take_early()
         last, newest = run.column("last_offset"), run.column("max_timestamp")
         so_far = np.maximum.accumulate(np.maximum(newest, self._newest))
         self._comparable = self._comparable and bool((np.diff(last) > 0).all())
@@ -227,47 +212,42 @@ class TimeIndexCheck:
 
     def _compare(self, entry: int, first: int, newest: int, so_far: int, batch_position: int) -> Iterator[Finding]:
         timestamp, offset = int(self._timestamps[entry]), int(self._offsets[entry])
-        position = entry * TIME_ENTRY_BYTES
         if offset < first:
-            yield fault(
+            yield self._fault(
+                entry,
                 "TIME_INDEX_OFFSET",
                 "no batch of the log holds the entry's offset",
-                self._where,
-                position=position,
                 found=offset,
                 expected=f"an offset of a batch, as {first}",
             )
         elif timestamp != newest:
-            yield fault(
+            yield self._fault(
+                entry,
                 "TIME_INDEX_TIMESTAMP",
                 f"the timestamp is not the largest of the batch at log position {batch_position}",
-                self._where,
-                position=position,
                 offset=offset,
                 expected=newest,
                 found=timestamp,
             )
         elif so_far > timestamp:
-            yield fault(
+            yield self._fault(
+                entry,
                 "TIME_INDEX_TIMESTAMP",
                 "an earlier batch of the log has a larger timestamp",
-                self._where,
-                position=position,
                 offset=offset,
                 expected=so_far,
                 found=timestamp,
             )
 
     def finish(self, walk: Walk, /) -> Iterator[Finding]:
-        yield from self._early
+        yield from self._take_early()
         if not (walk.complete and self._comparable):
             return
         for entry in range(self._next, len(self._offsets)):
-            yield fault(
+            yield self._fault(
+                entry,
                 "TIME_INDEX_OFFSET",
                 "the entry's offset is above the last offset of the log",
-                self._where,
-                position=entry * TIME_ENTRY_BYTES,
                 found=int(self._offsets[entry]),
             )
 
@@ -313,16 +293,12 @@ class LiveIndexCheck:
 
 #: Kafka's default of index.interval.bytes.
 INDEX_INTERVAL_BYTES = 4096
-NO_TIMESTAMP = -1
-_INT32_MAX = 2**31 - 1
 
 
 class IndexBuilder:
     """Builds the offset index and the time index of one segment from its batches in file order.
 
-    An offset entry (last offset, position) is due at the first batch that lies more than ``index_interval_bytes``
-    behind the last entry's; so the first batch never gets one. With each goes a time entry of the largest timestamp so
-    far, if that rose. The last time entry is that of closing the segment.
+    They get the entries that a log writes while it grows. The last time entry is that of closing the segment.
 
     Args:
         base_offset: The segment's base offset.
@@ -330,12 +306,12 @@ class IndexBuilder:
     """
 
     def __init__(self, base_offset: int, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
-        self._base_offset = base_offset
-        self._interval = index_interval_bytes
-        self._offset_entries: list[tuple[int, int]] = []
-        self._time_entries: list[tuple[int, int]] = []
+        self._tail = IndexTail(
+            base_offset, interval_bytes=index_interval_bytes, offset_entries_max=INT32_MAX, time_entries_max=INT32_MAX
+        )
         self._last_offset = base_offset - 1
-        self._largest = (NO_TIMESTAMP, base_offset)
+        self._offsets = bytearray()
+        self._times = bytearray()
 
     def add(self, columns: BatchColumns) -> None:
         """Take further batches.
@@ -346,24 +322,21 @@ class IndexBuilder:
         Raises:
             CorruptRecordError: offsets do not rise, or do not fit an index of this base offset.
         """
-        last_offsets = columns["last_offset"].astype(np.int64)
-        positions = columns["position"].astype(np.int64)
-        if not last_offsets.size:
+        last_offsets, positions = (columns[name].astype(np.int64) for name in ("last_offset", "position"))
+        if not positions.size:
             return
-        self._check(last_offsets, positions)
-        times, offsets = self._running_maximum(columns["max_timestamp"].astype(np.int64), last_offsets)
-        indexed = self._offset_entries[-1][1] if self._offset_entries else 0
-        while (at := int(np.searchsorted(positions, indexed + self._interval, side="right"))) < positions.size:
-            indexed = int(positions[at])
-            self._offset_entries.append((int(last_offsets[at]), indexed))
-            self._append_time(int(times[at]), int(offsets[at]))
+        before = np.concatenate(([self._last_offset], last_offsets[:-1]))
+        for at in np.flatnonzero(last_offsets <= before)[:1].tolist():
+            text = f"the batch ends at offset {last_offsets[at]}, behind {before[at]}"
+            raise CorruptRecordError(text, fault="BAD_OFFSET", position=int(positions[at]))
+        offsets, times = self._tail.add(columns, position=int(positions[0]))
+        self._offsets += offsets
+        self._times += times
         self._last_offset = int(last_offsets[-1])
-        self._largest = (int(times[-1]), int(offsets[-1]))
 
     def offset_index(self) -> bytes:
         """The ``.index`` of the batches so far."""
-        entries = np.array(self._offset_entries, np.int64).reshape(-1, 2)
-        return encode_offset_index(self._base_offset, entries[:, 0], entries[:, 1])
+        return bytes(self._offsets)
 
     def time_index(self, *, closed: bool = True) -> bytes:
         """The ``.timeindex`` of the batches so far.
@@ -371,39 +344,6 @@ class IndexBuilder:
         Args:
             closed: Whether to add the entry of a roll or a clean stop; False for a segment that is still written to.
         """
-        rows = list(self._time_entries)
-        if closed and self._largest[0] > self._last_time():
-            rows.append(self._largest)
-        entries = np.array(rows, np.int64).reshape(-1, 2)
-        return encode_time_index(self._base_offset, entries[:, 0], entries[:, 1])
-
-    def _last_time(self) -> int:
-        return self._time_entries[-1][0] if self._time_entries else NO_TIMESTAMP
-
-    def _append_time(self, timestamp_ms: int, offset: int) -> None:
-        if timestamp_ms > self._last_time():
-            self._time_entries.append((timestamp_ms, offset))
-
-    def _running_maximum(
-        self, timestamps: NDArray[np.int64], last_offsets: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(largest timestamp up to each batch, last offset of the batch that first had it)."""
-        largest, offset = self._largest
-        times = np.maximum.accumulate(np.concatenate(([largest], timestamps)))
-        rises = times[1:] > times[:-1]
-        holder = np.maximum.accumulate(np.where(rises, np.arange(timestamps.size), -1))
-        return times[1:], np.where(holder < 0, offset, last_offsets[holder])
-
-    def _check(self, last_offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-        before = np.concatenate(([self._last_offset], last_offsets[:-1]))
-        wrong = (last_offsets <= before) | (last_offsets - self._base_offset > _INT32_MAX) | (positions > _INT32_MAX)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            last = int(last_offsets[at])
-            raise CorruptRecordError(
-                f"the batch ends at offset {last}, behind {int(before[at])}: no index of base {self._base_offset} fits",
-                fault="BAD_OFFSET",
-                position=int(positions[at]),
-                expected=int(before[at]) + 1,
-                found=last,
-            )
+        if closed:
+            self._times += self._tail.close()
+        return bytes(self._times)

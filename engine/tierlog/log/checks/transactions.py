@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.indexes import ABORTED_DTYPE, TRANSACTION_DTYPE
+from tierlog.records.batch_runs import BatchColumns
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 ABORT = 0
 COMMIT = 1
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-
-#: Columns of ``scan_batches``, each of shape (n_batches,), in file order.
-BatchColumns = Mapping[str, NDArray[np.generic]]
 
 
 def read_markers(

@@ -16,11 +16,10 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import INT32_MAX, INT64_MAX
 from tierlog.errors import CorruptIndexError
 
 VERSION: Final = 0
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple, Self
 
 from typing_extensions import Buffer
 
-from tierlog.arguments import require_int
+from tierlog.arguments import INT32_MAX, INT64_MAX, require_int
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.checkpoints import INT32_MAX, INT64_MAX, encode_checkpoint, parse_checkpoint, parse_number
+from tierlog.log.formats.checkpoints import encode_checkpoint, parse_checkpoint, parse_number
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1

@@ -83,10 +83,6 @@ class ProducerSnapshot:
         """Producer id → first offset of its open transaction."""
         return {e.producer_id: e.transaction_first_offset for e in self.entries if e.transaction_first_offset >= 0}
 
-    def find_first_open_offset(self) -> int | None:
-        """First offset of the earliest open transaction: the snapshot's last stable offset. None if none is open."""
-        return min(self.open_transactions().values(), default=None)
-
 
 def parse_producer_snapshot(data: Buffer) -> ProducerSnapshot:
     """Read a ``.snapshot`` file.

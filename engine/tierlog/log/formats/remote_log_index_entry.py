@@ -30,6 +30,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import INT64_MAX, INT64_MIN
 from tierlog.errors import CorruptIndexError
 
 MAGIC: Final = 0
@@ -44,8 +45,6 @@ IDENTIFIER_BYTES_MAX: Final = ENTRY_BYTES_MAX - FIXED_BYTES
 DATA_LENGTH_MAX: Final = 2**31 - 1
 #: Of an entry without a timestamp.
 NO_TIMESTAMP_MS: Final = -1
-_INT64_MAX: Final = 2**63 - 1
-_INT64_MIN: Final = -(2**63)
 _POSITION: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -73,14 +72,14 @@ class RemoteLogIndexEntry:
     identifier: bytes
 
     def __post_init__(self) -> None:
-        if not 0 <= self.first_offset <= self.last_offset <= _INT64_MAX:
+        if not 0 <= self.first_offset <= self.last_offset <= INT64_MAX:
             raise ValueError(f"offsets {self.first_offset} … {self.last_offset} are no range")
         if not 0 <= self.data_length <= DATA_LENGTH_MAX:
             raise ValueError(f"data length {self.data_length} is not 0 … 2^31-1")
         if len(self.identifier) > IDENTIFIER_BYTES_MAX:
             raise ValueError(f"an identifier of {len(self.identifier)} bytes; {IDENTIFIER_BYTES_MAX} are the most")
         for timestamp in (self.first_timestamp_ms, self.last_timestamp_ms):
-            if not _INT64_MIN <= timestamp <= _INT64_MAX:
+            if not INT64_MIN <= timestamp <= INT64_MAX:
                 raise ValueError(f"timestamp {timestamp} is no 64-bit number")
 
     @property
@@ -180,7 +179,7 @@ def encode_identifier(key: str, position: int = 0) -> bytes:
     Raises:
         ValueError: the position is out of range, the key is no UTF-8, or both together are too long.
     """
-    if not 0 <= position <= _INT64_MAX:
+    if not 0 <= position <= INT64_MAX:
         raise ValueError(f"position {position} is not 0 … 2^63-1")
     identifier = f"{key}#{position}".encode()
     if len(identifier) > IDENTIFIER_BYTES_MAX:
@@ -194,7 +193,7 @@ def parse_identifier(identifier: bytes) -> tuple[str, int]:
         key, mark, digits = identifier.decode().rpartition("#")
     except UnicodeDecodeError as cause:
         raise CorruptIndexError(f"an identifier that is no UTF-8: {identifier!r:.80}", fault="BAD_ENTRY") from cause
-    if not mark or _POSITION.fullmatch(digits) is None or int(digits) > _INT64_MAX:
+    if not mark or _POSITION.fullmatch(digits) is None or int(digits) > INT64_MAX:
         raise CorruptIndexError(f"{identifier!r:.80} is not <key>#<position>", fault="BAD_ENTRY")
     return key, int(digits)
 

@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
-from tierlog.arguments import require_int64
+from tierlog.arguments import INT32_MAX, require_int64
 
 OFFSET_ENTRY_BYTES = 8
 _OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,9 @@ def encode_offset_index(base_offset: int, offsets: ArrayLike, positions: ArrayLi
     places = np.asarray(positions, np.int64)
     if absolute.shape != places.shape or absolute.ndim != 1:
         raise ValueError("offsets and positions differ in shape")
-    if absolute.size and (relative[0] < 0 or relative[-1] > _INT32_MAX or (np.diff(absolute) <= 0).any()):
+    if absolute.size and (relative[0] < 0 or relative[-1] > INT32_MAX or (np.diff(absolute) <= 0).any()):
         raise ValueError(f"offsets must strictly rise from {base_offset}, at most 2^31-1 above it")
-    if ((places < 0) | (places > _INT32_MAX)).any():
+    if ((places < 0) | (places > INT32_MAX)).any():
         raise ValueError("a position is not 0 … 2^31-1")
     entries = np.empty(absolute.size, _OFFSET_ENTRY)
     entries["relative_offset"] = relative
@@ -180,8 +179,8 @@ def encode_time_index(base_offset: int, timestamps_ms: ArrayLike, offsets: Array
     relative = np.asarray(offsets, np.int64) - base_offset
     if times.shape != relative.shape or times.ndim != 1:
         raise ValueError("timestamps and offsets differ in shape")
-    if times.size and (relative[0] < 0 or relative[-1] > _INT32_MAX or (np.diff(relative) < 0).any()):
-        raise ValueError(f"offsets may not fall, nor leave {base_offset} … {base_offset + _INT32_MAX}")
+    if times.size and (relative[0] < 0 or relative[-1] > INT32_MAX or (np.diff(relative) < 0).any()):
+        raise ValueError(f"offsets may not fall, nor leave {base_offset} … {base_offset + INT32_MAX}")
     if (np.diff(times) <= 0).any():
         raise ValueError("timestamps must strictly rise")
     entries = np.empty(times.size, _TIME_ENTRY)

@@ -12,8 +12,7 @@ Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator, MemoryRecordsB
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from typing_extensions import Buffer
 from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
 from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import decompress
+from tierlog.arguments import INT32_MAX
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, RecordError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -66,8 +66,6 @@ class LogAppendInfo(NamedTuple):
         )
 
 
-_INT64_MAX: Final = 2**63 - 1
-
 #: What a rule means, with the fault's numbers.
 _WORDS: Final = {
     "size": "the batch says that it has an impossible size",
@@ -95,46 +93,6 @@ _WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderRules:
-    """What a leader goes by: the topic's configuration.
-
-    Attributes:
-        compacted: ``cleanup.policy`` has ``compact``: records need keys.
-        log_append_time: ``message.timestamp.type`` is LogAppendTime.
-        timestamp_before_max_ms: ``message.timestamp.before.max.ms``.
-        timestamp_after_max_ms: ``message.timestamp.after.max.ms``.
-        max_message_bytes: ``max.message.bytes``, of a batch.
-        compression_codec: ``compression.type`` as the codec's number; None = ``producer``.
-        compression_level: Of that codec; None = Kafka's default.
-        max_decompressed_message_bytes: To how many bytes a batch may decompress; Kafka knows no such limit.
-    """
-
-    compacted: bool = False
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = _INT64_MAX
-    timestamp_after_max_ms: int = 3_600_000
-    max_message_bytes: int = 1_048_588
-    compression_codec: int | None = None
-    compression_level: int | None = None
-    max_decompressed_message_bytes: int = 256 << 20
-
-    @classmethod
-    def of_config(cls, config: LogConfig) -> Self:
-        """The rules that a topic's configuration gives its leader."""
-        codec, level = _target_compression(config)
-        return cls(
-            compacted=config.is_compacted,
-            log_append_time=config.message_timestamp_type == "LogAppendTime",
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            max_message_bytes=config.max_message_bytes,
-            compression_codec=codec,
-            compression_level=level,
-            max_decompressed_message_bytes=config.max_decompressed_message_bytes,
-        )
-
-
 def _target_compression(config: LogConfig) -> tuple[int | None, int | None]:
     """(codec, level) of ``compression.type``; (None, None) for ``producer``."""
     name = config.compression_type
@@ -150,19 +108,27 @@ def _target_compression(config: LogConfig) -> tuple[int | None, int | None]:
 
 
 class LeaderChecks:
-    """A leader's half. One thread at a time: the log's writer."""
+    """A leader's half, by the topic's configuration. One thread at a time: the log's writer.
 
-    def __init__(self, rules: LeaderRules) -> None:
-        self.rules = rules
+    Attributes:
+        codec: The number of the codec of ``compression.type``; None: ``producer``.
+        level: The level of that codec; None: Kafka's default.
+        log_append_time: Whether ``message.timestamp.type`` is LogAppendTime.
+    """
+
+    def __init__(self, config: LogConfig) -> None:
+        self.config = config
+        self.codec, self.level = _target_compression(config)
+        self.log_append_time = config.message_timestamp_type == "LogAppendTime"
         #: What is called with each append, without a layer between; ``accepted`` raises its refusals.
         self.native = LeaderCheck(
-            compacted=rules.compacted,
-            log_append_time=rules.log_append_time,
-            timestamp_before_max_ms=rules.timestamp_before_max_ms,
-            timestamp_after_max_ms=rules.timestamp_after_max_ms,
-            max_message_bytes=rules.max_message_bytes,
-            target_codec=-1 if rules.compression_codec is None else rules.compression_codec,
-            decompressed_limit=rules.max_decompressed_message_bytes,
+            compacted=config.is_compacted,
+            log_append_time=self.log_append_time,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            max_message_bytes=config.max_message_bytes,
+            target_codec=-1 if self.codec is None else self.codec,
+            decompressed_limit=config.max_decompressed_message_bytes,
         )
 
     def assign(
@@ -202,7 +168,8 @@ class LeaderChecks:
             return RecordError(index, "Compacted topic cannot accept message without key")
         if rule == "append_time_set":
             return RecordError(index, "Producer should not set timestamp type to LogAppendTime")
-        least, greatest = now_ms - self.rules.timestamp_before_max_ms, now_ms + self.rules.timestamp_after_max_ms
+        least = now_ms - self.config.message_timestamp_before_max_ms
+        greatest = now_ms + self.config.message_timestamp_after_max_ms
         return RecordError(index, f"Timestamp {timestamp_ms} is out of range [{least}, {greatest}]")
 
 
@@ -244,7 +211,6 @@ _ATTRIBUTES_AT: Final = 21
 _CODEC: Final = 0x07
 #: What a rebuilt batch keeps: a delete horizon is the cleaner's alone, other bits have no meaning.
 _KEPT: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-_INT32_MAX: Final = 2**31 - 1
 
 
 def assign_batch(
@@ -283,16 +249,10 @@ def assign_batch(
     if not batch.must_rebuild:
         view = memoryview(data)
         return (view if view.nbytes == batch.size_bytes else view.cast("B")[: batch.size_bytes]), batch
-    rules = checks.rules
-    if rules.compression_codec is None:
+    if checks.codec is None:
         raise AssertionError("a batch of a topic that keeps its producers' codecs is never rebuilt")
-    rebuilt = recompress(
-        data,
-        batch,
-        codec=rules.compression_codec,
-        level=rules.compression_level,
-        decompressed_limit=rules.max_decompressed_message_bytes,
-    )
+    limit = checks.config.max_decompressed_message_bytes
+    rebuilt = recompress(data, batch, codec=checks.codec, level=checks.level, decompressed_limit=limit)
     assigned = checks.assign(
         rebuilt, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
     )
@@ -323,7 +283,7 @@ def recompress(
     records = decompress(payload, codec_before, limit=decompressed_limit) if codec_before else bytes(payload)
     stream = compress(records, codec, level=level)
     size_bytes = _HEADER_BYTES + len(stream)
-    if size_bytes - _UNCOUNTED_BYTES > _INT32_MAX:
+    if size_bytes - _UNCOUNTED_BYTES > INT32_MAX:
         text = f"the batch has {size_bytes} bytes in the topic's codec"
         raise AppendRefusedError(KafkaError.MESSAGE_TOO_LARGE, text)
     rebuilt = bytearray(source[:_HEADER_BYTES])

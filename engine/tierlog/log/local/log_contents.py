@@ -23,7 +23,7 @@ from tierlog.arguments import require_int64, require_text
 from tierlog.errors import StoreError
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
-from tierlog.log.local.log_appends import LeaderChecks, LeaderRules, LogAppendInfo, assign_batch, check_sent_batches
+from tierlog.log.local.log_appends import LeaderChecks, LogAppendInfo, assign_batch, check_sent_batches
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import LogOffsets, LogState
@@ -162,7 +162,7 @@ class LogContents:
 
     def _begin_leading(self, config: LogConfig) -> None:
         """Check and append by a configuration from now on."""
-        self._checks = LeaderChecks(LeaderRules.of_config(config))
+        self._checks = LeaderChecks(config)
         self.leader = LeaderAppends(
             self._checks.native,
             self.producers.known,
@@ -219,7 +219,7 @@ class LogContents:
             self.roll(first_offset)
         local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
         self._appended(prepared, batch.last_offset + 1)
-        append_ms = now_ms if self._checks.rules.log_append_time else -1
+        append_ms = now_ms if self._checks.log_append_time else -1
         last_offset, start = batch.last_offset, self.log_start
         return LogAppendInfo(first_offset, last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes)
 

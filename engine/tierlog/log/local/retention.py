@@ -15,8 +15,6 @@ from tierlog.log.local.segments.log_segment import LogSegment
 #: Whether a rule lets a segment go: it, and the base offset of the next one (None for the last).
 Breach = Callable[[LogSegment, int | None], bool]
 
-USE_RETENTION = -2
-
 
 class Deletable(NamedTuple):
     """Segments that may go, oldest first.
@@ -85,9 +83,7 @@ class RetentionRules:
 
     def _by_size(self, state: LogState) -> Breach | None:
         config = self._config
-        limit = config.retention_bytes
-        if self._copies and config.local_retention_bytes != USE_RETENTION:
-            limit = config.local_retention_bytes
+        limit = config.local_retention_bytes_resolved if self._copies else config.retention_bytes
         over = state.segments.size_bytes - limit
         if limit < 0 or over < 0:
             return None
@@ -103,9 +99,7 @@ class RetentionRules:
 
     def _by_time(self, now_ms: int) -> Breach | None:
         config = self._config
-        limit = config.retention_ms
-        if self._copies and config.local_retention_ms != USE_RETENTION:
-            limit = config.local_retention_ms
+        limit = config.local_retention_ms_resolved if self._copies else config.retention_ms
         if limit < 0:
             return None
         return lambda segment, _: now_ms - segment.largest_timestamp_ms > limit

@@ -40,7 +40,6 @@ from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import FetchDataInfo, FetchIsolation, LogOffsets, LogReader, OffsetsListener
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
-from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder, require_opening
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -227,10 +226,9 @@ class UnifiedLog(Closeable):
     def leader_epoch_cache(self) -> LeaderEpochCache:
         return self._contents.epochs
 
-    @property
-    def producer_state_manager(self) -> ProducerSnapshots:
-        """The producer snapshots on disk, by offset."""
-        return self._contents.snapshots
+    def fetch_producer_snapshot(self, offset: int) -> str | None:
+        """The file with the producers as they were at exactly this offset; None if there is none."""
+        return self._contents.snapshots.path_at(require_int64("offset", offset))
 
     def remote_log_enabled(self) -> bool:
         """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""

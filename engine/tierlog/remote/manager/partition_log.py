@@ -138,13 +138,6 @@ class PartitionEpochs(Protocol):
         """Forget all epochs. Raises StoreError: nothing has changed."""
 
 
-class PartitionProducers(Protocol):
-    """The producer snapshots of the log. Thread safety: any number of threads."""
-
-    def path_at(self, offset: int) -> str | None:
-        """The snapshot file of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
-
-
 class PartitionLog(Protocol):
     """One partition's log, as the RemoteLogManager sees it.
 
@@ -196,8 +189,8 @@ class PartitionLog(Protocol):
     @property
     def leader_epoch_cache(self) -> PartitionEpochs: ...
 
-    @property
-    def producer_state_manager(self) -> PartitionProducers: ...
+    def fetch_producer_snapshot(self, offset: int) -> str | None:
+        """The snapshot file of the producers at exactly this offset; None if there is none."""
 
     def remote_log_enabled(self) -> bool:
         """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from tierlog.remote.tier.tier_paths import open_tier
 else:
     _NAMES = {
-        "SegmentEncryption": "tierlog.remote.tier.chunks.stored_segment",
-        "StoredPart": "tierlog.remote.tier.chunks.stored_segment",
-        "StoredSegment": "tierlog.remote.tier.chunks.stored_segment",
-        "StoredTopic": "tierlog.remote.tier.tier",
-        "Tier": "tierlog.remote.tier.tier",
-        "open_tier": "tierlog.remote.tier.tier_paths",
+        "tierlog.remote.tier.chunks.stored_segment": ("SegmentEncryption", "StoredPart", "StoredSegment"),
+        "tierlog.remote.tier.tier": ("StoredTopic", "Tier"),
+        "tierlog.remote.tier.tier_paths": ("open_tier",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

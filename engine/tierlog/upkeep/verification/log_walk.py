@@ -17,8 +17,8 @@ from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
 from tierlog.log.checks.findings import Finding, fault, fault_of, note
 from tierlog.log.checks.segment_walk import CheckedRun
-from tierlog.log.checks.transactions import CONTROL
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
+from tierlog.records.batch_table import CONTROL
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.scheduling import Lock
 

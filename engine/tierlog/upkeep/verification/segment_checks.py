@@ -17,8 +17,9 @@ from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
 from tierlog.log.checks.findings import Finding, fault, fault_of, note
 from tierlog.log.checks.segment_walk import CheckedRun, Walk
-from tierlog.log.checks.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
+from tierlog.log.checks.transactions import ABORT, COMMIT
 from tierlog.log.formats.producer_snapshot import ProducerEntry
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 
 class CleanedOffsets:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.checks.test_index_builder import closed_segments, interval_of
+from tests.support.index_oracle import indexes_of
 from tierlog._native.appends import IndexTail
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
-from tierlog.log.checks.index_checks import IndexBuilder
 
 BASE = 5000
 
@@ -68,9 +68,8 @@ def test_one_by_one_and_together(given_batches: list[tuple[int, int, int]], inte
     assert tail.max_timestamp == single.max_timestamp == max([-1, *steps[:, 1].tolist()])
     closing = tail.close()
     assert closing == single.close()
-    builder = IndexBuilder(BASE, index_interval_bytes=interval)
-    builder.add(columns)
-    assert (builder.offset_index(), builder.time_index()) == (together[0], together[1] + closing)
+    rows = zip(last_offsets.tolist(), steps[:, 1].tolist(), sizes.tolist(), strict=True)
+    assert indexes_of(BASE, rows, interval_bytes=interval) == (together[0], together[1] + closing)
     assert tail.close() == b""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -219,7 +219,8 @@ class ProducerAppend:
         return AppendRefusedError(error, f"producer {batch.producer_id} at offset {batch.base_offset}: {why}")
 
 
-_COLUMNS: Final = (
+#: The columns that batches of producers are made of.
+PRODUCER_COLUMNS: Final = (
     "producer_id",
     "producer_epoch",
     "base_sequence",
@@ -258,19 +259,29 @@ def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memory
         columns: Of ``scan_batches``.
         data: The bytes that they describe; positions count from its start.
     """
+
+    def marker_of(position: int, size_bytes: int, record_count: int) -> Marker | AppendRefusedError | None:
+        return _marker_of(data[position : position + size_bytes], record_count)
+
+    return [batch for _, batch in iter_producer_batches(columns, marker_of)]
+
+
+def iter_producer_batches(
+    columns: Mapping[str, NDArray[np.generic]],
+    marker_of: Callable[[int, int, int], Marker | AppendRefusedError | None],
+) -> Iterator[tuple[int, ProducerBatch]]:
+    """(position, batch) of those that have a producer, in offset order. ``marker_of`` is given position, size in bytes
+    and number of records of a control batch when that is next.
+    """
     rows = np.flatnonzero(columns["producer_id"].astype(np.int64) >= 0)
-    if not rows.size:
-        return []
-    found = []
-    table = zip(*(columns[name][rows].tolist() for name in _COLUMNS), strict=True)
+    table = zip(*(columns[name][rows].tolist() for name in PRODUCER_COLUMNS), strict=True)
     for producer_id, epoch, sequence, base, last, timestamp_ms, attributes, position, size_bytes, count in table:
-        is_control = bool(attributes & CONTROL)
-        marker = _marker_of(data[position : position + size_bytes], count) if is_control else None
-        is_transactional = bool(attributes & TRANSACTIONAL)
-        found.append(
-            ProducerBatch(producer_id, epoch, sequence, base, last, timestamp_ms, is_transactional, is_control, marker)
+        is_control, is_transactional = bool(attributes & CONTROL), bool(attributes & TRANSACTIONAL)
+        marker = marker_of(position, size_bytes, count) if is_control else None
+        yield (
+            position,
+            ProducerBatch(producer_id, epoch, sequence, base, last, timestamp_ms, is_transactional, is_control, marker),
         )
-    return found
 
 
 def _marker_of(data: memoryview, record_count: int) -> Marker | AppendRefusedError | None:

@@ -104,11 +104,6 @@ class ProducerStateEntry(KnownProducer):
         """Of the last data batch of this epoch; -1 if none is known."""
         return self.kept()[-1][0] if self.has_batches else NO_SEQUENCE
 
-    @property
-    def last_data_offset(self) -> int:
-        """Last offset of the last data batch of this epoch; -1 if none is known."""
-        return self.kept()[-1][1] if self.has_batches else -1
-
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """The batch that has exactly these sequences, if it is one of the last five of this epoch."""
         if producer_epoch == self.producer_epoch:

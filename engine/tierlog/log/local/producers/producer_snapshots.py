@@ -98,10 +98,6 @@ class ProducerSnapshots:
         state.snapshot_offset = offset
         return path
 
-    def write_empty(self, offset: int) -> None:
-        """A snapshot without producers (after a clean stop of a version that wrote none). Raises as ``take``."""
-        self._write(offset, (), fsync=True)
-
     @property
     def has_unsynced(self) -> bool:
         """Whether a crash may take snapshots that were taken."""

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tierlog._native.appends import find_marker, sequence_after
+from tierlog._native.appends import Marker, find_marker, sequence_after
 from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.local.log_errors import AppendRefusedError
-from tierlog.log.local.producers.producer_appends import ProducerBatch
+from tierlog.log.local.producers.producer_appends import PRODUCER_COLUMNS, iter_producer_batches
 from tierlog.log.local.producers.producer_entries import (
     BATCHES_KEPT,
     NO_COORDINATOR_EPOCH,
@@ -43,7 +43,7 @@ _FOLDED: Final = (
     "attributes",
 )
 #: Columns that are read here.
-REPLAYED_COLUMNS: Final = (*_FOLDED, "position", "size_bytes", "magic")
+REPLAYED_COLUMNS: Final = (*PRODUCER_COLUMNS, "magic")
 #: A marker is some 78 bytes; nobody's control batch is larger than this.
 _CONTROL_SIZE_BYTES_MAX: Final = 1 << 20
 
@@ -105,23 +105,8 @@ class ProducerReplay:
 
     def _replay(self, rows: Columns) -> list[AbortedTransaction]:
         """One batch after the other."""
-        listed = {name: rows[name].tolist() for name in REPLAYED_COLUMNS}
         aborted: list[AbortedTransaction] = []
-        for row in range(len(listed["position"])):
-            position, attributes = listed["position"][row], listed["attributes"][row]
-            is_control = bool(attributes & CONTROL)
-            batch = ProducerBatch(
-                producer_id=listed["producer_id"][row],
-                producer_epoch=listed["producer_epoch"][row],
-                base_sequence=listed["base_sequence"][row],
-                base_offset=listed["base_offset"][row],
-                last_offset=listed["last_offset"][row],
-                max_timestamp_ms=listed["max_timestamp"][row],
-                is_transactional=bool(attributes & TRANSACTIONAL),
-                is_control=is_control,
-            )
-            if is_control:
-                batch = self._with_marker(batch, position, listed["size_bytes"][row])
+        for position, batch in iter_producer_batches(rows, self._marker_at):
             try:
                 aborted += self._state.replay((batch,), end_offset=batch.last_offset + 1)
             except AppendRefusedError as cause:
@@ -130,10 +115,10 @@ class ProducerReplay:
                 ) from cause
         return aborted
 
-    def _with_marker(self, batch: ProducerBatch, position: int, size_bytes: int) -> ProducerBatch:
+    def _marker_at(self, position: int, size_bytes: int, _: int) -> Marker | None:
         data = self._read(position, min(size_bytes, _CONTROL_SIZE_BYTES_MAX))
         try:
-            return batch._replace(marker=find_marker(data))
+            return find_marker(data)
         except CorruptRecordError as error:
             error.position = position
             raise

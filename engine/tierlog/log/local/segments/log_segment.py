@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,6 @@ from tierlog.log.local.log_folder import LazyFile, LogFolder
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.segment_view import SegmentView
 from tierlog.runtime.machine import Machine
-
-_INT32_MAX: Final = 2**31 - 1
 
 
 class LogSegment(SegmentView):
@@ -67,11 +65,6 @@ class LogSegment(SegmentView):
         return cls(machine, place, base_offset, config=config, suffix=suffix, size_bytes=found.size_bytes)
 
     # ---- writing
-
-    @property
-    def is_index_full(self) -> bool:
-        """Whether an index has no room for another entry: the segment has to be rolled. For the thread that appends."""
-        return (self.end.tail or self._resumed_tail()).is_full
 
     def must_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, *, limit_bytes: int, limit_ms: int

@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from tierlog._native.appends import SegmentEnd
 from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog._native.decoding import RecordDecoder
-from tierlog.arguments import require_int64
+from tierlog.arguments import INT64_MAX, INT64_MIN, require_int64
 from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
@@ -200,8 +200,6 @@ def _first_row(rows: pa.RecordBatch, batch: FoundBatch) -> TimestampAndOffset:
     return TimestampAndOffset(timestamp_ms.value, offset.as_py(), epoch if epoch >= 0 else None)
 
 
-_INT64_MAX: Final = 2**63 - 1
-_INT64_MIN: Final = -(2**63)
 Result = TypeVar("Result")
 
 
@@ -311,7 +309,7 @@ class SegmentView:
     def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
         """How long the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
         if self.end.first_timestamp_ms is None:
-            first = self._find(_INT64_MIN)
+            first = self._find(INT64_MIN)
             if first is not None:
                 self.end.first_timestamp_ms = first.max_timestamp_ms
         first_ms = self.end.first_timestamp_ms
@@ -358,7 +356,7 @@ class SegmentView:
                 if cuts == self._cuts.count:
                     return result
 
-    def _search(self, position: int, least_last_offset: int, least_max_timestamp: int = _INT64_MIN) -> BatchSearch:
+    def _search(self, position: int, least_last_offset: int, least_max_timestamp: int = INT64_MIN) -> BatchSearch:
         search = BatchSearch(
             position=position,
             end_position=self.end.size_bytes,
@@ -369,7 +367,7 @@ class SegmentView:
 
     def _passed(self, position: int) -> BatchSearch:
         """A search that passed over all batches from a position on."""
-        return self._search(position, _INT64_MAX, _INT64_MAX)
+        return self._search(position, INT64_MAX, INT64_MAX)
 
     def _find(self, offset: int) -> FoundBatch | None:
         return self._unless_cut(lambda: self._search(self._offsets.find_position(offset), offset).found)

@@ -15,15 +15,9 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import INT32_MAX, INT64_MAX
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.checkpoints import (
-    INT32_MAX,
-    INT64_MAX,
-    CheckpointLine,
-    encode_checkpoint,
-    parse_checkpoint,
-    parse_number,
-)
+from tierlog.log.formats.checkpoints import CheckpointLine, encode_checkpoint, parse_checkpoint, parse_number
 
 FILE_NAME: Final = "_rlmm_committed_offsets"
 
