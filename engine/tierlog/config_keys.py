@@ -4,9 +4,9 @@ A configuration is a dataclass, and each of its keys a field of it::
 
     segment_ms: int = key("When the active segment is closed, by age.", default=7 * DAY_MS, minimum=1)
 
-That one row is what reads and checks the value, in text and in code, and what the reference pages are made of. Its name
-is the field's with "." for "_", its type the field's. Nothing heavy is imported here: a log's configuration is one such
-table, and the storage manager's, whose rows pydantic is given as its validators, is another.
+One row reads and checks the value, in text and in code, and makes the reference pages. Its name is the field's with "."
+for "_", its type the field's. Nothing heavy is imported here: a log's configuration is one such table, and the storage
+manager's, whose rows pydantic is given as its validators, is another.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WrongValueError(ConfigError):
     """A value is malformed or out of range.
 
     Attributes:
-        wanted: What is expected.
+        wanted: The expected values.
         kafkas: The same in the words of Kafka's validators.
     """
 
@@ -75,9 +75,9 @@ class Key:
         pattern: What each element of a tuple is like: a pattern, and that in words. ("*",) is always allowed.
         not_empty: Text of at least one character. ``url``: http or https.
         other_names: A broker's names for a topic's key: where that is not given, the first of them that is counts.
-        negative_means: What a negative value under one of them stands for; None: it is taken as it is.
+        negative_means: The value that a negative one under one of them means; None: itself.
         own: Kafka, or the plugin, does not know the key.
-        live: The key can be changed while what is configured runs.
+        live: Whether the key can be changed at run time.
     """
 
     name: str

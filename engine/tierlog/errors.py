@@ -97,7 +97,7 @@ class StoreError(TierlogError, OSError):
     """The object store (or a disk) failed in a way that trying again will not mend.
 
     Attributes:
-        refused: Whether the store answered that the call had no effect, so that there is nothing to undo.
+        refused: Whether the store answered that the call had no effect, and nothing has to be undone.
     """
 
     refused: bool = False

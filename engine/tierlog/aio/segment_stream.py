@@ -16,9 +16,10 @@ from tierlog.runtime.waiting.loops import TaskCancelledError
 class AsyncSegmentStream:
     """The bytes of a range of a segment, in order. Nothing is fetched before the first read is awaited.
 
-    An async context manager, and an async iterator of what is left as read-only views, each of one chunk at most, none
-    empty. A view is the caller's for as long as it holds it. All forms of reading share one position, which an error
-    does not move. A stream that was read to its end is closed; any other must be closed (``async with`` or ``aclose``).
+    An async context manager, and an async iterator of the bytes left as read-only views, each of one chunk at most,
+    none empty. A view is the caller's for as long as it holds it. All forms of reading share one position, which an
+    error does not move. A stream that was read to its end is closed; any other must be closed (``async with`` or
+    ``aclose``).
 
     Cancelling a read ends its request and closes the stream: ask anew, from ``tell()`` on.
 

@@ -37,7 +37,7 @@ class AsyncStorageManager:
 
     - a copy is cancelled and undone before the cancellation goes on, within the manager's limit for an undo;
     - a read ends its request and closes its stream;
-    - a deletion goes on by itself; the same call, made again, finishes what it could not remove.
+    - a deletion goes on by itself; the same call, made again, removes the rest.
 
     Args:
         manager: The blocking manager, configured or not; a third party's too. None makes a TieredStorageManager.

@@ -5,8 +5,8 @@ configuration files. What does not: anything that a Spark job or a server would 
 ``tierlog.remote.manager`` and below, where nothing prints.
 
 Machine output goes to stdout, everything for people to stderr. Exit codes are those of
-:class:`tierlog.cli.exits.ExitCode`. One module a verb; a verb imports what is heavy when it runs, so that
-``tierlog --version`` and shell completion answer at once.
+:class:`tierlog.cli.exits.ExitCode`. One module a verb; a verb imports heavy modules when it runs, so that ``tierlog
+--version`` and shell completion answer at once.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def metadata_fields(metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
-    """What brokers keep of a segment, under the names of ``ls``."""
+    """Return the metadata that brokers store of a segment, under the names of ``ls``."""
     partition = metadata.topic_id_partition
     return {
         "topic": partition.topic,

@@ -1,4 +1,4 @@
-"""What Kafka keeps on a broker's disk.
+"""Kafka's files on a broker's disk.
 
 Rooms: ``formats`` (each file beside the ``.log``, parsed and written) and ``checks`` (whether those files agree with
 the log). The living log (segments that grow, recovery, retention) gets a room beside them.

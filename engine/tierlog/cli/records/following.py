@@ -27,7 +27,7 @@ class FollowedTier:
     Args:
         tier: The caller's.
         request: The records to follow; its ending offset is LATEST.
-        tell: Takes one line for each thing that should be there and is not; not again while it stays so.
+        tell: Called with one line for each missing thing; not again while it stays missing.
 
     Memory: the descriptions of the segments, as one listing has them.
     """

@@ -193,7 +193,7 @@ class RecordOutput:
 
     @contextmanager
     def writer(self, sink: Sink) -> Iterator[Write]:
-        """What writes the records; the block's end finishes the output, unless something failed."""
+        """Open the writer of the records; the block's end finishes the output, unless something failed."""
         writing: AbstractContextManager[Write]
         if self.counts:
             writing = _counting(sink)

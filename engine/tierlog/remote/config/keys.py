@@ -68,7 +68,7 @@ class SegmentKeys:
     )
     manifest_digest_enabled: bool = key(
         "The SHA-256 of the manifest goes into the custom metadata (34 bytes more) and is checked on fetch, so that "
-        "nobody who can only write to the bucket can pass off another segment as this one. The plugin ignores it.",
+        "a writer of the bucket alone cannot pass off another segment as this one. The plugin ignores it.",
         default=False,
         own=True,
     )
@@ -147,15 +147,15 @@ _POOL_MEANING = "A key of the plugin; not used, since requests hold no threads."
 class ManifestCacheKeys:
     """Keys of the cache of parsed manifests."""
 
-    fetch_manifest_cache_size: int = key(f"Manifests kept. {_UNBOUNDED}", default=1000, minimum=-1)
+    fetch_manifest_cache_size: int = key(f"Manifests cached. {_UNBOUNDED}", default=1000, minimum=-1)
     fetch_manifest_cache_max_bytes: int = key(
-        f"Memory of the manifests kept: that of a large segment takes much more than that of a small one. {_UNBOUNDED}",
+        f"Memory of cached manifests: that of a large segment takes much more than that of a small one. {_UNBOUNDED}",
         default=64 << 20,
         own=True,
         minimum=-1,
     )
     fetch_manifest_cache_retention_ms: int = key(
-        "How long after its last use an entry is kept. -1 is for ever.", default=3_600_000, minimum=-1
+        "Time after its last use at which an entry is evicted. -1 is for ever.", default=3_600_000, minimum=-1
     )
     fetch_manifest_cache_get_timeout_ms: int = key(
         "How long a caller waits for a load, which goes on after that.", default=10_000, minimum=1
@@ -167,9 +167,9 @@ class ManifestCacheKeys:
 class IndexCacheKeys:
     """Keys of the cache of plain index bytes."""
 
-    fetch_indexes_cache_size: int = key(f"Bytes kept. {_UNBOUNDED}", default=10 << 20, minimum=-1)
+    fetch_indexes_cache_size: int = key(f"Bytes cached. {_UNBOUNDED}", default=10 << 20, minimum=-1)
     fetch_indexes_cache_retention_ms: int = key(
-        "How long after its last use an entry is kept. -1 is for ever.", default=600_000, minimum=-1
+        "Time after its last use at which an entry is evicted. -1 is for ever.", default=600_000, minimum=-1
     )
     fetch_indexes_cache_get_timeout_ms: int = key(
         "How long a caller waits for a load, which goes on after that.", default=10_000, minimum=1
@@ -184,7 +184,7 @@ class ChunkCacheKeys:
     fetch_chunk_cache_class: str | None = key(
         "`memory`, `disk`, or the plugin's class of either; without it there is no chunk cache.", not_empty=True
     )
-    fetch_chunk_cache_size: int | None = key(f"Bytes kept; needed with a class. {_UNBOUNDED}", minimum=-1)
+    fetch_chunk_cache_size: int | None = key(f"Bytes cached; needed with a class. {_UNBOUNDED}", minimum=-1)
     fetch_chunk_cache_path: str | None = key(
         "Directory of the disk cache; needed with it, must exist. Its content survives a restart.", not_empty=True
     )
@@ -194,7 +194,7 @@ class ChunkCacheKeys:
         minimum=0,
     )
     fetch_chunk_cache_retention_ms: int = key(
-        "How long after its last use an entry is kept. -1 is for ever.", default=600_000, minimum=-1
+        "Time after its last use at which an entry is evicted. -1 is for ever.", default=600_000, minimum=-1
     )
     fetch_chunk_cache_get_timeout_ms: int = key(
         "How long a caller waits for a load, which goes on after that.", default=10_000, minimum=1
@@ -273,7 +273,7 @@ class StoreKeys:
 
     store_probe_enabled: bool = key(
         "When a storage manager starts, write and remove a few small objects, `<key.prefix>.tierlog-probe-…`, to find "
-        "out what the store can do and what it permits; the result is logged once and shown as "
+        "out the store's features and our rights; the result is logged once and shown as "
         "`tierlog_remote_store_info`. Missing rights, a missing bucket and unknown credentials make the start fail; a "
         "store "
         "that does not answer only gets a warning, and is asked again after the first copy. `false` for credentials "

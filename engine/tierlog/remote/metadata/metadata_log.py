@@ -24,8 +24,9 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 
 
 def kip_error(error: BaseException, *, absence_passes: bool = False) -> RemoteStorageException:
-    """The KIP's error for one of a log's or of Kafka's client; retriable if that is, or its cause: a log that could not
-    be loaded for want of file descriptors can be loaded later. ``absence_passes``: what is not there may be, later.
+    """Make the KIP's error for one of a log's or of Kafka's client; retriable if that is, or its cause: a log that
+    could not be loaded for want of file descriptors can be loaded later. ``absence_passes``: Whether a missing object
+    may appear later.
     """
     if isinstance(error, RemoteStorageException):
         return error

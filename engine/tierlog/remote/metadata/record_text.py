@@ -42,7 +42,7 @@ _PRINTED: Final[Mapping[type, str]] = {
     RemoteLogSegmentMetadataSnapshot: "segmentId startOffset endOffset maxTimestampMs segmentLeaderEpochs "
     "segmentSizeInBytes customMetadata state txnIdxEmpty",
 }
-#: Those of the JSON form behind what they are about, of records that have them.
+#: Fields of the JSON form behind the subject's, of records that have them.
 _IN_JSON: Final = (
     "startOffset endOffset maxTimestampMs segmentLeaderEpochs segmentSizeInBytes txnIdxEmpty customMetadata state "
     "eventTimestampMs brokerId"

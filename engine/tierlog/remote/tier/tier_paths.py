@@ -80,8 +80,8 @@ def open_tier(
         limited: Obey the configuration's download limit, which else is the storage manager's alone.
         known: The segments that the tier has, from metadata: it shows these and no others, and nothing is listed unless
             ``layout`` is auto and none of them can be found.
-        list_once: What was listed to find the layout, if that is all that lies there and at most 1,000 objects, is the
-            first listing of the tier: for a caller that lists the tier at once.
+        list_once: The listing that finds the layout, if it is complete and has at most 1,000 objects, is the first
+            listing of the tier: for a caller that lists the tier at once.
 
     Returns:
         A Tier; close it (it is a context manager).

@@ -1,5 +1,5 @@
-"""A file system in memory: for tests and simulation, where a crash loses what was not fsynced; and for dry runs, over
-another file system that is only read.
+"""A file system in memory: for tests and simulation, where a crash loses bytes that were not fsynced; and for dry runs,
+over another file system that is only read.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class Ticket(Pending):
 
 
 class MemoryBudget:
-    """What all readers hold in memory beyond the caches, together: requests under way, chunks that are opened, and what
-    streams have got and their callers have not taken yet. Any number of threads.
+    """The memory of all readers beyond the caches, together: pending requests, chunks that are being opened, and bytes
+    that streams have fetched and their callers have not read yet. Any number of threads.
 
     Args:
         total_bytes: Of all holders; a stream that needs more for a single chunk gets it when no other holds any.

@@ -1,10 +1,11 @@
 """Export: the offsets of a partition that count, as a folder that a broker can load.
 
-A segment that counts whole keeps its name and, byte for byte, its log. Where the history of a partition takes only a
-part of a segment (its tail belongs to an abandoned branch, or another upload of the same offsets reaches further), the
-log is cut at batch borders: logs of one folder may not overlap. A log that is cut in front is named by its first offset
-that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end that was not cut (a
-broker makes the others itself when it loads the folder). Duplicates without offsets of their own are left out.
+A segment that counts whole has its old name and, byte for byte, its old log. Where the history of a partition takes
+only a part of a segment (its tail belongs to an abandoned branch, or another upload of the same offsets reaches
+further), the log is cut at batch borders: logs of one folder may not overlap. A log that is cut in front is named by
+its first offset that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end
+that was not cut (a broker makes the others itself when it loads the folder). Duplicates without offsets of their own
+are left out.
 
 Each file gets its final name when it is complete and on the disk, the log last. A new run continues an interrupted one:
 a log with the right size, offsets, epochs and checksums is not fetched again.

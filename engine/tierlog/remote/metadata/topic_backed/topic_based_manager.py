@@ -82,7 +82,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     """The RemoteLogMetadataManager of the KIP over a metadata topic.
 
     Args:
-        machine: What the manager runs on; by default this machine.
+        machine: The machine that the manager runs on; this machine by default.
         registry: Where metrics are collected; None makes a registry (``metrics.registry``).
         open_logs: Called as ``open_logs(config, machine=machine)``: gives what opens the metadata topic, and does not
             connect. By default the topic is where the configuration says: a running Kafka, or

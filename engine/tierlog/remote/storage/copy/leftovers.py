@@ -2,7 +2,7 @@
 
 An undo gets little time: its caller is past its deadline, or closes. The rest is queued here, bounded in number, and
 tried again after pauses that grow, for as long as the process runs. Leftovers at the close are named in the log;
-``tierlog orphans`` finds what is a segment's, the start probe's objects are removed by hand.
+``tierlog orphans`` finds a segment's objects, the start probe's are removed by hand.
 
 A request that was ended without an answer may still be done by the store, after the undo. So a write whose answer is
 not known is undone a second time, a minute later.

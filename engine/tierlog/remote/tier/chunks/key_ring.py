@@ -36,7 +36,7 @@ _KEY_FILE_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncryption:
-    """How the parts of a segment were encrypted; no secret: the data key is wrapped."""
+    """The encryption of a segment's parts; no secret: the data key is wrapped."""
 
     key_id: str
     wrapped_key: bytes = field(repr=False)

@@ -1,7 +1,7 @@
-"""One segment of a tier: where its parts lie, how they were transformed, and how their bytes come out.
+"""One segment of a tier: the places of its parts, their transform, and the reading of their bytes.
 
-The log is chunks with numbers. One that is stored as it is has no chunks of its own: it is cut every mebibyte, so that
-caches and single flight know one kind of thing.
+The log is numbered chunks. A log that is stored as it is has no chunks of its own: it is cut every mebibyte, so that
+caches and shared loads know one kind of chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tierlog.runtime.waiting.threads import OrderedCalls
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-#: What a log without chunks is cut into.
+#: Size of the pieces into which a log without chunks is cut.
 PIECE_BYTES: Final = 1 << 20
 #: Chunks that are read at once, at most: a hostile manifest may say that a chunk is one byte.
 CHUNKS_TOGETHER_MAX: Final = 16384
@@ -119,7 +119,7 @@ class StoredSegment:
         return replace(self, chunk_index=self.chunk_index.part(start_position, end_position_exclusive))
 
     def part(self, index_type: IndexType) -> StoredPart | None:
-        """Where a part lies; None if it is known to be absent."""
+        """Return the place of a part; None if it is known to be absent."""
         for kind, part in self.parts:
             if kind is index_type:
                 return part
@@ -291,10 +291,10 @@ class ChunkView(NamedTuple):
 
 
 class ChunkKey(NamedTuple):
-    """A chunk, in caches.
+    """The key of a chunk in caches.
 
-    The object's key alone does not say which: the same key may be copied again with another data key or chunk size,
-    and what a cache kept of the first copy is none of the second's. ``fingerprint`` is ``SegmentLog.fingerprint``.
+    The object's key alone is ambiguous: the same key may be copied again with another data key or chunk size, and a
+    cached chunk of the first copy is none of the second's. ``fingerprint`` is ``SegmentLog.fingerprint``.
     """
 
     log_key: str
@@ -305,7 +305,7 @@ class ChunkKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentLog:
-    """Where the chunks of a log lie, and what opens them. Made by ``open_log``; any number of threads.
+    """The places of a log's chunks, and the means to open them. Made by ``open_log``; any number of threads.
 
     Attributes:
         segment: Whose log it is.
@@ -413,7 +413,7 @@ def iter_windows(
     window_bytes: int,
     prefetch: int,
 ) -> Generator[Window]:
-    """The windows of ``Tier.iter_log_windows``, which says what they are and what they raise."""
+    """Yield the windows of ``Tier.iter_log_windows``, with its errors."""
     if start_position == end_position_exclusive:
         return
     if segment.transformed:
@@ -462,7 +462,7 @@ class ChunkedLog:
         self._log = log
 
     def window_size(self, window_bytes: int) -> int:
-        """As many whole chunks as fit, at least one, in untransformed bytes."""
+        """Return the size of as many whole chunks as fit, at least one, in untransformed bytes."""
         chunk_size = self._log.chunk_size
         return chunk_size * max(1, min(window_bytes // chunk_size, CHUNKS_TOGETHER_MAX))
 
