@@ -7,6 +7,7 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,23 @@ import pytest
 
 from tests.support.open_files import iter_open_files
 from tests.support.servers import StoreServer, azurite, fake_gcs, seaweed
-from tests.support.session_peers import SessionPeers
+
+
+class SessionPeers:
+    """The servers of the session's fixtures, and Spark's JVM where there is one."""
+
+    def __init__(self) -> None:
+        self._servers: list[StoreServer] = []
+
+    def add(self, server: StoreServer) -> None:
+        """A server that runs from now on."""
+        self._servers.append(server)
+
+    def running(self) -> bool:
+        """Whether there is any."""
+        context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+        return bool(self._servers) or getattr(context, "_gateway", None) is not None
+
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 CHECKOUT = DATA.parent.parent

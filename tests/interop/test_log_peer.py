@@ -6,6 +6,7 @@ number of one life that is to be lived alone.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 import random
@@ -13,6 +14,8 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import pytest
 
@@ -20,11 +23,245 @@ from tests.records.vectors import VECTORS
 from tests.support import log_differences as rows
 from tests.support.checkout import ROOT
 from tests.support.line_process import LineProcess, kafka_peer
-from tests.support.log_pair import Pair, live
-from tests.support.log_peer import OurLog
-from tests.support.log_turns import START_MS, Command
+from tests.support.log_peer import OurLog, files_of
+from tests.support.log_turns import START_MS, Command, Told, Turns
 from tierlog._native.checksums import crc32c
 from tierlog.records.builder import RecordBatchBuilder
+
+
+class AskedLog(Protocol):
+    """A log that is asked in words."""
+
+    def ask(self, *words: object) -> str: ...
+
+
+@dataclass
+class Pair:
+    """The same log twice: Kafka's answers first, then ours, which have to be the same."""
+
+    theirs: AskedLog
+    ours: AskedLog
+    folder: pathlib.Path
+    history: list[str] = field(default_factory=list)
+    last: str = ""
+    tabled: Counter[str] = field(default_factory=Counter)
+    is_damaged: bool = False
+
+    def __post_init__(self) -> None:
+        self.folders = [self.folder / side / "orders-0" for side in ("theirs", "ours")]
+
+    def ask(self, *words: object) -> str:
+        self.history.append(" ".join(map(str, words)))
+        told = self.theirs.ask(*words)
+        ours = self.ours.ask(*words)
+        if words[0] in ("leader", "follower") and not told.startswith("taken"):
+            if Told.of(told).bases[-1] > Told.of(told).end:
+                return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
+            ours = self._caught_up(told, ours)
+        if told.startswith("taken") and ours.startswith("refused -1") and rows.batches_overlap(words):
+            return self._part(rows.OVERLAP)
+        if words[0] in ("leader", "follower"):
+            ours = self._with_recovery_point(told, ours)
+        if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):
+            self.tabled[rows.DAMAGE] += 1
+            ours = told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
+        if words[0] in ("read", "raise"):
+            told = self._at_local_start(told)
+            ours = self._with_watermark(told, ours, words)
+        if words[0] == "read":
+            ours = self._with_more_aborted(told, ours)
+        ours = self._with_stable(told, ours)
+        assert told == ours, self.explain(told, ours)
+        self.last = told
+        return told
+
+    def _with_stable(self, told: str, ours: str) -> str:
+        """Our answer with Kafka's last stable offset where no batch lies between both: it moved to the next one."""
+        theirs, mine = Told.of(told).stable, Told.of(ours).stable
+        if mine >= theirs or rows.has_batch_within(self.folders[1], mine, theirs):
+            return ours
+        self.tabled[rows.WATERMARK] += 1
+        answer, offsets, rest = ours.split(" | ", maxsplit=2)
+        words = offsets.split(" ")
+        return " | ".join([answer, " ".join([*words[:2], str(theirs), *words[3:]]), rest])
+
+    def _with_more_aborted(self, told: str, ours: str) -> str:
+        """Our answer to a read, with Kafka's list of aborted transactions if that has all of ours: Kafka's search in
+        the offset index may miss the entry that it looks for, and then tells of transactions behind what was read.
+        """
+        theirs, mine = (answer.split(" | ")[0].split(" ") for answer in (told, ours))
+        if theirs[-1] != mine[-1] and set(filter(None, mine[-1].split(","))) < set(theirs[-1].split(",")):
+            self.tabled[rows.ABORTED] += 1
+            return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
+        return ours
+
+    def _at_local_start(self, told: str) -> str:
+        """Kafka's answer with the high watermark of a tiered log back at the local start: a batch begins in front."""
+        high = Told.of(told).high
+        if high >= Told.of(told).local_start:
+            return told
+        self.tabled[rows.TIER_WATERMARK] += 1
+        return told.split(" | ", maxsplit=1)[0] + " | " + self.theirs.ask("watermark", high).split(" | ", 1)[1]
+
+    def _with_watermark(self, told: str, ours: str, words: tuple[object, ...]) -> str:
+        """Our answer with Kafka's high watermark where that moved to the begin of the batch that ours is in, or of the
+        next.
+        """
+        high, mine = Told.of(told).high, Told.of(ours).high
+        if high == mine or not rows.is_begin_of_batch(self.folders[1], high, seen_from=mine):
+            return ours
+        self.tabled[rows.WATERMARK] += 1
+        self.ours.ask("watermark", high)
+        if words[0] == "read":
+            return self.ours.ask(*words)
+        return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
+
+    def _with_recovery_point(self, told: str, ours: str) -> str:
+        """Our answer to an append, flushed where Kafka's was by ``flush.messages``: ours was flushed up to a segment
+        that it began behind missing offsets, and has fewer to flush.
+        """
+        theirs, mine = Told.of(told), Told.of(ours)
+        begun = mine.bases[-1] not in Told.of(self.last).bases
+        if begun and mine.recovery == mine.bases[-1] and theirs.recovery == theirs.end > mine.recovery:
+            self.tabled[rows.GAP] += 1
+            return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("flush").split(" | ", 1)[1]
+        return ours
+
+    def _caught_up(self, told: str, ours: str) -> str:
+        """Ours, after what Kafka does before it refuses an append: it begins the epoch, and rolls. That it ends the
+        verification of producers whose batches passed, ``unverify`` makes up for.
+        """
+        before, after = (answer.split(" | ", 1)[1].split("|") for answer in (self.last, told))
+        epochs = [entry for entry in after[2].split() if entry not in before[2].split()]
+        bases = [word.split(":")[0] for word in after[1].split()[len(before[1].split()) :]]
+        for entry in epochs:
+            self.ours.ask("epoch", *entry.split(":"))
+        for base in bases:
+            self.ours.ask("roll", base)
+        self.tabled[rows.REFUSED] += bool(epochs or bases)
+        return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
+
+    def open(self, command: Command) -> str:
+        self.history.append(" ".join(map(str, command)))
+        asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
+        before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
+        told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
+        rebuilt = command[6] == 0 or any(offset > Told.of(told).end for offset in snapshots)
+        if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
+            self.tabled[rows.HOLE] += 1
+            told = "open | " + self.theirs.ask("flush").split(" | ", 1)[1]
+        for row, differs in (
+            (rows.HOLE, rows.lost_batches(told, ours)),
+            (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
+            (rows.EPOCHS, rows.found_epochs(told, ours)),
+            (rows.PRODUCERS, rebuilt and rows.kept_producers(told, ours)),
+        ):
+            if differs:
+                return self._part(row)
+        ours = self._with_stable(told, ours)
+        assert told == ours, self.explain(told, ours)
+        if rebuilt and rows.kept_snapshots(*self.folders):
+            return self._part(rows.PRODUCERS)
+        self.last = told
+        return told
+
+    def _part(self, row: str) -> str:
+        """From here on they are two logs: their life ends."""
+        self.tabled[row] += 1
+        self.drop()
+        return "drop | closed"
+
+    def drop(self) -> None:
+        """Leave both logs as they are, for the next life."""
+        for log in (self.theirs, self.ours):
+            if not log.ask("state").endswith("| closed"):
+                log.ask("drop")
+
+    def compare_files(self) -> None:
+        theirs, ours = map(files_of, self.folders)
+        active = max(name for name in theirs if name.endswith(".log")).removesuffix("log")
+        for name in (f"{active}index", f"{active}timeindex"):  # ours writes its last entries when they are synced
+            written = cast("list[str]", ours.get(name, []))
+            if written == cast("list[str]", theirs.get(name, []))[: len(written)]:
+                theirs[name] = ours[name] = written
+        unlike = sorted(name for name in theirs | ours if theirs.get(name) != ours.get(name))
+        assert not unlike, self.explain(*(f"{name}: {side.get(name)}" for name in unlike for side in (theirs, ours)))
+
+    def explain(self, *answers: str) -> str:
+        """The last commands, and what both answered."""
+        told = [f"    {answer[:1500]}" for answer in answers]
+        return "\n".join(["the last commands:", *(line[:1000] for line in self.history[-12:]), "theirs, ours:", *told])
+
+
+def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, str]]:
+    """Have both logs live so many turns; (command, answer) as they come. It ends early where both refuse to open,
+    or where recovery is known to leave two different logs.
+    """
+    life = Turns(rng, tiered=rng.random() < 0.25)
+    pair.ask("time", life.now)
+    config = life.config()
+    for folder in pair.folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    answer = pair.open(life.opening("-", config=config, clean=False))
+    for _ in range(turns):
+        life.learn(answer)
+        if rng.random() < 0.06:
+            config, answer = life.config(), _reopen(pair, life, config)
+            yield "open", answer
+            if Told.find(answer) is None:
+                return
+        else:
+            command = life.turn()
+            if command[0] == "config":
+                config = str(command[1])
+                pair.ask("flush")  # flush.messages may become less
+            answer = pair.ask(*command)
+            yield str(command[0]), answer
+            if Told.find(answer) is None:
+                return
+            if command[0] == "follower" and answer.startswith("refused"):
+                pair.ask("unverify")
+        pair.compare_files()
+        life.learn(answer)
+        for question in life.questions():
+            yield str(question[0]), pair.ask(*question)
+    pair.ask("close")
+    pair.compare_files()
+
+
+def _reopen(pair: Pair, life: Turns, config: str) -> str:
+    """Stop both and start them again: each over its own files or the other's, after a clean stop or a crash."""
+    rng = life.rng
+    clean, swapped = life.index_bytes < 4096 or rng.random() < 0.4, rng.random() < 0.5
+    if clean:
+        life.learn(pair.ask("flush"))
+        pair.ask("close")
+        pair.compare_files()
+        if swapped:
+            _swap(*pair.folders)
+        life.told = Told(**{**life.told.__dict__, "recovery": life.told.end})
+        return pair.open(life.opening("-", config=config, clean=True))
+    source = pair.folders[int(swapped)]
+    kept = pair.folder / "kept"
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(source, kept)
+    pair.ask("drop")
+    done = [life.damage(kept) for _ in range(rng.choice([0, 0, 1, 1, 2]))]
+    pair.is_damaged |= "flip" in done
+    pair.history.append(f"damage {done}, files of {'ours' if swapped else 'theirs'}")
+    for folder in pair.folders:
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+    return pair.open(life.opening("-", config=config, clean=False))
+
+
+def _swap(one: pathlib.Path, other: pathlib.Path) -> None:
+    aside = one.with_name("aside")
+    for source, target in itertools.pairwise((one, aside)):
+        source.rename(target)
+    other.rename(one)
+    aside.rename(other)
+
 
 pytestmark = pytest.mark.interop
 
