@@ -154,9 +154,17 @@ def bits_of(damaged: Damaged, number: int) -> Sequence[int]:
     return [*range(start, start + 8 * HEADER_BYTES), *range(start + 8 * HEADER_BYTES, start + size, 13)]
 
 
+def of(isolation: IsolationLevel, *numbers: int, marks: Sequence[pytest.MarkDecorator] = ()) -> list[Any]:
+    """Batches to damage, and how they are read."""
+    return [pytest.param(isolation, number, marks=marks) for number in numbers]
+
+
+#: What another case has by halves: a second plain batch, a marker that is read by the other isolation.
+BY_HALVES = of("read_uncommitted", 1, 3, marks=[pytest.mark.more])
+
+
 @pytest.mark.parametrize(
-    ("isolation", "number"),
-    [*(("read_uncommitted", number) for number in (0, 1, 3, 6)), ("read_committed", 2), ("read_committed", 3)],
+    ("isolation", "number"), [*of("read_uncommitted", 0, 6), *of("read_committed", 2, 3), *BY_HALVES]
 )
 def test_checked_headers(damaged: Damaged, number: int) -> None:
     """A report would count other records than the query that lists them, and nobody would know that the disk rots."""
@@ -182,8 +190,7 @@ UNTOLD: dict[tuple[IsolationLevel, int], set[int]] = {
 
 
 @pytest.mark.parametrize(
-    ("isolation", "number"),
-    [*(("read_uncommitted", number) for number in (1, 2, 3, 6)), ("read_committed", 2), ("read_committed", 4)],
+    ("isolation", "number"), [*of("read_uncommitted", 2, 6), *of("read_committed", 2, 4), *BY_HALVES]
 )
 def test_trusted_headers(damaged: Damaged, isolation: IsolationLevel, number: int) -> None:
     """Trusting saves the checksums, not the look: what a header contradicts in itself or beside it counts nothing."""

@@ -148,6 +148,7 @@ def test_a_live_session_gets_the_jar(jar_file: str, data: pathlib.Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.more
 def test_a_configured_session_has_the_jar(jar_spark: SparkSession, read: Read, data: pathlib.Path) -> None:
     """The one line in spark-defaults would do nothing, or enable() add the jar a second time."""
     frame = read(data / "main-plain" / "objects", subscribe="fx-txn")

@@ -348,6 +348,7 @@ def test_keys_that_do_not_fit(jvm: TaskReaderProcess, data: pathlib.Path, tmp_pa
     assert answer.error == (type(python.value).__name__, str(python.value))
 
 
+@pytest.mark.more
 def test_chunks_are_decrypted_by_either_cipher(
     jvm: TaskReaderProcess, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
