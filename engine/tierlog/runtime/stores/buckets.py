@@ -16,6 +16,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.credentials.aws import choose_credentials
 from tierlog.runtime.stores.credentials.google import choose_google_tokens
 from tierlog.runtime.stores.credentials.google import credential_provider as google_provider
 from tierlog.runtime.stores.protocol.object_store import RequestCounts
@@ -25,7 +26,7 @@ from tierlog.runtime.stores.reading.obstore_errors import short_text
 from tierlog.runtime.stores.reading.obstore_writer import MemoryBucket, MemoryWriter
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
-from tierlog.runtime.stores.s3.options import choose_s3_credentials, credential_provider, obstore_config
+from tierlog.runtime.stores.s3.options import credential_provider, obstore_config
 from tierlog.runtime.stores.settings.keys import unknown_key
 from tierlog.runtime.stores.settings.options import StoreOptions
 
@@ -50,7 +51,9 @@ def open_bucket(scheme: str, bucket: str, folder: str, options: StoreOptions, ma
 def _open_s3(
     bucket: str, folder: str, name: str, options: StoreOptions, machine: Machine, counts: RequestCounts
 ) -> RemoteStore:
-    credentials = choose_s3_credentials(options, machine)
+    credentials = choose_credentials(
+        options.config, machine, source=options.credentials_source, file=options.credentials_file
+    )
     config = obstore_config(bucket, options, credentials)
     provider = credential_provider(credentials)
     make = partial(_make, "s3", bucket, folder, options, machine, config=config, credential_provider=provider)

@@ -23,7 +23,6 @@ from urllib.parse import quote
 
 import obstore
 from obstore.store import AzureStore
-from typing_extensions import Buffer
 
 from tierlog.errors import ConfigError, ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
@@ -34,9 +33,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     StoredObject,
     Upload,
     UploadLimits,
-    views_of,
 )
-from tierlog.runtime.stores.protocol.store_writer import PartSizes, content_md5
+from tierlog.runtime.stores.protocol.store_writer import PartedUpload, content_md5
 from tierlog.runtime.stores.reading.obstore_errors import translated
 from tierlog.runtime.stores.reading.obstore_writer import ObstoreWriter
 from tierlog.runtime.stores.settings.options import StoreOptions
@@ -162,21 +160,17 @@ class AzureWriter(ObstoreWriter):
         self.client.close()
 
 
-class AzureUpload:
+class AzureUpload(PartedUpload):
     """See Upload. Blocks are named by the upload and their number: two uploads to one blob do not mix."""
 
     def __init__(self, writer: AzureWriter, key: str, part_bytes: int, headers: Mapping[str, str]) -> None:
-        self.key = key
+        super().__init__(key, part_bytes, place=writer.client.place(key), lock=writer.machine.scheduler.lock())
         self._writer = writer
         self._headers = headers
         self._token = writer.machine.rng.secret_bytes(_BLOCK_TOKEN_BYTES).hex()
         self._scope = writer.client.scope()
-        self._lock = writer.machine.scheduler.lock()
-        self._sizes = PartSizes(key, part_bytes)
         self._url = ""
         self._signed_at = 0.0
-        self._aborted = False
-        self._stored: StoredObject | None = None
 
     def _signed(self) -> str:
         now = self._writer.machine.clock.monotonic_seconds()
@@ -184,46 +178,21 @@ class AzureUpload:
             self._url, self._signed_at = self._writer.signed(self.key), now
         return self._url
 
-    def _block(self, number: int) -> str:
-        return base64.b64encode(f"{self._token}-{number:06d}".encode()).decode()
-
-    def _check_open(self) -> None:
-        if self._aborted or self._stored is not None:
-            state = "aborted" if self._aborted else "completed"
-            raise StoreError(f"{self._writer.client.place(self.key)}: the upload was {state}")
-
-    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        """See Upload."""
-        views = views_of(data)
-        size = sum(len(view) for view in views)
-        self._sizes.check(number, size)
-        self._check_open()
-        url = f"{self._signed()}&comp=block&blockid={quote(self._block(number), safe='')}"
+    def _send(self, number: int, views: list[memoryview]) -> str:
+        block = base64.b64encode(f"{self._token}-{number:06d}".encode()).decode()
+        url = f"{self._signed()}&comp=block&blockid={quote(block, safe='')}"
         self._writer.send(self.key, url, {}, views, self._scope)
-        with self._lock:
-            self._check_open()
-            self._sizes.take(number, size)
+        return block
 
-    def complete(self) -> StoredObject:
-        """See Upload. Asking again for the same blocks is the same blob."""
-        with self._lock:
-            if self._stored is not None:
-                return self._stored
-            self._check_open()
-            count, size = self._sizes.whole(), self._sizes.size_bytes
-        listed = "".join(f"<Latest>{self._block(number)}</Latest>" for number in range(1, count + 1))
+    def _finish(self, parts: list[str]) -> StoredObject:
+        """Asking again for the same blocks is the same blob."""
+        listed = "".join(f"<Latest>{block}</Latest>" for block in parts)
         body = memoryview(f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'.encode())
         answer = self._writer.send(self.key, f"{self._signed()}&comp=blocklist", self._headers, [body], self._scope)
-        with self._lock:
-            self._stored = StoredObject(size, answer.headers.get("etag"))
-        return self._stored
+        return StoredObject(self._sizes.size_bytes, answer.headers.get("etag"))
 
-    def abort(self) -> None:
-        """See Upload: ends what runs, and leaves the blocks to Azure."""
-        with self._lock:
-            if self._aborted or self._stored is not None:
-                return
-            self._aborted = True
+    def _drop(self) -> None:
+        """Ends what runs, and leaves the blocks to Azure."""
         self._scope.cancel()
 
 

@@ -186,7 +186,7 @@ def choose_credentials(
         machine: Its files and clock.
         source: One of SOURCES; another one than "default" is that and nothing else.
         file: A file of keys.
-        region: For the exchange of a web identity.
+        region: For the exchange of a web identity; "" for the one that is configured.
 
     Raises:
         ConfigError: half of what a source needs, or an unknown one.
@@ -195,8 +195,8 @@ def choose_credentials(
         raise ConfigError(f"unknown source of AWS credentials {source!r}; one of {', '.join(SOURCES)}")
     if file is not None:
         return FileCredentials(file, machine)
-    given = _Settings(config)
-    if source == "anonymous" or given.find("skip_signature", "").lower() in ("true", "1"):
+    given = S3Options(config)
+    if source == "anonymous" or (given.find("skip_signature") or "").lower() in ("true", "1"):
         return FixedCredentials("nobody: requests are not signed", None)
     if given.option("access_key_id") is not None:
         return FixedCredentials("the configuration's keys", given.static(given.option))
@@ -205,26 +205,26 @@ def choose_credentials(
     if source == "environment":
         return FixedCredentials("the environment's keys", given.static(given.environment))
     if source == "web-identity":
-        return _web_identity(given, region)
+        return _web_identity(given, region or given.find("region", "default_region"))
     if source == "profile":
         profile = os.environ.get("AWS_PROFILE") or "default"
         return _BotocoreCredentials(f"the profile {profile}", _profile_loader(profile))
     if source == "container":
         return _container(given)
-    endpoint = given.find("metadata_endpoint", "http://169.254.169.254")
+    endpoint = given.find("metadata_endpoint") or "http://169.254.169.254"
     return _BotocoreCredentials("the role of this machine", lambda: _load_instance(endpoint))
 
 
-def _configured_source(given: _Settings, machine: Machine) -> str:
+def _configured_source(given: S3Options, machine: Machine) -> str:
     if given.environment("access_key_id") is not None or given.environment("secret_access_key") is not None:
         return "environment"
-    if given.find("web_identity_token_file", ""):
+    if given.find("web_identity_token_file"):
         return "web-identity"
     files = (shared_credentials_path(), shared_config_path())
     if os.environ.get("AWS_PROFILE") or any(_has_keys(path, machine) for path in files):
         return "profile"
     container = ("container_credentials_relative_uri", "container_credentials_full_uri")
-    return "container" if any(given.find(name, "") for name in container) else "instance"
+    return "container" if any(map(given.find, container)) else "instance"
 
 
 #: Any of these in the default profile says that it is meant to give credentials; a region alone does not.
@@ -246,32 +246,46 @@ def _has_keys(path: str, machine: Machine) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
-    """Options of S3, with or without ``aws_`` in front, and behind them the environment."""
+class S3Options:
+    """Options in obstore's words, with or without ``aws_`` in front; what they leave open the environment says."""
 
     config: Mapping[str, str] = field(repr=False)
 
+    def find(self, *names: str) -> str | None:
+        """The first of these names that an option sets, else the environment; None if neither does."""
+        return next(
+            (found for where in (self.option, self.environment) for name in names if (found := where(name))), None
+        )
+
     def option(self, name: str) -> str | None:
-        return self.config.get(name, self.config.get(f"aws_{name}")) or None
+        """What the options say."""
+        return self.config.get(name) or self.config.get(f"aws_{name}") or None
 
     def environment(self, name: str) -> str | None:
+        """What the environment says."""
         return os.environ.get(f"AWS_{name.upper()}") or None
 
-    def find(self, name: str, otherwise: str) -> str:
-        return self.option(name) or self.environment(name) or otherwise
+    def endpoint(self) -> str:
+        """The server that is named in place of Amazon's, without "/" at its end; "" if none is."""
+        return (self.find("endpoint_url_s3", "endpoint_url", "endpoint") or "").rstrip("/")
+
+    def is_set(self, name: str) -> bool:
+        """Whether a boolean is true."""
+        return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
 
     def static(self, where: Callable[[str], str | None]) -> AwsKeys:
+        """The keys that one of the two gives. Raises ConfigError: half of them."""
         access_key_id, secret = where("access_key_id"), where("secret_access_key")
         if access_key_id is None or secret is None:
             raise ConfigError("AWS credentials: access key id and secret access key must be given together")
         return AwsKeys(access_key_id, secret, where("session_token") or where("token"))
 
 
-def _web_identity(given: _Settings, region: str) -> AwsCredentials:
-    token_file, role = given.find("web_identity_token_file", ""), given.find("role_arn", "")
+def _web_identity(given: S3Options, region: str | None) -> AwsCredentials:
+    token_file, role = given.find("web_identity_token_file"), given.find("role_arn")
     if not token_file or not role:
         raise ConfigError("AWS credentials: a web identity needs web_identity_token_file and role_arn")
-    session_name = given.find("role_session_name", _ROLE_NAME)
+    session_name = given.find("role_session_name") or _ROLE_NAME
     profile = {"web_identity_token_file": token_file, "role_arn": role, "role_session_name": session_name}
     endpoint = given.option("sts_endpoint")
 
@@ -280,7 +294,7 @@ def _web_identity(given: _Settings, region: str) -> AwsCredentials:
         from botocore.session import Session
 
         def client(service: str, **options: Any) -> Any:
-            return Session().create_client(service, region_name=region or None, endpoint_url=endpoint, **options)
+            return Session().create_client(service, region_name=region, endpoint_url=endpoint, **options)
 
         return AssumeRoleWithWebIdentityProvider(
             load_config=lambda: {"profiles": {_ROLE_NAME: profile}},
@@ -306,14 +320,14 @@ def _profile_loader(profile: str) -> Callable[[], Any]:
     return load
 
 
-def _container(given: _Settings) -> AwsCredentials:
+def _container(given: S3Options) -> AwsCredentials:
     names = (
         "container_credentials_relative_uri",
         "container_credentials_full_uri",
         "container_authorization_token",
         "container_authorization_token_file",
     )
-    environment = {f"AWS_{name.upper()}": given.find(name, "") for name in names if given.find(name, "")}
+    environment = {f"AWS_{name.upper()}": found for name in names if (found := given.find(name))}
     if not any("CREDENTIALS" in name for name in environment):
         raise ConfigError("AWS credentials: no container gives any (AWS_CONTAINER_CREDENTIALS_… is not set)")
 

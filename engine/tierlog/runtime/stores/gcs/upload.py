@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Final
-
-from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.stores.gcs.requests import GcsRequests
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
-from tierlog.runtime.stores.protocol.store_writer import PartSizes, before_resending, crc32c_text
+from tierlog.runtime.stores.protocol.store_writer import PartedUpload, before_resending, crc32c_text
 from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
@@ -24,7 +23,7 @@ _RANGE: Final = re.compile(r"bytes=0-(\d+)")
 _TRIES: Final = 5
 
 
-class GcsUpload:
+class GcsUpload(PartedUpload):
     """See Upload: parts wait for those before them. What does not fill a unit is kept and goes with the next part.
 
     Args:
@@ -32,32 +31,25 @@ class GcsUpload:
     """
 
     def __init__(self, requests: GcsRequests, key: str, part_bytes: int, session: str) -> None:
-        self.key = key
+        self._turn = requests.machine.scheduler.condition()
+        super().__init__(key, part_bytes, place=requests.client.place(key), lock=self._turn)
         self._requests = requests
         self._session = session
         self._scope = requests.client.scope()
-        self._turn = requests.machine.scheduler.condition()
-        self._sizes = PartSizes(key, part_bytes)
         self._next = 1
         self._sending = False
         self._sent = 0
         self._rest = b""
         self._crc = 0
-        self._aborted = False
-        self._stored: StoredObject | None = None
 
-    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        """See Upload. Raises StoreError also where the parts before it do not come in time."""
-        views = views_of(data)
-        size = sum(len(view) for view in views)
-        self._sizes.check(number, size)
+    def _send(self, number: int, views: list[memoryview]) -> None:
+        """Raises StoreError also where the parts before it do not come in time."""
         if not self._wait_for_turn(number):
             return  # it is there already: what was sent cannot be sent again
         try:
             self._send_units(views)
             for view in views:
                 self._crc = crc32c(view, self._crc)
-            self._sizes.take(number, size)
             self._next = number + 1
         finally:
             with self._turn:
@@ -76,15 +68,8 @@ class GcsUpload:
                     self._sending = True
                     return True
                 if clock.monotonic_seconds() > deadline:
-                    raise StoreError(f"{self._place()}: part {number}: part {self._next} did not come before it")
+                    raise StoreError(f"{self._place}: part {number}: part {self._next} did not come before it")
                 self._turn.wait(1.0)
-
-    def _place(self) -> str:
-        return self._requests.client.place(self.key)
-
-    def _check_open(self) -> None:
-        if self._aborted or self._stored is not None:
-            raise StoreError(f"{self._place()}: the upload was {'aborted' if self._aborted else 'completed'}")
 
     def _send_units(self, views: Sequence[memoryview]) -> None:
         """The kept rest and the views, as far as they fill units; the new rest is kept."""
@@ -100,9 +85,9 @@ class GcsUpload:
                 before_resending()
             sent = self._send_from(pieces, self._sent - start, whole)
             if not self._sent <= sent <= start + whole:
-                raise StoreError(f"{self._place()}: the store says that it has {sent} bytes, {start + whole} were sent")
+                raise StoreError(f"{self._place}: the store says that it has {sent} bytes, {start + whole} were sent")
             self._sent = sent
-        raise StoreUnavailableError(f"{self._place()}: the store takes {self._sent} of {start + whole} bytes")
+        raise StoreUnavailableError(f"{self._place}: the store takes {self._sent} of {start + whole} bytes")
 
     def _send_from(self, pieces: Sequence[memoryview], begin: int, end: int) -> int:
         """Send a part of the pieces; returns how much the store has of all. What it has already it passes over."""
@@ -112,15 +97,10 @@ class GcsUpload:
             self._requests.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
         except RequestRefusedError as more:
             return _sent_of(more.answer)
-        raise StoreError(f"{self._place()}: the store ended the upload before its end")
+        raise StoreError(f"{self._place}: the store ended the upload before its end")
 
-    def complete(self) -> StoredObject:
-        """See Upload. Asking again is answered with the object."""
-        with self._turn:
-            if self._stored is not None:
-                return self._stored
-            self._check_open()
-            self._sizes.whole()
+    def _finish(self, parts: list[None]) -> StoredObject:  # noqa: ARG002 - the store has put them together
+        """Asking again is answered with the object."""
         size = self._sent + len(self._rest)
         span = f"{self._sent}-{size - 1}" if self._rest else "*"
         headers = {"Content-Range": f"bytes {span}/{size}"}
@@ -129,33 +109,20 @@ class GcsUpload:
                 self.key, "PUT", self._session, headers, views_of(self._rest), self._scope, passing=_MORE
             )
         except RequestRefusedError as more:
-            raise StoreUnavailableError(f"{self._place()}: {_sent_of(more.answer)} of {size} bytes came") from None
+            raise StoreUnavailableError(f"{self._place}: {_sent_of(more.answer)} of {size} bytes came") from None
         except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
             found = self._requests.find_ours(self.key, crc32c_text(self._crc))
             if found is None:
                 raise
-            stored = found
-        else:
-            stored = self._requests.confirmed(self.key, answer, crc32c_text(self._crc), size)
-        with self._turn:
-            self._stored = stored
-        return stored
+            return found
+        return self._requests.confirmed(self.key, answer, crc32c_text(self._crc), size)
 
-    def abort(self) -> None:
-        """See Upload."""
+    def _drop(self) -> None:
         with self._turn:
-            if self._aborted or self._stored is not None:
-                return
-            self._aborted = True
             self._turn.notify_all()
         self._scope.cancel()
-        try:
+        with contextlib.suppress(RequestRefusedError):  # 499 is how Google says that it is done
             self._requests.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
-        except RequestRefusedError:
-            return  # 499 is how Google says that it is done
-        except StoreError:
-            self._aborted = False  # may be called again
-            raise
 
 
 def _sent_of(answer: HttpAnswer) -> int:

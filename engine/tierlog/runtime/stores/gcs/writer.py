@@ -7,44 +7,36 @@ forgets one that is given up after a week, and lists none. What the store made i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from tierlog.errors import ObjectConflictError, StoreError
-from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
-from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
-from tierlog.runtime.stores.protocol.store_writer import crc32c_base64, delete_each, deletion_error
-from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError
-from tierlog.runtime.stores.writing.faults import error_of
-
-if TYPE_CHECKING:
-    from tierlog.runtime.stores.gcs.upload import GcsUpload
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.google import GoogleTokens
 from tierlog.runtime.stores.gcs.requests import GcsRequests, GcsSettings, find_fault
 from tierlog.runtime.stores.gcs.upload import GcsUpload
-from tierlog.runtime.stores.protocol.object_store import RequestCounts
+from tierlog.runtime.stores.protocol.object_store import ABSENT, RequestCounts, StoredObject, Upload, UploadLimits
+from tierlog.runtime.stores.protocol.store_writer import StoreWriter, crc32c_base64, delete_each, deletion_error
 from tierlog.runtime.stores.settings.options import StoreOptions
-from tierlog.runtime.stores.writing.bucket_client import make_client
+from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError, make_client
+from tierlog.runtime.stores.writing.faults import error_of
 
 LIMITS: Final = UploadLimits(part_bytes_min=256 << 10, part_bytes_max=5 << 30, parts_max=1 << 20, put_bytes_max=5 << 30)
 _CONDITION: Final = frozenset(("412", "conditionNotMet"))
 _BOUNDARY_BYTES: Final = 16
 
 
-class GcsWriter:
+class GcsWriter(StoreWriter):
     """See StoreWriter. An ETag is the object's generation."""
 
     checksum_name = "crc32c"
+    limits = LIMITS
+    no_uploads = "Google lists no unfinished uploads"
 
     def __init__(self, requests: GcsRequests) -> None:
         self._requests = requests
         self._client = requests.client
-
-    @property
-    def limits(self) -> UploadLimits:
-        """See StoreWriter."""
-        return LIMITS
+        self.name = requests.client.name
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
         """See StoreWriter: metadata and bytes in one request, the checksum among the former."""
@@ -80,19 +72,7 @@ class GcsWriter:
             failed,
         )
         if failed:
-            raise deletion_error(self._client.name, failed)
-
-    def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:  # noqa: ARG002 - none of any prefix
-        """None: Google does not list them."""
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Raises StoreError: there are none."""
-        raise StoreError(f"{self._client.place(upload.key)}: Google lists no unfinished uploads")
-
-    def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - there is one Google
-        """See StoreWriter."""
-        return None
+            raise deletion_error(self.name, failed)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
         """See StoreWriter."""

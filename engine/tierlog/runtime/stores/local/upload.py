@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Self
-
-from typing_extensions import Buffer
 
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.machine.scheduling import Lock
-from tierlog.runtime.stores.protocol.object_store import RequestCounts, StoredObject, views_of
-from tierlog.runtime.stores.protocol.store_writer import PartSizes
+from tierlog.runtime.stores.protocol.object_store import RequestCounts, StoredObject
+from tierlog.runtime.stores.protocol.store_writer import PartedUpload
 
 #: Between two of these a part notices that it was aborted.
 _STEP_BYTES: Final = 8 << 20
@@ -74,7 +72,7 @@ class NewObject:
         self.abort()
 
 
-class LocalUpload:
+class LocalUpload(PartedUpload):
     """See Upload. Parts are written one after another: a file takes one write at a time.
 
     Args:
@@ -93,21 +91,13 @@ class LocalUpload:
         counts: RequestCounts,
         commit: Callable[[], StoredObject],
     ) -> None:
-        self.key = key
+        super().__init__(key, part_bytes, place=key, lock=lock)
         self._part_bytes = part_bytes
         self._new = new
-        self._lock = lock
         self._counts = counts
         self._commit = commit
-        self._sizes = PartSizes(key, part_bytes)
-        self._aborted = False
-        self._stored: StoredObject | None = None
 
-    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        """See Upload."""
-        views = views_of(data)
-        size = sum(len(view) for view in views)
-        self._sizes.check(number, size)
+    def _send(self, number: int, views: list[memoryview]) -> None:
         position = start_position = (number - 1) * self._part_bytes
         for view in views:
             for start in range(0, len(view), _STEP_BYTES):
@@ -117,35 +107,17 @@ class LocalUpload:
             position += len(view)
         with self._lock:
             self._check_open()
-            self._sizes.take(number, size)
-            self._new.begin_write_out(position=start_position, size_bytes=size)
+            self._new.begin_write_out(position=start_position, size_bytes=position - start_position)
 
-    def _check_open(self) -> None:
-        if self._aborted or self._stored is not None:
-            raise StoreError(f"{self.key}: the upload was {'aborted' if self._aborted else 'completed'}")
-
-    def complete(self) -> StoredObject:
-        """See Upload."""
+    def _finish(self, parts: list[None]) -> StoredObject:  # noqa: ARG002 - they lie where they belong
         with self._lock:
-            if self._stored is not None:
-                return self._stored
             self._check_open()
-            self._sizes.whole()
             stored = self._commit()
-            if stored.size_bytes != self._sizes.size_bytes:
-                raise StoreError(f"{self.key}: {stored.size_bytes} bytes stored, {self._sizes.size_bytes} sent")
-            self._stored = stored
+        if stored.size_bytes != self._sizes.size_bytes:
+            raise StoreError(f"{self.key}: {stored.size_bytes} bytes stored, {self._sizes.size_bytes} sent")
         return stored
 
-    def abort(self) -> None:
-        """See Upload."""
+    def _drop(self) -> None:
+        self._counts.add("DELETE")
         with self._lock:
-            if self._aborted or self._stored is not None:
-                return
-            self._counts.add("DELETE")
-            self._aborted = True
-            try:
-                self._new.abort()
-            except StoreError:
-                self._aborted = False  # may be called again
-                raise
+            self._new.abort()

@@ -123,7 +123,7 @@ def plain_capabilities(
 ) -> StoreCapabilities:
     """The capabilities that can be found out of any store."""
     with removing(store.delete, [key]):
-        conditional = refuses_second(store, key)
+        conditional = refuses_second(lambda etag: store.put(key, b"tierlog", expected_etag=etag), store.describe())
     return StoreCapabilities(
         addressing=addressing or store.describe(),
         checksums=checksums,
@@ -134,13 +134,18 @@ def plain_capabilities(
     )
 
 
-def refuses_second(store: ObjectStore, key: str) -> bool:
-    """Whether an object "only if absent" is refused where there is one. Leaves the first."""
-    store.put(key, b"tierlog")
+def refuses_second(put: Callable[[str | None], object], name: str) -> bool:
+    """Whether an object "only if absent" is refused where there is one. Leaves the first.
+
+    Args:
+        put: Puts the object under this condition; None is none.
+        name: The store's.
+    """
+    put(None)
     try:
-        store.put(key, b"tierlog", expected_etag=ABSENT)
+        put(ABSENT)
     except ObjectConflictError:
         return True
     except StoreError as error:  # without its text, which has a key that may be masked
-        _log.info("%s: conditional put: %s", store.describe(), type(error).__name__)
+        _log.info("%s: conditional put: %s", name, type(error).__name__)
     return False

@@ -6,40 +6,63 @@ import base64
 import enum
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final
+
+from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.stores.protocol.object_store import StoredObject, UnfinishedUpload, Upload, UploadLimits
+from tierlog.runtime.machine.scheduling import Lock
+from tierlog.runtime.stores.protocol.object_store import StoredObject, UnfinishedUpload, Upload, UploadLimits, views_of
 from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
 
 
-class StoreWriter(Protocol):
+class StoreWriter(ABC):
     """What writes to a bucket: see ObjectStore for the methods of the same names. Any number of threads.
 
     Keys are relative to the store's root.
     """
 
-    checksum_name: str
+    name: str
+    """The URL of the store, without secrets."""
+
+    limits: UploadLimits
+
+    checksum_name = "none"
     """The checksum that bodies carry, where ``capabilities`` does not find out: "md5", "crc32c" or "none"."""
 
-    @property
-    def limits(self) -> UploadLimits: ...
+    no_uploads = "this store has no unfinished uploads"
+    """Why ``abort_upload`` finds none, where the store lists none."""
+
+    @abstractmethod
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject: ...
+
+    @abstractmethod
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload: ...
+
+    @abstractmethod
     def delete(self, keys: Sequence[str]) -> None: ...
-    def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]: ...
-    def abort_upload(self, upload: UnfinishedUpload) -> None: ...
+
+    def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:  # noqa: ARG002 - none of any prefix
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        raise StoreError(f"{self.name}/{upload.key}: {self.no_uploads}")
+
+    @abstractmethod
     def identity(self) -> str:
         """See ProbedStore."""
 
-    def capabilities(self, key: str) -> StoreCapabilities | None:
+    def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - nothing to ask
         """See ProbedStore; None where nothing differs between stores of the kind."""
+        return None
 
+    @abstractmethod
     def close(self) -> None:
         """Cancel what runs; its callers get a StoreError. Idempotent."""
 
@@ -77,6 +100,77 @@ class PartSizes:
     @property
     def size_bytes(self) -> int:
         return sum(self._sizes.values())
+
+
+class PartedUpload(ABC):
+    """An Upload as all stores share it: parts of the sizes that were agreed on, and an end that comes once.
+
+    Args:
+        place: The name of the object, as messages have it.
+        lock: Held while the state changes, not while anything is sent.
+    """
+
+    def __init__(self, key: str, part_bytes: int, *, place: str, lock: Lock) -> None:
+        self.key = key
+        self._place = place
+        self._lock = lock
+        self._sizes = PartSizes(key, part_bytes)
+        #: Part number → what the store answered.
+        self._parts: dict[int, Any] = {}
+        self._aborted = False
+        self._stored: StoredObject | None = None
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        """See Upload."""
+        views = views_of(data)
+        size = sum(len(view) for view in views)
+        self._sizes.check(number, size)
+        self._check_open()
+        answer = self._send(number, views)
+        with self._lock:
+            self._check_open()
+            self._sizes.take(number, size)
+            self._parts[number] = answer
+
+    def complete(self) -> StoredObject:
+        """See Upload."""
+        with self._lock:
+            if self._stored is not None:
+                return self._stored
+            self._check_open()
+            count = self._sizes.whole()
+        stored = self._finish([self._parts[number] for number in range(1, count + 1)])
+        with self._lock:
+            self._stored = stored
+        return stored
+
+    def abort(self) -> None:
+        """See Upload."""
+        with self._lock:
+            if self._aborted or self._stored is not None:
+                return
+            self._aborted = True
+        try:
+            self._drop()
+        except StoreError:
+            self._aborted = False  # may be called again
+            raise
+
+    def _check_open(self) -> None:
+        if self._aborted or self._stored is not None:
+            raise StoreError(f"{self._place}: the upload was {'aborted' if self._aborted else 'completed'}")
+
+    @abstractmethod
+    def _send(self, number: int, views: list[memoryview]) -> object:
+        """Store a part; returns what completing needs of it."""
+
+    @abstractmethod
+    def _finish(self, parts: list[Any]) -> StoredObject:
+        """Make the object of the parts."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Cancel what runs, and throw the parts away."""
 
 
 CRC32C_HEADER: Final = "x-amz-checksum-crc32c"

@@ -48,9 +48,9 @@ class CheckedS3Store(RemoteStore):
         """How the bytes differ from the checksum that the store keeps; "" where they do not, or it keeps none."""
         writer = self._writing()
         assert isinstance(writer, S3Writer), "made for S3"
-        settings = writer.client.settings
+        settings = writer.requests.settings
         asked = {"x-amz-checksum-mode": "ENABLED", **settings.customer_key}
-        headers = writer.client.send(S3Call("HEAD", key, {}, asked)).headers
+        headers = writer.requests.send(S3Call("HEAD", key, {}, asked)).headers
         body = views_of(found)
         expected = headers.get(CRC32C_HEADER, "")
         if expected and "-" not in expected:  # of parts: a checksum of theirs

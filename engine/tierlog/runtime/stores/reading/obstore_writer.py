@@ -18,8 +18,7 @@ from tierlog.runtime.stores.protocol.object_store import (
     Upload,
     UploadLimits,
 )
-from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
-from tierlog.runtime.stores.protocol.store_writer import deletion_error
+from tierlog.runtime.stores.protocol.store_writer import PartedUpload, StoreWriter, deletion_error
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable
 from tierlog.runtime.stores.reading.obstore_errors import translated
 
@@ -30,14 +29,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from obstore.store import MemoryStore
-from typing_extensions import Buffer
 
 from tierlog.runtime.machine.clock import Clock, SystemClock
-from tierlog.runtime.stores.protocol.object_store import views_of
-from tierlog.runtime.stores.protocol.store_writer import PartSizes
 
 
-class ObstoreWriter:
+class ObstoreWriter(StoreWriter):
     """See StoreWriter.
 
     Args:
@@ -46,18 +42,11 @@ class ObstoreWriter:
         limits: Of the kind of store.
     """
 
-    checksum_name = "none"
-
     def __init__(self, store: ObstoreStore, name: str, limits: UploadLimits, counts: RequestCounts) -> None:
         self._store = store
-        self._name = name
-        self._limits = limits
+        self.name = name
+        self.limits = limits
         self._counts = counts
-
-    @property
-    def limits(self) -> UploadLimits:
-        """See StoreWriter."""
-        return self._limits
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
         """See StoreWriter."""
@@ -65,13 +54,13 @@ class ObstoreWriter:
         mode: PutMode = "overwrite"
         if expected_etag is not None:
             mode = "create" if expected_etag == ABSENT else {"e_tag": expected_etag}
-        with translated(f"{self._name}/{key}"):
+        with translated(f"{self.name}/{key}"):
             done = obstore.put(self._store, key, list(data) or b"", mode=mode, use_multipart=False)
         return StoredObject(sum(len(view) for view in data), done["e_tag"])
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
         """Raises StoreError: obstore has no parts that can be put one by one."""
-        raise StoreError(f"{self._name}/{key}: this store takes no uploads in parts of {part_bytes} bytes")
+        raise StoreError(f"{self.name}/{key}: this store takes no uploads in parts of {part_bytes} bytes")
 
     def delete(self, keys: Sequence[str]) -> None:
         """See StoreWriter."""
@@ -79,7 +68,7 @@ class ObstoreWriter:
         for key in keys:
             self._counts.add("DELETE")
             try:
-                with translated(f"{self._name}/{key}"):
+                with translated(f"{self.name}/{key}"):
                     if is_cancellable():
                         read_cancellable(lambda key=key: obstore.delete_async(self._store, key))  # type: ignore[misc]
                     else:
@@ -89,23 +78,11 @@ class ObstoreWriter:
             except StoreError as error:
                 failed[key] = error
         if failed:
-            raise deletion_error(self._name, failed)
-
-    def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:  # noqa: ARG002 - none of any prefix
-        """None."""
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Raises StoreError: there are none."""
-        raise StoreError(f"{self._name}/{upload.key}: this store has no unfinished uploads")
+            raise deletion_error(self.name, failed)
 
     def identity(self) -> str:
         """See ProbedStore."""
         return "this process"
-
-    def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - nothing to ask
-        """See StoreWriter."""
-        return None
 
     def close(self) -> None:
         """Nothing is held."""
@@ -164,51 +141,40 @@ class MemoryWriter(ObstoreWriter):
             self._bucket.uploads.pop(upload.upload_id, None)
 
 
-class MemoryUpload:
+class MemoryUpload(PartedUpload):
     """See Upload; under way as long as the bucket knows it."""
 
     def __init__(
         self, writer: MemoryWriter, bucket: MemoryBucket, key: str, part_bytes: int, upload_id: str, started_ms: int
     ) -> None:
-        self.key = key
+        super().__init__(key, part_bytes, place=key, lock=bucket.lock)
         self.upload_id = upload_id
         self.started_ms = started_ms
         self._writer = writer
         self._bucket = bucket
-        self._sizes = PartSizes(key, part_bytes)
-        self._parts: dict[int, bytes] = {}
-        self._stored: StoredObject | None = None
-
-    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        """See Upload."""
-        part = b"".join(views_of(data))
-        self._sizes.check(number, len(part))
-        self._writer.count("PUT")
-        with self._bucket.lock:
-            self._check_open()
-            self._sizes.take(number, len(part))
-            self._parts[number] = part
 
     def _check_open(self) -> None:
+        super()._check_open()
         if self.upload_id not in self._bucket.uploads:
-            raise StoreError(f"{self.key}: the upload was {'aborted' if self._stored is None else 'completed'}")
+            raise StoreError(f"{self.key}: the upload was aborted")
 
-    def complete(self) -> StoredObject:
-        """See Upload."""
-        if self._stored is not None:
-            return self._stored
+    def _send(self, number: int, views: list[memoryview]) -> bytes:  # noqa: ARG002 - the base keeps it by its number
+        self._writer.count("PUT")
+        return b"".join(views)
+
+    def _finish(self, parts: list[bytes]) -> StoredObject:
         self._writer.count("POST")
         with self._bucket.lock:
             self._check_open()
-            parts = [memoryview(self._parts[n]) for n in range(1, self._sizes.whole() + 1)]
-            self._stored = self._writer.put(self.key, parts, expected_etag=None)
-            del self._bucket.uploads[self.upload_id]
-            self._parts.clear()
-        return self._stored
+            stored = self._writer.put(self.key, [memoryview(part) for part in parts], expected_etag=None)
+            self._forget()
+        return stored
 
-    def abort(self) -> None:
-        """See Upload."""
+    def _drop(self) -> None:
         self._writer.count("DELETE")
         with self._bucket.lock:
-            self._bucket.uploads.pop(self.upload_id, None)
-            self._parts.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._bucket.uploads.pop(self.upload_id, None)
+        self._parts.clear()

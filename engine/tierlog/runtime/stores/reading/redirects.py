@@ -16,7 +16,7 @@ from typing import Final
 
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.files import Files
-from tierlog.runtime.stores.s3.options import S3Options
+from tierlog.runtime.stores.credentials.aws import S3Options
 from tierlog.runtime.stores.settings.options import find_ambient_proxy
 
 #: Port 0: connecting to it is refused at once, and nothing can listen there.

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.runtime.machine.cancelling import CancelScope
-from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.credentials.aws import AwsCredentials, AwsKeys
 from tierlog.runtime.stores.protocol.object_store import (
     ObjectInfo,
@@ -80,76 +79,6 @@ class S3Call:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Sequence[memoryview] = field(default=(), repr=False)
-
-
-class S3Client:
-    """See the module. Any number of threads."""
-
-    def __init__(self, settings: S3Settings, client: BucketClient, credentials: AwsCredentials) -> None:
-        self.settings = settings
-        self.credentials = credentials
-        self._client = client
-
-    def place(self, key: str | None) -> str:
-        """The name of an object, or of the store, as messages have it."""
-        return self._client.place(key)
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of its pauses."""
-        return self._client.clock
-
-    def scope(self) -> CancelScope:
-        """A new scope, for requests that end together."""
-        return self._client.scope()
-
-    def close(self) -> None:
-        """Cancel the requests that run."""
-        self._client.close()
-
-    def send(
-        self, call: S3Call, scope: CancelScope | None = None, *, passing: frozenset[str] = frozenset()
-    ) -> HttpAnswer:
-        """See BucketClient.send."""
-        digest = self._digest(call)
-        used: list[AwsKeys | None] = []
-
-        def build() -> HttpRequest:
-            used.append(self.credentials.keys())
-            return self._signed(call, digest, used[-1])
-
-        def renewed(fault: StoreFault) -> bool:
-            """Whether the credentials expired between signing and arrival, and the source has others by now."""
-            return fault.code in ("ExpiredToken", "InvalidAccessKeyId") and self.credentials.keys() != used[-1]
-
-        listing = call.verb == "GET" and "uploads" in call.query
-        return self._client.send(
-            call.key, build, scope, passing=passing, counted="LIST" if listing else None, mends=renewed
-        )
-
-    def _digest(self, call: S3Call) -> str:
-        """The digest of the body that the signature covers."""
-        if call.body and (self.settings.unsigned_payload or self.settings.bucket_url.startswith("https://")):
-            return _UNSIGNED
-        found = hashlib.sha256()
-        for view in call.body:
-            found.update(view)
-        return found.hexdigest()
-
-    def url(self, key: str | None, query: Mapping[str, str]) -> str:
-        """The address of an object or of the bucket, encoded as it is signed."""
-        path = "" if key is None else f"/{quote(self.settings.folder + key, safe='/-_.~')}"
-        if key is None and self.settings.bucket_url.count("/") == 2:
-            path = "/"
-        asked = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in query.items())
-        return f"{self.settings.bucket_url}{path}{'?' + asked if asked else ''}"
-
-    def _signed(self, call: S3Call, digest: str, keys: AwsKeys | None) -> HttpRequest:
-        url = self.url(call.key, call.query)
-        headers = {**self.settings.payer, **call.headers}
-        if keys is not None:
-            headers = sign(call.verb, url, headers, digest, keys, self.settings.region)
-        return HttpRequest(call.verb, url, headers, call.body)
 
 
 def sign(
@@ -238,14 +167,68 @@ class S3Requests:
     """Requests about objects of one bucket. Thread-safe.
 
     Args:
-        client: Signs and sends.
+        settings: Where the bucket is, and what every request says.
+        bucket: Sends, and tries again where that helps.
+        credentials: Sign.
         checksums: What to send; None finds out what the store knows.
     """
 
-    def __init__(self, client: S3Client, checksums: ChecksumMode | None = None) -> None:
-        self.client = client
+    def __init__(
+        self,
+        settings: S3Settings,
+        bucket: BucketClient,
+        credentials: AwsCredentials,
+        checksums: ChecksumMode | None = None,
+    ) -> None:
+        self.settings = settings
+        self.bucket = bucket
+        self.credentials = credentials
         self._fixed = checksums
         self._mode = checksums or ChecksumMode.CRC32C
+
+    def send(
+        self, call: S3Call, scope: CancelScope | None = None, *, passing: frozenset[str] = frozenset()
+    ) -> HttpAnswer:
+        """See BucketClient.send."""
+        digest = self._digest(call)
+        used: list[AwsKeys | None] = []
+
+        def build() -> HttpRequest:
+            used.append(self.credentials.keys())
+            return self._signed(call, digest, used[-1])
+
+        def renewed(fault: StoreFault) -> bool:
+            """Whether the credentials expired between signing and arrival, and the source has others by now."""
+            return fault.code in ("ExpiredToken", "InvalidAccessKeyId") and self.credentials.keys() != used[-1]
+
+        listing = call.verb == "GET" and "uploads" in call.query
+        return self.bucket.send(
+            call.key, build, scope, passing=passing, counted="LIST" if listing else None, mends=renewed
+        )
+
+    def _digest(self, call: S3Call) -> str:
+        """The digest of the body that the signature covers."""
+        if call.body and (self.settings.unsigned_payload or self.settings.bucket_url.startswith("https://")):
+            return _UNSIGNED
+        found = hashlib.sha256()
+        for view in call.body:
+            found.update(view)
+        return found.hexdigest()
+
+    def url(self, key: str | None, query: Mapping[str, str]) -> str:
+        """The address of an object or of the bucket, encoded as it is signed."""
+        path = "" if key is None else f"/{quote(self.settings.folder + key, safe='/-_.~')}"
+        if key is None and self.settings.bucket_url.count("/") == 2:
+            path = "/"
+        asked = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in query.items())
+        return f"{self.settings.bucket_url}{path}{'?' + asked if asked else ''}"
+
+    def _signed(self, call: S3Call, digest: str, keys: AwsKeys | None) -> HttpRequest:
+        url = self.url(call.key, call.query)
+        headers = {**self.settings.payer, **call.headers}
+        if keys is not None:
+            headers = sign(call.verb, url, headers, digest, keys, self.settings.region)
+        return HttpRequest(call.verb, url, headers, call.body)
 
     @property
     def finds_out(self) -> bool:
@@ -259,14 +242,14 @@ class S3Requests:
 
     def write_headers(self) -> dict[str, str]:
         """The headers that every new object carries."""
-        settings = self.client.settings
+        settings = self.settings
         storage_class = {"x-amz-storage-class": settings.storage_class} if settings.storage_class else {}
         return {**settings.encryption, **settings.customer_key, **storage_class}
 
     def find(self, key: str) -> ObjectInfo | None:
         """Size and ETag of an object; None if it is not there."""
         try:
-            answer = self.client.send(S3Call("HEAD", key, {}, self.client.settings.customer_key))
+            answer = self.send(S3Call("HEAD", key, {}, self.settings.customer_key))
         except ObjectNotFoundError:
             return None
         return ObjectInfo(key, int(answer.headers.get("content-length", "0")), 0, answer.headers.get("etag"))
@@ -285,7 +268,7 @@ class S3Requests:
             call: Without a checksum.
             scope: What cancels it.
             mode: Of an upload that began with it; else what the store was found to know.
-            passing: See S3Client.send.
+            passing: See BucketClient.send.
 
         Raises:
             RequestRefusedError: of ``passing``. StoreUnavailableError: the store says that it holds other bytes.
@@ -294,13 +277,13 @@ class S3Requests:
         finding_out = mode is None and self._fixed is None and used is ChecksumMode.CRC32C
         sent = _with_checksum(call, used)
         try:
-            answer = self.client.send(sent, scope, passing=passing | (UNKNOWN if finding_out else frozenset()))
+            answer = self.send(sent, scope, passing=passing | (UNKNOWN if finding_out else frozenset()))
         except RequestRefusedError as failure:
             if failure.fault.code in passing or str(failure.answer.status) in passing:
                 raise
             self.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
             before_resending()
-            return self.client.send(_with_checksum(call, ChecksumMode.MD5), scope, passing=passing)
+            return self.send(_with_checksum(call, ChecksumMode.MD5), scope, passing=passing)
         if not self._confirmed(sent, answer) and finding_out:
             self.settle(ChecksumMode.MD5, "it does not repeat a CRC-32C")
         return answer
@@ -308,7 +291,7 @@ class S3Requests:
     def settle(self, mode: ChecksumMode, reason: str) -> None:
         """Send this checksum from here on, unless one is configured."""
         if self._fixed is None and self._mode is not mode:
-            _log.info("%s: uploads carry %s: %s", self.client.settings.name, mode.value, reason)
+            _log.info("%s: uploads carry %s: %s", self.settings.name, mode.value, reason)
             self._mode = mode
 
     def _confirmed(self, sent: S3Call, answer: HttpAnswer) -> bool:
@@ -316,7 +299,7 @@ class S3Requests:
         expected = sent.headers.get(CRC32C_HEADER)
         if expected is None:
             return "Content-MD5" in sent.headers
-        place = self.client.place(sent.key)
+        place = self.bucket.place(sent.key)
         repeated = answer.headers.get(CRC32C_HEADER)
         if repeated is not None:
             if repeated != expected:
@@ -324,7 +307,7 @@ class S3Requests:
             return True
         etag = answer.headers.get("etag", "")
         plain = answer.headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
-        if is_md5_etag(etag) and plain and not self.client.settings.customer_key:
+        if is_md5_etag(etag) and plain and not self.settings.customer_key:
             found = md5_digest(sent.body).hex()
             if plain_etag(etag) != found:
                 raise StoreUnavailableError(f"{place}: stored with ETag {etag}, the MD5 of what was sent is {found}")
@@ -333,7 +316,7 @@ class S3Requests:
     def abort(self, key: str, upload_id: str) -> None:
         """Throw an upload away; fine if it is gone."""
         try:
-            self.client.send(S3Call("DELETE", key, {"uploadId": upload_id}))
+            self.send(S3Call("DELETE", key, {"uploadId": upload_id}))
         except ObjectNotFoundError:
             pass
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
-from tierlog.runtime.stores.credentials.aws import AwsCredentials, FixedCredentials, choose_credentials, read_key_file
+from tierlog.runtime.stores.credentials.aws import AwsCredentials, FixedCredentials, read_key_file
 from tierlog.runtime.stores.settings.options import StoreOptions
 
 if TYPE_CHECKING:
@@ -17,46 +15,6 @@ if TYPE_CHECKING:
 
 #: obstore asks again when its keys are about to end in this time: soon after each request, and the answer is at hand.
 _ASK_AGAIN: Final = datetime.timedelta(seconds=310)
-
-
-class S3Options:
-    """Options in obstore's words; what they leave open its environment says."""
-
-    def __init__(self, config: Mapping[str, str]) -> None:
-        self._config = config
-
-    def find(self, *names: str) -> str | None:
-        """The first of these names that an option sets, else the environment; None if neither does."""
-        for where in (self._option, self._environment):
-            for name in names:
-                if found := where(name):
-                    return found
-        return None
-
-    def _option(self, name: str) -> str | None:
-        return self._config.get(name) or self._config.get(f"aws_{name}")
-
-    def _environment(self, name: str) -> str | None:
-        return os.environ.get(f"AWS_{name.upper()}")
-
-    def endpoint(self) -> str:
-        """The server that is named in place of Amazon's, without "/" at its end; "" if none is."""
-        return (self.find("endpoint_url_s3", "endpoint_url", "endpoint") or "").rstrip("/")
-
-    def is_set(self, name: str) -> bool:
-        """Whether a boolean is true."""
-        return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
-
-
-def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredentials:
-    """The one source of keys that the options name. Raises ConfigError."""
-    return choose_credentials(
-        options.config,
-        machine,
-        source=options.credentials_source,
-        file=options.credentials_file,
-        region=S3Options(options.config).find("region", "default_region") or "",
-    )
 
 
 def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credential] | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tierlog.errors import ConfigError, ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.credentials.aws import AwsCredentials
+from tierlog.runtime.stores.credentials.aws import AwsCredentials, S3Options
 from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
     RequestCounts,
@@ -20,10 +20,11 @@ from tierlog.runtime.stores.protocol.object_store import (
     UnfinishedUpload,
     UploadLimits,
 )
-from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, StoreCapabilities, removing
+from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, StoreCapabilities, refuses_second, removing
 from tierlog.runtime.stores.protocol.store_writer import (
     CRC32C_HEADER,
     ChecksumMode,
+    StoreWriter,
     content_md5,
     crc32c_base64,
     delete_each,
@@ -31,9 +32,9 @@ from tierlog.runtime.stores.protocol.store_writer import (
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.stores.s3.client import UNKNOWN, S3Call, S3Client, S3Requests, S3Settings, find_fault
+from tierlog.runtime.stores.s3.client import UNKNOWN, S3Call, S3Requests, S3Settings, find_fault
 from tierlog.runtime.stores.s3.messages import delete_body, delete_faults, fits_xml, upload_page
-from tierlog.runtime.stores.s3.options import S3Options, with_host
+from tierlog.runtime.stores.s3.options import with_host
 from tierlog.runtime.stores.s3.upload import S3Upload
 from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError, make_client
@@ -47,30 +48,22 @@ _DELETE_KEYS_MAX: Final = 1000
 _CONDITION: Final = frozenset(("412", "PreconditionFailed"))
 
 
-class S3Writer:
-    """See StoreWriter, but for what the store is found to do (``probe``).
+class S3Writer(StoreWriter):
+    """See StoreWriter.
 
     Args:
         requests: Of the bucket.
-        batch_deletes: False sends one request a key.
+        batch_deletes: False sends one request a key. Later: whether the store removes many objects in one request, as
+            far as is known.
     """
+
+    checksum_name = "crc32c"
+    limits = LIMITS
 
     def __init__(self, requests: S3Requests, *, batch_deletes: bool = True) -> None:
         self.requests = requests
-        self.client = requests.client
-        self._batch_deletes = batch_deletes
-
-    checksum_name = "crc32c"
-
-    @property
-    def limits(self) -> UploadLimits:
-        """See StoreWriter."""
-        return LIMITS
-
-    @property
-    def batch_deletes(self) -> bool:
-        """Whether the store removes many objects in one request, as far as is known."""
-        return self._batch_deletes
+        self.name = requests.settings.name
+        self.batch_deletes = batch_deletes
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
         """See StoreWriter."""
@@ -91,7 +84,7 @@ class S3Writer:
             found = self.requests.find(key)
             if found is not None and found.etag and plain_etag(found.etag) == md5_digest(data).hex():
                 return StoredObject(found.size_bytes, found.etag)
-        raise ObjectConflictError(str(error_of(self.client.place(key), "PUT", failure.answer, failure.fault)))
+        raise ObjectConflictError(str(error_of(self.requests.bucket.place(key), "PUT", failure.answer, failure.fault)))
 
     def begin_upload(self, key: str, *, part_bytes: int) -> S3Upload:
         """See StoreWriter."""
@@ -99,15 +92,15 @@ class S3Writer:
         if self.requests.checksums is ChecksumMode.CRC32C:
             headers["x-amz-checksum-algorithm"] = "CRC32C"
         try:
-            answer = self.client.send(
+            answer = self.requests.send(
                 S3Call("POST", key, {"uploads": ""}, headers),
                 passing=UNKNOWN if self.requests.finds_out else frozenset(),
             )
         except RequestRefusedError as failure:
             if not headers.pop("x-amz-checksum-algorithm", None):
-                raise error_of(self.client.place(key), "POST", failure.answer, failure.fault) from None
+                raise error_of(self.requests.bucket.place(key), "POST", failure.answer, failure.fault) from None
             self.requests.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
-            answer = self.client.send(S3Call("POST", key, {"uploads": ""}, headers))
+            answer = self.requests.send(S3Call("POST", key, {"uploads": ""}, headers))
         repeated = answer.headers.get("x-amz-checksum-algorithm", "").upper() == "CRC32C"
         mode = self.requests.checksums
         if mode is ChecksumMode.CRC32C and not repeated:
@@ -117,45 +110,45 @@ class S3Writer:
     def delete(self, keys: Sequence[str]) -> None:
         """See StoreWriter."""
         failed: dict[str, StoreError] = {}
-        batched = [key for key in keys if fits_xml(key)] if self._batch_deletes and len(keys) > 1 else []
+        batched = [key for key in keys if fits_xml(key)] if self.batch_deletes and len(keys) > 1 else []
         single = list(keys) if not batched else [key for key in keys if not fits_xml(key)]
         for start in range(0, len(batched), _DELETE_KEYS_MAX):
             batch = batched[start : start + _DELETE_KEYS_MAX]
-            if not self._batch_deletes:
+            if not self.batch_deletes:
                 single += batch
                 continue
             try:
                 single += self._delete_batch(batch, failed)
             except StoreError as error:
                 failed.update(dict.fromkeys(batch, error))
-        delete_each(single, lambda key: self.client.send(S3Call("DELETE", key)), self.client.clock, failed)
+        delete_each(single, lambda key: self.requests.send(S3Call("DELETE", key)), self.requests.bucket.clock, failed)
         if failed:
-            raise deletion_error(self.client.settings.name, failed)
+            raise deletion_error(self.name, failed)
 
     def _delete_batch(self, keys: Sequence[str], failed: dict[str, StoreError]) -> Sequence[str]:
         """Remove up to a thousand objects by one request; returns the keys that must be removed one by one."""
-        folder = self.client.settings.folder
+        folder = self.requests.settings.folder
         body = [memoryview(delete_body([folder + key for key in keys]))]
         headers = {"Content-MD5": content_md5(body), "Content-Type": "application/xml"}
         if self.requests.checksums is ChecksumMode.CRC32C:
             headers |= {CRC32C_HEADER: crc32c_base64(body), "x-amz-sdk-checksum-algorithm": "CRC32C"}
         try:
-            answer = self.client.send(S3Call("POST", None, {"delete": ""}, headers, body), passing=UNKNOWN)
+            answer = self.requests.send(S3Call("POST", None, {"delete": ""}, headers, body), passing=UNKNOWN)
         except RequestRefusedError as failure:
-            _log.info("%s: objects are removed one by one: %s", self.client.settings.name, failure.fault.code)
-            self._batch_deletes = False
+            _log.info("%s: objects are removed one by one: %s", self.name, failure.fault.code)
+            self.batch_deletes = False
             return keys
         for full, fault in delete_faults(answer.body):
             key = full.removeprefix(folder)
-            failed[key] = error_of(self.client.place(key), "DELETE", HttpAnswer(200, {}, b""), fault)
+            failed[key] = error_of(self.requests.bucket.place(key), "DELETE", HttpAnswer(200, {}, b""), fault)
         return ()
 
     def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See StoreWriter."""
-        folder = self.client.settings.folder
+        folder = self.requests.settings.folder
         query = {"uploads": "", "encoding-type": "url", "prefix": folder + prefix}
         while True:
-            page = upload_page(self.client.send(S3Call("GET", None, query)).body)
+            page = upload_page(self.requests.send(S3Call("GET", None, query)).body)
             for found in page.uploads:
                 if found.key.startswith(folder + prefix):
                     yield UnfinishedUpload(found.key.removeprefix(folder), found.upload_id, found.started_ms)
@@ -163,22 +156,26 @@ class S3Writer:
                 return
             following = {"key-marker": page.next_key, "upload-id-marker": page.next_id}
             if following.items() <= query.items():
-                raise StoreError(f"{self.client.settings.name}: a listing of uploads that does not go on")
+                raise StoreError(f"{self.name}: a listing of uploads that does not go on")
             query |= following
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See StoreWriter."""
         self.requests.abort(upload.key, upload.upload_id)
 
+    def capabilities(self, key: str) -> StoreCapabilities:
+        """See ProbedStore."""
+        return _probe(self, key)
+
     def identity(self) -> str:
         """See ProbedStore: the source of the keys, and whose they are."""
-        keys = self.client.credentials.keys()
+        keys = self.requests.credentials.keys()
         shown = f", access key {keys.access_key_id}" if keys is not None else ""
-        return f"{self.client.credentials.name}{shown}"
+        return f"{self.requests.credentials.name}{shown}"
 
     def close(self) -> None:
         """See StoreWriter."""
-        self.client.close()
+        self.requests.bucket.close()
 
 
 _BODY: Final = b"tierlog"
@@ -189,23 +186,15 @@ _DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMi
 _TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 
 
-class ProbedS3Writer(S3Writer):
-    """The StoreWriter of S3: S3Writer, and what it finds out about its store."""
-
-    def capabilities(self, key: str) -> StoreCapabilities:
-        """See ProbedStore."""
-        return _probe(self, key)
-
-
 def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
     """The capabilities of the store, asked with a few small objects; tells the writer what checksum it checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:
             writer.requests.settle(checked, "the store refuses a wrong one")
-        conditional = _refuses_second(writer, key)
+        conditional = refuses_second(lambda etag: writer.put(key, [memoryview(_BODY)], expected_etag=etag), writer.name)
         part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
-    settings = writer.client.settings
+    settings = writer.requests.settings
     where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
     return StoreCapabilities(
         addressing=f"{settings.bucket_url} (bucket {where}, region {settings.region})",
@@ -227,30 +216,20 @@ def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
     for mode, headers in wrong.items():
         call = S3Call("PUT", key, {}, {**writer.requests.write_headers(), **headers}, [memoryview(_BODY)])
         try:
-            writer.client.send(call, passing=_DIGEST | {"501"})
+            writer.requests.send(call, passing=_DIGEST | {"501"})
         except RequestRefusedError as refused:
             if refused.fault.code in _DIGEST:
                 return mode
     return None
 
 
-def _refuses_second(writer: S3Writer, key: str) -> bool:
-    writer.put(key, [memoryview(_BODY)], expected_etag=None)
-    try:
-        writer.put(key, [memoryview(_BODY)], expected_etag=ABSENT)
-    except ObjectConflictError:
-        return True
-    except StoreError:  # it does not know the header
-        return False
-    return False
-
-
 def _takes_small_parts(writer: S3Writer, key: str) -> bool:
     upload = writer.begin_upload(key, part_bytes=len(_BODY))
+    upload.passing = _TOO_SMALL
     try:
         upload.put_part(1, [_BODY])
         upload.put_part(2, [_BODY])
-        upload.finish(passing=_TOO_SMALL)
+        upload.complete()
     except RequestRefusedError:
         upload.abort()
         return False
@@ -271,7 +250,7 @@ def make_s3_writer(
     credentials: AwsCredentials,
     machine: Machine,
     counts: RequestCounts,
-) -> ProbedS3Writer:
+) -> S3Writer:
     """The write half of a bucket; sends nothing yet."""
     given = S3Options(options.config)
     region = given.find("region", "default_region") or _REGION
@@ -286,9 +265,9 @@ def make_s3_writer(
         customer_key=_customer_key(given),
         payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
     )
-    client = S3Client(settings, make_client(name, options, find_fault, machine, counts, extra="s3"), credentials)
+    bucket_client = make_client(name, options, find_fault, machine, counts, extra="s3")
     batched = not given.is_set("disable_bulk_delete")
-    return ProbedS3Writer(S3Requests(client, options.checksums), batch_deletes=batched)
+    return S3Writer(S3Requests(settings, bucket_client, credentials, options.checksums), batch_deletes=batched)
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:

@@ -24,10 +24,6 @@ from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 _LOOK_SECONDS: Final = 0.1
 
 
-def _nothing() -> None:
-    return
-
-
 class RateLimiter:
     """Grants bytes, in the order in which they are asked for.
 
@@ -69,7 +65,7 @@ class RateLimiter:
             self._limit = limit
             self._turn.notify_all()
 
-    def acquire(self, size_bytes: int, *, check: Callable[[], None] = _nothing) -> None:
+    def acquire(self, size_bytes: int, *, check: Callable[[], None] = lambda: None) -> None:
         """Wait until this many bytes may begin to flow.
 
         Args:
@@ -103,7 +99,7 @@ class RateLimiter:
                 self._debt_bytes += size_bytes
 
     @contextmanager
-    def granted(self, size_bytes: int, *, check: Callable[[], None] = _nothing) -> Iterator[None]:
+    def granted(self, size_bytes: int, *, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """``acquire`` for a body that is sent in the block, in this thread: each time that it is sent again as well."""
         self.acquire(size_bytes, check=check)
         with asked_before_resending(lambda: self.acquire(size_bytes, check=check)):

@@ -44,17 +44,13 @@ class RetryPolicy:
     retry_seconds: float = 90.0
 
 
-def _nothing() -> None:
-    return
-
-
 def retrying(
     machine: Machine,
     policy: RetryPolicy,
     attempt: Callable[[int], Result],
     scope: CancelScope | None = None,
     *,
-    again: Callable[[], None] = _nothing,
+    again: Callable[[], None] = lambda: None,
 ) -> Result:
     """Call ``attempt`` with 0, 1, … until it returns or fails for another reason than a passing one.
 
