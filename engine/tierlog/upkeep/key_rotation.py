@@ -35,9 +35,10 @@ from tierlog.remote.tier.layouts.aiven import MANIFEST
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
-from tierlog.remote.tier.objects.object_keys import ObjectKey, parse_aiven
+from tierlog.remote.tier.objects.object_keys import ObjectKey
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
+from tierlog.upkeep.object_groups import listed_key
 
 _BATCH: Final = 250
 #: Of these one segment suffers; whatever else is raised ends the run.
@@ -122,11 +123,10 @@ class KeyRotation:
 
     def _manifests(self) -> Iterator[tuple[str, ObjectKey]]:
         """All manifests, listed to the end before the first is changed: a listing must not meet its own changes."""
-        prefix = self._tier.scope.key_prefix
         listed = []
-        for info in self._store.iter_objects(self._tier.scope.folder or prefix):
-            key = parse_aiven(info.key[len(prefix) :])
-            if key is not None and key.suffix == MANIFEST and not (prefix and key.prefix):
+        for info in self._store.iter_objects(self._tier.scope.folder or self._tier.scope.key_prefix):
+            key = listed_key(self._tier, info.key)
+            if key is not None and key.suffix == MANIFEST:
                 listed.append((info.key, key))
         yield from sorted(listed, key=lambda each: each[0])
 

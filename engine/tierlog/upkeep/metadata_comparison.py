@@ -20,9 +20,9 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.layouts.segment_lookup import make_lookup
-from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
+from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
-from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
+from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness, listed_key
 
 
 class Whereabouts(enum.StrEnum):
@@ -102,11 +102,11 @@ def compare_with_metadata(
 
 def _list(tier: Tier, accepts: Callable[[TopicIdPartition], bool]) -> dict[str, ObjectGroup]:
     """The objects of segments by what their keys begin with."""
-    prefix, parse = tier.scope.key_prefix, PARSERS[tier.layout]
+    prefix = tier.scope.key_prefix
     groups: dict[str, ObjectGroup] = {}
     for info in tier.store.iter_objects(tier.scope.folder or prefix):
-        key = parse(info.key[len(prefix) :])
-        if key is not None and key.segment_id is not None and not (prefix and key.prefix):
+        key = listed_key(tier, info.key)
+        if key is not None and key.segment_id is not None:
             base = prefix + key.segment_path
             group = groups.setdefault(base, ObjectGroup(key, base))
             group.objects[key.suffix] = info

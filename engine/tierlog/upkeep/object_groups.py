@@ -15,6 +15,7 @@ from tierlog.remote.tier.objects.object_keys import (
     LOCAL_TIERED_NEEDED_SUFFIXES,
     LOG,
     NEEDED_SUFFIXES,
+    PARSERS,
     TRANSACTION_INDEX,
     ObjectKey,
 )
@@ -46,6 +47,13 @@ class ObjectGroup:
     def newest_ms(self) -> int:
         times = [info.last_modified_ms for info in self.objects.values()]
         return max(times + [upload.started_ms for upload in self.uploads])
+
+
+def listed_key(tier: Tier, full_key: str) -> ObjectKey | None:
+    """What a key of the store names in a tier; None for a foreign one, and for one below another prefix."""
+    prefix = tier.scope.key_prefix
+    key = PARSERS[tier.layout](full_key[len(prefix) :])
+    return None if key is None or (prefix and key.prefix) else key
 
 
 class Wholeness:

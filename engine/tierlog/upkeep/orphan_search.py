@@ -35,13 +35,13 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
-from tierlog.remote.tier.objects.object_keys import PARSERS, ObjectKey
+from tierlog.remote.tier.objects.object_keys import ObjectKey
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.stores.protocol.store_probe import probe_key
 from tierlog.runtime.waiting.threads import run_all
-from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
+from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness, listed_key
 
 #: Younger objects may belong to a copy that still runs.
 OLDER_THAN: Final = datetime.timedelta(hours=24)
@@ -152,7 +152,6 @@ class OrphanSearch:
         self._read_metadata = read_metadata
         self._older_than_ms = older_than_ms
         self._skip_unknown = skip_unknown
-        self._parse = PARSERS[tier.layout]
         self._description = DESCRIPTIONS[tier.layout]
         self._wholeness = Wholeness(tier)
         self._now_ms = 0
@@ -191,8 +190,8 @@ class OrphanSearch:
         prefix, groups = self._scope.key_prefix, dict[str, ObjectGroup]()
 
         def group_of(full_key: str) -> tuple[ObjectGroup, ObjectKey] | None:
-            key = self._parse(full_key[len(prefix) :])
-            if key is None or (prefix and key.prefix):
+            key = listed_key(self._tier, full_key)
+            if key is None:
                 report.foreign += 1
                 return None
             return groups.setdefault(key.segment_path, ObjectGroup(key, prefix + key.segment_path)), key

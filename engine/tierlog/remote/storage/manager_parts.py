@@ -16,7 +16,7 @@ from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copied_segment import delete_segment
 from tierlog.remote.storage.copy.copy_checks import SegmentFiles
 from tierlog.remote.storage.copy.leftovers import Leftovers
-from tierlog.remote.storage.copy.segment_copy import SegmentCopies
+from tierlog.remote.storage.copy.segment_copy import SegmentCopier
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.remote.storage.storage_errors import error_kind, kip_error
@@ -72,7 +72,7 @@ class ManagerParts:
             for direction, limit in zip(DIRECTIONS, limits, strict=True)
         }
         key_ring = read_key_ring(config, machine, writing=True)
-        self.copies = SegmentCopies(
+        self.copies = SegmentCopier(
             store,
             config,
             key_ring,
@@ -110,7 +110,7 @@ class ManagerParts:
         closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
         with contextlib.suppress(TimeoutError):
             closing.result(timeout=ENDING_SECONDS)
-        self.copies.copier.close()
+        self.copies.close()
         self.calls.close()
 
     def delete(self, metadata: RemoteLogSegmentMetadata) -> None:

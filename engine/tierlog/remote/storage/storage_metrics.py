@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.stores.protocol.object_store import VERBS
 from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
@@ -317,44 +317,38 @@ class SeriesMetrics:
         from prometheus_client import CollectorRegistry
 
         self.registry = registry or CollectorRegistry()
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
+        #: Counters, gauges and histograms by name.
+        self._series: dict[str, Any] = {}
         for series in table:
             self._register(series)
 
     def _register(self, series: Series) -> None:
         from prometheus_client import Counter, Gauge, Histogram
 
+        kind: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[series.kind]
+        more = {"buckets": _SECONDS} if series.kind == "histogram" else {}
         labels = (series.label,) if series.label else ()
-        if series.kind == "counter":
-            counter = Counter(series.full_name, series.text, labels, registry=self.registry)
-            self._counters[series.name] = counter
-            for value in series.values:
-                counter.labels(value)
-        elif series.kind == "gauge":
-            gauge = Gauge(series.full_name, series.text, labels, registry=self.registry)
-            self._gauges[series.name] = gauge
-            for value in series.values:
-                gauge.labels(value)
-        else:
-            histogram = Histogram(series.full_name, series.text, labels, registry=self.registry, buckets=_SECONDS)
-            self._histograms[series.name] = histogram
+        made = kind(series.full_name, series.text, labels, registry=self.registry, **more)
+        self._series[series.name] = made
+        for value in series.values:
+            made.labels(value)
+
+    def _of(self, name: str, label: str | None) -> Any:
+        """The series of a name (without PREFIX) and a label. Raises KeyError: the table has none of the name."""
+        found = self._series[name]
+        return found if label is None else found.labels(label)
 
     def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
-        """Add to a counter. Raises KeyError: no counter of the table has the name (without PREFIX)."""
-        counter = self._counters[name]
-        (counter if label is None else counter.labels(label)).inc(amount)
+        """Add to a counter."""
+        self._of(name, label).inc(amount)
 
     def set(self, name: str, value: float, *, label: str | None = None) -> None:
-        """Set a gauge. Raises KeyError: no gauge of the table has the name."""
-        gauge = self._gauges[name]
-        (gauge if label is None else gauge.labels(label)).set(value)
+        """Set a gauge."""
+        self._of(name, label).set(value)
 
     def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
         """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
-        gauge = self._gauges[name]
-        (gauge if label is None else gauge.labels(label)).set_function(function)
+        self._of(name, label).set_function(function)
 
     def value(self, name: str, **labels: str) -> float:
         """The value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
@@ -401,9 +395,7 @@ class StorageMetrics(SeriesMetrics):
 
     def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
         """A function that adds to one counter, by 1 or by its argument, for hot paths. Raises as ``add``."""
-        counter = self._counters[name]
-        found = counter if label is None else counter.labels(label)
-        inc: Callable[[float], None] = found._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
+        inc: Callable[[float], None] = self._of(name, label)._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
         return lambda amount=1: inc(amount)
 
     def count_fetched(self, size_bytes: int) -> None:
@@ -412,7 +404,7 @@ class StorageMetrics(SeriesMetrics):
 
     def observe(self, name: str, seconds: float) -> None:
         """Record one duration in a histogram. Raises KeyError: not a name of SERIES."""
-        self._histograms[name].observe(seconds)
+        self._series[name].observe(seconds)
 
     def ask_requests(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Name the function that gives the requests by verb; it must neither raise nor block."""

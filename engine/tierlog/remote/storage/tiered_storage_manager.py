@@ -130,7 +130,7 @@ class TieredStorageManager(RemoteStorageManager):
         require_type("data", data, LogSegmentData, "a LogSegmentData")
         with self._translated("copy", metadata) as parts:
             began = self._machine.clock.monotonic_seconds()
-            custom = parts.copies.copier.copy(metadata, data, files=parts.segment_files)
+            custom = parts.copies.copy(metadata, data, files=parts.segment_files)
             self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom

@@ -55,6 +55,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
 from tierlog.runtime.waiting.threads import Arrivals
 from tierlog.scan.scan_request import TopicName
+from tierlog.upkeep.copying.index_repair import digested
 from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
 
 #: Segments under way at once.
@@ -273,8 +274,8 @@ class BucketCopy:
         paths = {kind: f"{name} ({kind.value})" for kind in IndexType}
         check_index_parts(parts, source.metadata, paths)
         digest = xxhash.xxh3_128()
-        with closing(tier.iter_log_windows(present.segment)) as windows:
-            LogCheck(source.metadata, parts, paths, name).follow(_digested(windows, digest))
+        with closing(digested(tier, present.segment, digest)) as windows:
+            LogCheck(source.metadata, parts, paths, name).follow(windows)
         if source.known_digest not in (None, digest.digest()):
             raise CorruptObjectError("the copied log differs from the source's", fault="NOT_EQUAL", where=name)
         differing = [kind for kind in IndexType if not _is_same(source.parts.get(kind), parts.get(kind))]
@@ -319,12 +320,6 @@ def _is_same(sent: bytes | None, found: Buffer | None) -> bool:
         return sent is found
     size = memoryview(found).nbytes
     return sent[:size] == found and not any(sent[size:])
-
-
-def _digested(windows: Iterable[tuple[int, memoryview]], digest: xxhash.xxh3_128) -> Iterator[memoryview]:
-    for _, window in windows:
-        digest.update(window)
-        yield window
 
 
 def find_contradiction(

@@ -10,13 +10,12 @@ Source: Kafka LogSegment#recover, ProducerStateManager#completeTxn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
-from typing_extensions import Buffer
 
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, DataLossError, ObjectNotFoundError
 from tierlog.log.checks.findings import Finding, Severity
@@ -94,6 +93,14 @@ def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, 
     return found
 
 
+def digested(tier: Tier, segment: StoredSegment, digest: xxhash.xxh3_128) -> Generator[memoryview]:
+    """The untransformed log in order, which goes into a digest on the way."""
+    with closing(tier.iter_log_windows(segment)) as windows:
+        for _, window in windows:
+            digest.update(window)
+            yield window
+
+
 def read_through(tier: Tier, segment: StoredSegment) -> tuple[bytes, bytes | None]:
     """Read a log of a log directory once: its XXH3 (128 bits), and the transaction index that it should have.
 
@@ -107,17 +114,10 @@ def read_through(tier: Tier, segment: StoredSegment) -> tuple[bytes, bytes | Non
         StoreError and its kinds.
     """
     digest = xxhash.xxh3_128()
-
-    def windows() -> Iterator[Buffer]:
-        with closing(tier.iter_log_windows(segment)) as drawn:
-            for _, window in drawn:
-                digest.update(window)
-                yield window
-
     opened = _open_at_start(tier, segment)
     replay = TransactionReplay({} if isinstance(opened, str) else opened)
     has_abort = False
-    read = windows()
+    read = digested(tier, segment, digest)
     for run in BatchRuns(read):
         try:
             markers = read_markers(run.data, run.columns, base_position=run.position, verify_crc=False)

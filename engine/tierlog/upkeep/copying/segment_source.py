@@ -40,7 +40,7 @@ from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.closed_segments import missing_snapshot, own_epochs, require_topic_id
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles
-from tierlog.upkeep.copying.index_repair import read_through, rebuild_indexes, wrong_indexes
+from tierlog.upkeep.copying.index_repair import digested, read_through, rebuild_indexes, wrong_indexes
 
 #: Layouts whose segments have no id of their own.
 LAYOUTS_WITHOUT_IDS: Final = frozenset({"log-dir", "file"})
@@ -101,9 +101,8 @@ class TopicMap:
 def digest_log(tier: Tier, segment: StoredSegment) -> bytes:
     """XXH3 of the untransformed log, 128 bits."""
     digest = xxhash.xxh3_128()
-    with closing(tier.iter_log_windows(segment)) as windows:
-        for _, window in windows:
-            digest.update(window)
+    for _ in digested(tier, segment, digest):
+        pass
     return digest.digest()
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
-from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.storage.cache.manifest_cache import LoadingCache
+from tierlog.remote.storage.store_requests import Lane, ReadRequest
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, open_part, part_name
 from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
-from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Pool
-from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
+from tierlog.runtime.waiting.shared_loads import SharedLoad
 from tierlog.runtime.waiting.waits import Waits
-from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 #: Parts that lie side by side are fetched together up to this size.
 TOGETHER_BYTES_MAX: Final = 2 << 20
@@ -26,47 +22,8 @@ _WHOLE_BYTES: Final = 1 << 31
 _Key = tuple[str, IndexType]
 
 
-class IndexCache:
-    """Indexes of segments, fetched together, kept up to a number of bytes.
-
-    Args:
-        requests: Reads the objects.
-        key_ring: Opens encrypted parts.
-        pool: Opens what came.
-        size_bytes_max: Of all parts together; -1 for no limit.
-        retention_ms: After the last use; -1 for ever.
-        timeout_seconds: How long one caller waits.
-        machine: Its clock and locks.
-        on_evict: Told how many had to make room.
-
-    Thread safety: any number of threads.
-    """
-
-    def __init__(
-        self,
-        requests: StoreRequests,
-        key_ring: KeyRing,
-        pool: Pool,
-        *,
-        size_bytes_max: int,
-        retention_ms: int,
-        timeout_seconds: float,
-        machine: Machine,
-        on_evict: Callable[[int], None] | None = None,
-    ) -> None:
-        self._requests = requests
-        self._key_ring = key_ring
-        self._pool = pool
-        self._timeout_seconds = timeout_seconds
-        self._metrics = requests.metrics
-        self._cache: WeightedCache[_Key, bytes] = WeightedCache(
-            size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
-        )
-        self._under_way: SharedLoads[_Key, bytes] = SharedLoads(machine)
-
-    @property
-    def figures(self) -> CacheFigures:
-        return self._cache.figures
+class IndexCache(LoadingCache[_Key, bytes]):
+    """Indexes of segments, fetched together."""
 
     def find(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
         """A part's bytes as the broker had them if they are at hand; b"" for an empty one. Of the zeros behind an
@@ -97,12 +54,7 @@ class IndexCache:
         load, is_new = self._under_way.join((segment.log.key, index_type))
         if is_new:
             self._begin(load, segment, index_type)
-        try:
-            what = f"the {index_type.value} index of {segment.name}"
-            yield self._requests.wait_of(load, what, self._timeout_seconds)
-            return load.result()
-        finally:
-            self._under_way.leave(load)
+        return (yield from self._loaded(load, f"the {index_type.value} index of {segment.name}"))
 
     def _begin(self, load: SharedLoad[_Key, bytes], segment: StoredSegment, index_type: IndexType) -> None:
         known = self._cache.find((segment.log.key, index_type), again=True)
@@ -119,23 +71,13 @@ class IndexCache:
             self._under_way.land(load, self._opened_all(segment, index_type, part, stored, start))
 
         def read() -> None:
-            try:
-                land(self._requests.read_here(part.key, start, end, name, is_exact=is_exact))
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-                self._under_way.fail(load, error)
-
-        def open_stored(stored: memoryview) -> None:
-            try:
-                land(stored)
-            except BaseException as error:  # noqa: BLE001 - as above
-                self._under_way.fail(load, error)
+            self._end(load, lambda: land(self._requests.read_here(part.key, start, end, name, is_exact=is_exact)))
 
         def came(answer: memoryview | BaseException) -> None:
-            """Take an answer in the store's thread, which must not decrypt it."""
             if isinstance(answer, BaseException):
                 self._under_way.fail(load, answer)
             else:
-                self._under_way.continue_in(self._pool, load, lambda: open_stored(answer))
+                self._under_way.continue_in(self._pool, load, lambda: self._end(load, lambda: land(answer)))
 
         if self._requests.store.is_local:
             load.offer(read)

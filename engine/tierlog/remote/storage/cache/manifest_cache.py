@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
 
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
@@ -20,7 +20,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
 from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.waits import Waits
-from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
+from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 #: What a parsed description takes beside its chunk sizes: objects of Python, keys, names.
 _OVERHEAD_BYTES: Final = 4096
@@ -52,14 +52,17 @@ class OpenedSegment:
 _Load = SharedLoad[_Key, OpenedSegment]
 
 
-class ManifestCache:
-    """Parsed descriptions of segments, kept up to a number of bytes and (as by the plugin) of entries.
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class LoadingCache(Generic[Key, Value]):
+    """A cache of what is read from the store, kept up to a number of bytes; one load for all who ask for the same.
 
     Args:
-        lookup: Says what to read for one.
-        requests: Reads it.
-        key_ring: Opens the logs.
-        pool: Parses what came.
+        requests: Reads the objects.
+        key_ring: Opens what is encrypted.
+        pool: Parses or opens what came.
         entries_max, size_bytes_max: -1 for no limit.
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
@@ -71,33 +74,61 @@ class ManifestCache:
 
     def __init__(
         self,
-        lookup: SegmentLookup,
         requests: StoreRequests,
         key_ring: KeyRing,
         pool: Pool,
         *,
-        entries_max: int,
         size_bytes_max: int,
         retention_ms: int,
         timeout_seconds: float,
         machine: Machine,
+        entries_max: int = UNBOUNDED,
         on_evict: Callable[[int], None] | None = None,
     ) -> None:
-        self._lookup = lookup
         self._requests = requests
         self._key_ring = key_ring
         self._pool = pool
         self._timeout_seconds = timeout_seconds
-        self._count_hit = requests.metrics.counting("cache_hits_total", "manifests")
-        self._count_miss = requests.metrics.counting("cache_misses_total", "manifests")
-        self._cache: WeightedCache[_Key, OpenedSegment] = WeightedCache(
+        self._metrics = requests.metrics
+        self._cache: WeightedCache[Key, Value] = WeightedCache(
             size_bytes_max, machine=machine, retention_ms=retention_ms, entries_max=entries_max, on_evict=on_evict
         )
-        self._under_way: SharedLoads[_Key, OpenedSegment] = SharedLoads(machine)
+        self._under_way: SharedLoads[Key, Value] = SharedLoads(machine)
 
     @property
     def figures(self) -> CacheFigures:
         return self._cache.figures
+
+    def _loaded(self, load: SharedLoad[Key, Value], what: str) -> Waits[Value]:
+        """The value of a load, for which the caller is counted as a reader until now."""
+        try:
+            yield self._requests.wait_of(load, what, self._timeout_seconds)
+            return load.result()
+        finally:
+            self._under_way.leave(load)
+
+    def _end(self, load: SharedLoad[Key, Value], work: Callable[[], None]) -> None:
+        """Run what ends a load with its value; whoever waits hears of an error, whatever it is."""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._under_way.fail(load, error)
+
+
+class ManifestCache(LoadingCache[_Key, OpenedSegment]):
+    """Parsed descriptions of segments, kept up to a number of bytes and (as by the plugin) of entries.
+
+    Args:
+        lookup: Says what to read for one.
+        requests: Reads it.
+        more: See LoadingCache.
+    """
+
+    def __init__(self, lookup: SegmentLookup, requests: StoreRequests, *more: Any, **limits: Any) -> None:
+        super().__init__(requests, *more, **limits)
+        self._lookup = lookup
+        self._count_hit = requests.metrics.counting("cache_hits_total", "manifests")
+        self._count_miss = requests.metrics.counting("cache_misses_total", "manifests")
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
         """The segment's description if it is at hand; this waits for nothing."""
@@ -117,13 +148,7 @@ class ManifestCache:
             As SegmentLookup.steps; StoreUnavailableError if it is not there in time.
         """
         self._count_miss()
-        load = self.begin(metadata)
-        try:
-            what = f"the manifest of {metadata.remote_log_segment_id}"
-            yield self._requests.wait_of(load, what, self._timeout_seconds)
-            return load.result()
-        finally:
-            self._under_way.leave(load)
+        return (yield from self._loaded(self.begin(metadata), f"the manifest of {metadata.remote_log_segment_id}"))
 
     def begin(self, metadata: RemoteLogSegmentMetadata) -> SharedLoad[_Key, OpenedSegment]:
         """The load under way, begun now if there is none; who waits for it also ``run``s and leaves it."""
@@ -139,10 +164,7 @@ class ManifestCache:
         return load
 
     def _load_here(self, load: _Load, metadata: RemoteLogSegmentMetadata) -> None:
-        try:
-            self._land(load, run_lookup(self._lookup.steps(metadata), self._read_here))
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            self._under_way.fail(load, error)
+        self._end(load, lambda: self._land(load, run_lookup(self._lookup.steps(metadata), self._read_here)))
 
     def _read_here(self, wanted: DescriptionRead) -> memoryview:
         return self._requests.read_here(wanted.key, 0, wanted.end_position_exclusive, wanted.name, is_exact=False)

@@ -18,12 +18,10 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tierlog._native.batches import find_batch_header
 from tierlog.errors import (
     CorruptDataError,
     CorruptIndexError,
     CorruptObjectError,
-    CorruptRecordError,
     ObjectNotFoundError,
     SizeLimitError,
     StoreError,
@@ -35,9 +33,10 @@ from tierlog.log.formats.remote_log_index_entry import (
     encode_identifier,
     iter_entries,
 )
-from tierlog.records.batch_table import HEADER_BYTES, LOG_APPEND_TIME
+from tierlog.records.batch_table import LOG_APPEND_TIME
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
+from tierlog.remote.storage.copy.copy_checks import read_header
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.layouts.segment_objects import Removal, log_index_keys, plan_removal
 from tierlog.runtime.machine.files import ReadableFile
@@ -158,12 +157,7 @@ def segment_entry(
 
 def first_timestamp_ms(log: ReadableFile) -> int:
     """Of the first record, as the header of its batch says; -1 where that says nothing (magic 0, an empty log)."""
-    data = bytearray(HEADER_BYTES)
-    size = log.read_into(data, position=0)
-    try:
-        header = find_batch_header(memoryview(data)[:size])
-    except CorruptRecordError:
-        return NO_TIMESTAMP_MS
+    header = read_header(log, 0)
     if header is None or header.magic == 0:
         return NO_TIMESTAMP_MS
     return header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp

@@ -197,13 +197,13 @@ def is_mostly_compressed(log: ReadableFile, offset_index: Buffer, *, base_offset
     ends = np.append(positions[1:], log.size_bytes)
     compressed = 0
     for position, end in zip(positions.tolist(), ends.tolist(), strict=True):
-        header = _find_header(log, position)
+        header = read_header(log, position)
         if header is not None and header.attributes & CODEC_MASK:
             compressed += end - position
     return compressed * 2 > log.size_bytes
 
 
-def _find_header(log: ReadableFile, position: int) -> BatchHeader | None:
+def read_header(log: ReadableFile, position: int) -> BatchHeader | None:
     """The header of the batch at a position; None where no batch begins."""
     data = bytearray(HEADER_BYTES)
     size = log.read_into(data, position=position)
@@ -217,7 +217,7 @@ def _walk_headers(log: ReadableFile) -> Generator[int]:
     """Positions of at most _SAMPLED_BATCHES neighbouring batches, from the start."""
     position = 0
     for _ in range(_SAMPLED_BATCHES):
-        header = _find_header(log, position)
+        header = read_header(log, position)
         if header is None:
             break
         yield position

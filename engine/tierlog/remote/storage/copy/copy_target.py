@@ -10,7 +10,7 @@ from tierlog.remote.api import LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.copy.copied_segment import delete_segment, find_copied_before
 from tierlog.remote.storage.copy.leftovers import Leftovers
-from tierlog.remote.storage.copy.segment_copy import SegmentCopies
+from tierlog.remote.storage.copy.segment_copy import SegmentCopier
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
@@ -80,7 +80,7 @@ class CopyTarget:
         )
         self.tier = Tier(store, layout, key_ring=key_ring, machine=machine, url=url)
         metrics = StorageMetrics()
-        self._copies = SegmentCopies(
+        self._copies = SegmentCopier(
             store,
             config,
             key_ring,
@@ -94,7 +94,7 @@ class CopyTarget:
 
     def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, files: ReadableFiles) -> None:
         """Store a segment: see SegmentCopier.copy for the errors."""
-        self._copies.copier.copy(metadata, data, files=files)
+        self._copies.copy(metadata, data, files=files)
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> StoredCopy | None:
         """The segment of this id, if its description and all its objects are there with their sizes.
@@ -123,6 +123,7 @@ class CopyTarget:
 
     def close(self) -> None:
         """Call off what is being copied, and release threads and store; idempotent."""
+        self._copies.end()
         self._copies.close()
         self.tier.close()
 

@@ -47,7 +47,7 @@ from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.copy.log_copy import LogCopy, LogSizes, plan_sizes
 from tierlog.remote.storage.copy.part_stream import PartStream
 from tierlog.remote.storage.copy.running_copies import CopyRequests, RunningCopies, RunningCopy
-from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers, process_buffers
+from tierlog.remote.storage.copy.upload_buffers import LentBuffer, process_buffers
 from tierlog.remote.storage.storage_errors import CopyDeadlineError
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing
@@ -97,15 +97,20 @@ class SegmentCopier:
     """Copies segments into one store.
 
     Args:
-        store: Gets the objects.
-        config: What they look like.
+        store: Gets the objects; it stays the caller's.
+        config: What they look like, and the deadline of a copy.
         key_ring: Wraps data keys, where segments are encrypted.
         limiter: Of uploads.
-        buffers: Memory of all copies of the process.
-        running: Where copies are entered.
-        leftovers: Undoes what fails.
-        metrics: Where they are counted.
+        leftovers: Undoes what fails; closed with this.
+        metrics: Where copies are counted.
         machine: Its files hold the segments unless a copy says otherwise, its threads work.
+        longest_seconds: That one copy may take, where the configuration has no deadline.
+        on_idle: Called when nothing was copied for a while.
+
+    Attributes:
+        deadline_seconds: That one copy may take.
+        buffers: Memory of all copies of the process.
+        running: The copies that are under way.
 
     Thread safety: any number of threads; each copies in its own.
     """
@@ -117,18 +122,20 @@ class SegmentCopier:
         key_ring: KeyRing,
         *,
         limiter: RateLimiter,
-        buffers: UploadBuffers,
-        running: RunningCopies,
         leftovers: Leftovers,
         metrics: StorageMetrics,
         machine: Machine,
+        longest_seconds: float,
+        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
+        deadline_ms = config.copy_deadline_ms
+        self.deadline_seconds = longest_seconds if deadline_ms is None else deadline_ms / 1000
+        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
+        self.running = RunningCopies(metrics, machine=machine, deadline_seconds=self.deadline_seconds, on_idle=on_idle)
         self._store = store
         self._config = config
         self._key_ring = key_ring
         self._limiter = limiter
-        self._buffers = buffers
-        self._running = running
         self._metrics = metrics
         self._machine = machine
         self._cores = machine.scheduler.cores
@@ -152,7 +159,7 @@ class SegmentCopier:
         """
         clock = self._machine.clock
         began = clock.monotonic_seconds()
-        running = self._running.begin(metadata.remote_log_segment_id)
+        running = self.running.begin(metadata.remote_log_segment_id)
         try:
             self._leftovers.begin_copy(metadata.remote_log_segment_id)
             requests = CopyRequests(running, self._senders)
@@ -165,7 +172,7 @@ class SegmentCopier:
                 self._undo(attempt, error)
                 raise
         finally:
-            self._running.end(running)
+            self.running.end(running)
         self._metrics.add("copies_total")
         self._metrics.add("copy_bytes_total", metadata.segment_size_in_bytes)
         self._metrics.observe("copy_seconds", clock.monotonic_seconds() - began)
@@ -227,7 +234,7 @@ class SegmentCopier:
     def _borrow(self, sizes: LogSizes, running: RunningCopy) -> list[LentBuffer]:
         clock = self._machine.clock
         since = clock.monotonic_seconds()
-        lent = self._buffers.borrow(sizes.borrowed(), check=running.check)
+        lent = self.buffers.borrow(sizes.borrowed(), check=running.check)
         self._metrics.add("upload_buffer_wait_seconds_total", clock.monotonic_seconds() - since)
         return lent
 
@@ -268,7 +275,7 @@ class SegmentCopier:
             part_bytes=sizes.part_bytes,
             parallel=self._config.upload_parallel_parts,
             buffer=first,
-            buffers=self._buffers,
+            buffers=self.buffers,
             running=attempt.running,
             requests=attempt.requests,
             limiter=self._limiter,
@@ -381,8 +388,13 @@ class SegmentCopier:
         remains = Remains(str(segment_id), remove, names, pending, requests.doubtful and objects, segment_id)
         return self._leftovers.undo(remains, seconds_left=attempt.running.undo_seconds_left)
 
+    def end(self) -> None:
+        """Call off what is being copied, and wait for its undo, which needs the store; idempotent."""
+        self.running.close()
+        self._leftovers.close()
+
     def close(self) -> None:
-        """End the threads; copies have ended before, or hang in the store and are left behind."""
+        """Release the threads, behind ``end``; idempotent."""
         self._transformers.close()
         self._senders.close(wait_seconds=0)
 
@@ -416,64 +428,3 @@ def _index_paths(data: LogSegmentData) -> dict[IndexType, str]:
     if data.transaction_index is not None:
         paths[IndexType.TRANSACTION] = data.transaction_index
     return paths
-
-
-class SegmentCopies:
-    """The copies into one store.
-
-    Args:
-        store: Gets the objects; it stays the caller's.
-        config: What they look like, and the deadline.
-        key_ring: Wraps data keys.
-        limiter: Of uploads.
-        leftovers: Undoes what fails; closed with this.
-        metrics: Where copies are counted.
-        machine: Threads and clock.
-        longest_seconds: That one copy may take, where the configuration has no deadline.
-        on_idle: Called when nothing was copied for a while.
-
-    Attributes:
-        deadline_seconds: That one copy may take.
-
-    Thread safety: any number of threads.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        config: StorageConfig,
-        key_ring: KeyRing,
-        *,
-        limiter: RateLimiter,
-        leftovers: Leftovers,
-        metrics: StorageMetrics,
-        machine: Machine,
-        longest_seconds: float,
-        on_idle: Callable[[], None] = lambda: None,
-    ) -> None:
-        deadline_ms = config.copy_deadline_ms
-        self.deadline_seconds = longest_seconds if deadline_ms is None else deadline_ms / 1000
-        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
-        self.running = RunningCopies(metrics, machine=machine, deadline_seconds=self.deadline_seconds, on_idle=on_idle)
-        self.copier = SegmentCopier(
-            store,
-            config,
-            key_ring,
-            limiter=limiter,
-            buffers=self.buffers,
-            running=self.running,
-            leftovers=leftovers,
-            metrics=metrics,
-            machine=machine,
-        )
-        self._leftovers = leftovers
-
-    def end(self) -> None:
-        """Call off what is being copied, and wait for its undo, which needs the store; idempotent."""
-        self.running.close()
-        self._leftovers.close()
-
-    def close(self) -> None:
-        """As ``end``, and release the threads; idempotent."""
-        self.end()
-        self.copier.close()

@@ -21,10 +21,6 @@ from tierlog.runtime.machine.buffers import new_buffer
 _LOOK_SECONDS: Final = 0.25
 
 
-def _nothing() -> None:
-    return
-
-
 class LentBuffer:
     """Writable memory of the budget, at least of the size that was asked for. Give it back once; again is fine."""
 
@@ -89,7 +85,7 @@ class UploadBuffers:
             self._budget_bytes = max(self._budget_bytes, budget_bytes)
             self._changed.notify_all()
 
-    def borrow(self, sizes_bytes: Sequence[int], *, check: Callable[[], None] = _nothing) -> list[LentBuffer]:
+    def borrow(self, sizes_bytes: Sequence[int], *, check: Callable[[], None] = lambda: None) -> list[LentBuffer]:
         """Wait in line for all of these at once. Never call it while holding some.
 
         Args:
