@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from tierlog._version import __version__
+from tierlog.cli.exits import guarded
 from tierlog.cli.stderr import LogFormat, LogLevel, set_up_logs
 
-#: One module a verb; each has ``register(app)``. A new verb is a module and a line here.
+#: One module a verb, which has a function of its name. A new verb is a module and a line here.
 VERBS = (
     "ls",
     "cat",
@@ -44,7 +45,8 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
     # No option in front of a verb takes a value that is a verb's name.
     asked = next((verb for each in arguments if (verb := each.replace("-", "_")) in VERBS), None)
     for verb in VERBS if asked is None else (asked,):
-        importlib.import_module(f"tierlog.cli.verbs.{verb}").register(app)
+        module = importlib.import_module(f"tierlog.cli.verbs.{verb}")
+        app.command(verb.replace("_", "-"))(guarded(getattr(module, verb)))
     return app
 
 

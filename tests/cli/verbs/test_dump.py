@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from tests.support.batches import Batch, encode
 from tierlog.cli.dump.payloads import java_text
-from tierlog.cli.verbs.dump import register
+from tierlog.cli.exits import guarded
+from tierlog.cli.verbs.dump import dump as dump_verb
 from tierlog.records.decoding import decode
 
 RUNNER = CliRunner()
@@ -36,7 +37,7 @@ def dump(*arguments: str | Path) -> Outcome:
     """Runs the verb in this process."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.callback()(lambda: None)
-    register(app)
+    app.command("dump")(guarded(dump_verb))
     result = RUNNER.invoke(app, ["dump", *map(str, arguments)])
     # Not str.splitlines: payloads hold line separators of Unicode.
     return Outcome(result.exit_code, result.stdout_bytes.decode("utf-8").split("\n")[:-1], result.stderr)

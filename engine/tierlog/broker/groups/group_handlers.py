@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.group import GroupState
 from tierlog.broker.groups.members import JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
-from tierlog.broker.groups.offset_handlers import NO_THROTTLE, OffsetCommit, OffsetDelete, OffsetFetch
+from tierlog.broker.groups.offset_handlers import OffsetCommit, OffsetDelete, OffsetFetch
 from tierlog.broker.handling import Handler, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
@@ -20,14 +20,18 @@ from tierlog.runtime.waiting.loops import LoopFuture
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class JoinGroup:
+class GroupHandler:
+    """A handler of one API of groups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+
+class JoinGroup(GroupHandler):
     """A client joins a group; the answer comes with the generation."""
 
     api_key: ClassVar[int] = 11
     versions: ClassVar[range] = range(10)
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
@@ -53,10 +57,8 @@ class JoinGroup:
         reply = LoopFuture[JoinAnswer]()
         self._coordinator.join(joins, reply.give)
         answer = await reply.wait()
-        make = entities_of(self.api_key, version).make
-        return make(
-            "JoinGroupResponse",
-            throttle_time=NO_THROTTLE,
+        entities = entities_of(self.api_key, version)
+        return entities.response(
             error_code=answer.error,
             generation_id=answer.generation_id,
             protocol_type=answer.protocol_type,
@@ -65,20 +67,19 @@ class JoinGroup:
             skip_assignment=answer.skip_assignment,
             member_id=answer.member_id,
             members=tuple(
-                make("JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+                entities.make(
+                    "JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata
+                )
                 for member_id, instance_id, metadata in answer.members
             ),
         )
 
 
-class SyncGroup:
+class SyncGroup(GroupHandler):
     """A member asks for its assignment; a leader brings those of all."""
 
     api_key: ClassVar[int] = 14
     versions: ClassVar[range] = range(6)
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
@@ -99,9 +100,7 @@ class SyncGroup:
             )
             self._coordinator.sync(asked, reply.give)
             answer = await reply.wait()
-        return entities_of(self.api_key, version).make(
-            "SyncGroupResponse",
-            throttle_time=NO_THROTTLE,
+        return entities_of(self.api_key, version).response(
             error_code=answer.error,
             protocol_type=answer.protocol_type,
             protocol_name=answer.protocol_name,
@@ -109,32 +108,25 @@ class SyncGroup:
         )
 
 
-class Heartbeat:
+class Heartbeat(GroupHandler):
     """A member shows that it is alive."""
 
     api_key: ClassVar[int] = 12
     versions: ClassVar[range] = range(5)
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
         error = self._coordinator.heartbeat(
             request.group_id, request.member_id, field_of(request, "group_instance_id"), request.generation_id
         )
-        make = entities_of(self.api_key, context.api_version).make
-        return make("HeartbeatResponse", throttle_time=NO_THROTTLE, error_code=error)
+        return entities_of(self.api_key, context.api_version).response(error_code=error)
 
 
-class LeaveGroup:
+class LeaveGroup(GroupHandler):
     """Members leave, or are made to leave by an administrator."""
 
     api_key: ClassVar[int] = 13
     versions: ClassVar[range] = range(6)
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request. Up to version 2 there is one member, and its error is that of the answer."""
@@ -152,14 +144,14 @@ class LeaveGroup:
         error, errors = await reply.wait()
         if version < 3 and error is ErrorCode.none:
             [error] = errors
-        make = entities_of(self.api_key, version).make
+        entities = entities_of(self.api_key, version)
         told = ()
         if version >= 3:
             told = tuple(
-                make("MemberResponse", member_id=member_id, group_instance_id=instance_id, error_code=its)
+                entities.make("MemberResponse", member_id=member_id, group_instance_id=instance_id, error_code=its)
                 for (member_id, instance_id, _), its in zip(members, errors, strict=False)
             )
-        return make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=told)
+        return entities.response(error_code=error, members=told)
 
 
 _GROUP: Final = 0
@@ -182,7 +174,7 @@ class FindCoordinator:
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request; from version 4 on for several keys at once."""
-        make = entities_of(self.api_key, context.api_version).make
+        entities = entities_of(self.api_key, context.api_version)
         error, text = self._refusal(field_of(request, "key_type", _GROUP))
         is_fine = error is ErrorCode.none
         told = {
@@ -193,9 +185,9 @@ class FindCoordinator:
             "port": context.advertised_port if is_fine else _NO_NODE,
         }
         if context.api_version < 4:
-            return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **told)
-        coordinators = MadeElements(request.coordinator_keys, lambda key: make("Coordinator", key=key, **told))
-        return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators)
+            return entities.response(**told)
+        coordinators = MadeElements(request.coordinator_keys, lambda key: entities.make("Coordinator", key=key, **told))
+        return entities.response(coordinators=coordinators)
 
     @staticmethod
     def _refusal(key_type: int) -> tuple[ErrorCode, str | None]:
@@ -217,18 +209,15 @@ _NOT_ASKED: Final = -(1 << 31)
 _DELETED_AT_ONCE: Final = 1000
 
 
-class ListGroups:
+class ListGroups(GroupHandler):
     """All groups, or those in some states or of some types."""
 
     api_key: ClassVar[int] = 16
     versions: ClassVar[range] = range(6)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
-
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request. Filters take any case."""
-        make = entities_of(self.api_key, context.api_version).make
+        entities = entities_of(self.api_key, context.api_version)
         states = {state.strip().lower() for state in field_of(request, "states_filter", ())}
         types = {kind.strip().lower() for kind in field_of(request, "types_filter", ())}
         listed = [
@@ -238,7 +227,7 @@ class ListGroups:
         ]
         groups = MadeElements(
             listed,
-            lambda group: make(
+            lambda group: entities.make(
                 "ListedGroup",
                 group_id=group[0],
                 protocol_type=group[1],
@@ -246,17 +235,14 @@ class ListGroups:
                 group_type=_CLASSIC,
             ),
         )
-        return make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
+        return entities.response(error_code=ErrorCode.none, groups=groups)
 
 
-class DescribeGroups:
+class DescribeGroups(GroupHandler):
     """State and members of groups."""
 
     api_key: ClassVar[int] = 15
     versions: ClassVar[range] = range(7)
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request. A group that is not there is "Dead"; from version 6 on it is an error, too."""
@@ -269,9 +255,7 @@ class DescribeGroups:
 
         groups = [(name, self._described(entities, name, wants_operations)) for name in request.groups]
         nested = sum(len(group.members) for _, group in groups if group is not None)
-        return entities.make(
-            "DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=MadeElements(groups, described, nested=nested)
-        )
+        return entities.response(groups=MadeElements(groups, described, nested=nested))
 
     @staticmethod
     def _missing(entities: Entities, version: int, group_id: str, wants_operations: bool) -> Any:
@@ -321,18 +305,15 @@ class DescribeGroups:
         )
 
 
-class DeleteGroups:
+class DeleteGroups(GroupHandler):
     """Groups without members are deleted, with their offsets."""
 
     api_key: ClassVar[int] = 42
     versions: ClassVar[range] = range(3)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
-
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request. A group that is named twice is told of once."""
-        make = entities_of(self.api_key, context.api_version).make
+        entities = entities_of(self.api_key, context.api_version)
         errors: dict[str, ErrorCode] = {}
         names = request.groups_names
         for start in range(0, len(names), _DELETED_AT_ONCE):
@@ -342,9 +323,9 @@ class DeleteGroups:
             errors |= await reply.wait()
         results = MadeElements(
             errors.items(),
-            lambda result: make("DeletableGroupResult", group_id=result[0], error_code=result[1]),
+            lambda result: entities.make("DeletableGroupResult", group_id=result[0], error_code=result[1]),
         )
-        return make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=results)
+        return entities.response(results=results)
 
 
 def group_handlers(coordinator: GroupCoordinator, catalog: Catalog, clock: Clock, *, node_id: int) -> list[Handler]:

@@ -19,8 +19,6 @@ from tierlog.remote.api import ZERO_UUID
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import LoopFuture
 
-NO_THROTTLE: Final = timedelta()
-
 
 def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
     """The topic that an entity of a request means, None if it is not served; and the name that it is known by, "" for
@@ -122,7 +120,7 @@ class OffsetCommit:
     def _answer(
         self, request: Any, context: RequestContext, faults: list[list[ErrorCode | None]], error: ErrorCode
     ) -> Any:
-        make = entities_of(self.api_key, context.api_version).make
+        entities = entities_of(self.api_key, context.api_version)
 
         def told(fault: ErrorCode | None) -> ErrorCode:
             if fault is None:
@@ -135,12 +133,12 @@ class OffsetCommit:
 
         def answered(asked: Any) -> Any:
             of_topic = iter(next(each_fault))
-            return make(
+            return entities.make(
                 "OffsetCommitResponseTopic",
                 **echoed(asked),
                 partitions=MadeElements(
                     asked.partitions,
-                    lambda partition: make(
+                    lambda partition: entities.make(
                         "OffsetCommitResponsePartition",
                         partition_index=partition.partition_index,
                         error_code=told(next(of_topic)),
@@ -148,7 +146,7 @@ class OffsetCommit:
                 ),
             )
 
-        return make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=MadeElements(request.topics, answered))
+        return entities.response(topics=MadeElements(request.topics, answered))
 
 
 class OffsetDelete:
@@ -163,23 +161,23 @@ class OffsetDelete:
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
-        make = entities_of(self.api_key, context.api_version).make
+        entities = entities_of(self.api_key, context.api_version)
         error, faults, gone = self._check(request, context)
         if error is ErrorCode.none and gone:
             reply = LoopFuture[ErrorCode]()
             self._coordinator.offsets.delete(request.group_id, gone, reply.give)
             error = await reply.wait()
         if error is not ErrorCode.none:
-            return make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=())
+            return entities.response(error_code=error, topics=())
         each_fault = iter(faults)
         topics = MadeElements(
             request.topics,
-            lambda asked: make(
+            lambda asked: entities.make(
                 "OffsetDeleteResponseTopic",
                 name=asked.name,
                 partitions=MadeElements(
                     asked.partitions,
-                    lambda partition: make(
+                    lambda partition: entities.make(
                         "OffsetDeleteResponsePartition",
                         partition_index=partition.partition_index,
                         error_code=next(each_fault),
@@ -187,7 +185,7 @@ class OffsetDelete:
                 ),
             ),
         )
-        return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
+        return entities.response(error_code=ErrorCode.none, topics=topics)
 
     def _check(self, request: Any, context: RequestContext) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
         """The error of the whole request, that of each partition in order, and the partitions without an error."""
@@ -234,9 +232,7 @@ class OffsetFetch:
         entities = entities_of(self.api_key, context.api_version)
         if context.api_version < _GROUPS_SINCE:
             topics = await self._fetch(entities, context, request, request)
-            return entities.make(
-                "OffsetFetchResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics
-            )
+            return entities.response(error_code=ErrorCode.none, topics=topics)
         groups = [
             entities.make(
                 "OffsetFetchResponseGroup",
@@ -246,7 +242,7 @@ class OffsetFetch:
             )
             for asked in request.groups
         ]
-        return entities.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=tuple(groups))
+        return entities.response(groups=tuple(groups))
 
     async def _fetch(self, entities: Entities, context: RequestContext, request: Any, asked: Any) -> MadeElements[Any]:
         """The topics of one group: those that are asked for, or all that it has offsets of."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +17,6 @@ SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 
-_NO_THROTTLE: Final = datetime.timedelta(0)
 #: What a client may call its software, as Kafka's ApiVersionsRequest demands.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -77,38 +76,24 @@ class ApiVersionsHandler:
             )
             for key in api_keys
         )
-        response: ResponsePayload = entities.make(
-            "ApiVersionsResponse", error_code=error_code, api_keys=ranges, throttle_time=_NO_THROTTLE
-        )
-        return response
+        return entities.response(error_code=error_code, api_keys=ranges)
 
 
-class SaslHandshakeHandler:
-    """SaslHandshake of a client that is through with SASL, or on a listener without it: refused, as Kafka does."""
+@dataclass(frozen=True, slots=True)
+class LateSaslHandler:
+    """An API of SASL for a client that is through with it, or on a listener without it: refused, as Kafka does."""
 
-    api_key: ClassVar[int] = SASL_HANDSHAKE
-    versions: ClassVar[range] = range(2)
+    api_key: int
+    versions: range
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:  # noqa: ARG002
         """Refuse the request."""
-        response: ResponsePayload = entities_of(SASL_HANDSHAKE, context.api_version).make(
-            "SaslHandshakeResponse", error_code=ErrorCode.illegal_sasl_state, mechanisms=()
-        )
-        return response
-
-
-class SaslAuthenticateHandler:
-    """SaslAuthenticate of a client that is through with SASL, or on a listener without it: refused, as Kafka does."""
-
-    api_key: ClassVar[int] = SASL_AUTHENTICATE
-    versions: ClassVar[range] = range(3)
-
-    async def handle(self, request: Any, context: RequestContext) -> Answer:  # noqa: ARG002
-        """Refuse the request."""
-        response: ResponsePayload = entities_of(SASL_AUTHENTICATE, context.api_version).make(
-            "SaslAuthenticateResponse",
+        return entities_of(self.api_key, context.api_version).response(
             error_code=ErrorCode.illegal_sasl_state,
             error_message="SaslAuthenticate request received after successful authentication",
             auth_bytes=b"",
+            mechanisms=(),
         )
-        return response
+
+
+LATE_SASL: Final = (LateSaslHandler(SASL_HANDSHAKE, range(2)), LateSaslHandler(SASL_AUTHENTICATE, range(3)))

@@ -15,9 +15,8 @@ from tierlog.broker.protocol.requests import RequestHeader, api_name, read_heade
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
 from tierlog.broker.server.api_versions import (
     API_VERSIONS,
+    LATE_SASL,
     ApiVersionsHandler,
-    SaslAuthenticateHandler,
-    SaslHandshakeHandler,
 )
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.broker.server.security.topic_access import TopicAccess
@@ -78,7 +77,7 @@ class RequestAnswers:
         refusals: Refusals,
         failure_delay_seconds: float,
     ) -> None:
-        own: tuple[Handler, ...] = (SaslHandshakeHandler(), SaslAuthenticateHandler())
+        own: tuple[Handler, ...] = LATE_SASL
         self.api_versions = ApiVersionsHandler((*own, *handlers))
         self._handlers: dict[int, Handler] = {}
         for handler in (*own, *handlers, self.api_versions):

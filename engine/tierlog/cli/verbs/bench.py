@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tierlog.cli.exits import complain, guarded, one_line
+from tierlog.cli.exits import complain, one_line
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
 from tierlog.cli.tiers import config_keys
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from tierlog.measuring.measurement import Measurement
 
 _HEADINGS = ("WHAT", "SPEED", "RECORDS/S", "OF ITS LIMIT", "SPREAD")
-
-
-def register(app: typer.Typer) -> None:
-    app.command("bench")(guarded(bench))
 
 
 def bench(

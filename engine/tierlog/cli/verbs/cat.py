@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, TerminatedError, complain, guarded
+from tierlog.cli.exits import ExitCode, TerminatedError, complain
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -48,10 +48,6 @@ _AS_HELP = (
     'comes as {"base64": …}.'
 )
 _TIME_HELP = "ISO 8601 (UTC), how long ago (90s, 15m, 1h, 7d), or ms since 1970."
-
-
-def register(app: typer.Typer) -> None:
-    app.command("cat")(guarded(cat))
 
 
 def cat(

@@ -10,13 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.cli.exits import ExitCode, one_line
 from tierlog.cli.options import Output, OutputOption
 from tierlog.cli.tiers import config_keys
-
-
-def register(app: typer.Typer) -> None:
-    app.command("check-config")(guarded(check_config))
 
 
 def check_config(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.exits import ExitCode, complain
 from tierlog.cli.options import (
     ConfigOption,
     LayoutName,
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from tierlog.upkeep import SegmentOutcome
 
 _WORKERS = 4
-
-
-def register(app: typer.Typer) -> None:
-    app.command("copy")(guarded(copy))
 
 
 def copy(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.exits import ExitCode, complain
 from tierlog.cli.options import PATH_HELP, ConfigOption, LayoutName, LayoutOption, PartitionOption
 from tierlog.errors import ConfigError
 
@@ -37,10 +37,6 @@ class DumpFormat(enum.StrEnum):
     KAFKA = "kafka"
     KIP = "kip"
     JSON = "json"
-
-
-def register(app: typer.Typer) -> None:
-    app.command("dump")(guarded(dump))
 
 
 def dump(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import complain, guarded
+from tierlog.cli.exits import complain
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -30,10 +30,6 @@ from tierlog.errors import ConfigError
 if TYPE_CHECKING:
     from tierlog.remote.api import Uuid
     from tierlog.upkeep import ExportedPartition, TargetCluster
-
-
-def register(app: typer.Typer) -> None:
-    app.command("export")(guarded(export))
 
 
 def export(

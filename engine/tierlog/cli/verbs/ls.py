@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.exits import ExitCode, complain, one_line
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -57,10 +57,6 @@ class Order(enum.StrEnum):
     SIZE = "size"
     RECORDS = "records"
     TIME = "time"
-
-
-def register(app: typer.Typer) -> None:
-    app.command("ls")(guarded(ls))
 
 
 def ls(

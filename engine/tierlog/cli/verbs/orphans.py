@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, guarded
+from tierlog.cli.exits import ExitCode
 from tierlog.cli.options import (
     BucketArgument,
     CommandConfigOption,
@@ -24,10 +24,6 @@ from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.upkeep import Orphan, OrphanReport
-
-
-def register(app: typer.Typer) -> None:
-    app.command("orphans")(guarded(orphans))
 
 
 def orphans(

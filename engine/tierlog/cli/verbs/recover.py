@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.exits import ExitCode, complain, one_line
 from tierlog.cli.options import Output, OutputOption
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 #: Bytes of changes that a dry run may hold in memory.
 _CHANGED_BYTES_MAX: Final = 1 << 30
-
-
-def register(app: typer.Typer) -> None:
-    app.command("recover")(guarded(recover))
 
 
 def recover(

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tierlog._extras import require_extra
-from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.exits import ExitCode, complain
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -26,10 +26,6 @@ from tierlog.cli.options import (
 )
 from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 from tierlog.errors import ConfigError
-
-
-def register(app: typer.Typer) -> None:
-    app.command("replica")(guarded(replica))
 
 
 def replica(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.exits import ExitCode, complain, one_line
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _COPY_BYTES_MAX = 1 << 30
 _QUIET_MINUTES = 10
 _PARTITIONS = 50
-
-
-def register(app: typer.Typer) -> None:
-    app.command("restore")(guarded(restore))
 
 
 def restore(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.exits import ExitCode, complain
 from tierlog.cli.options import BucketArgument, CommandConfigOption, MetadataOption, Output, OutputOption
 from tierlog.cli.tiers import check_command_config, config_keys, open_path, read_metadata
 from tierlog.errors import ConfigError
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from tierlog.upkeep.key_rotation import Rewrap
 
 _WORKERS = 16
-
-
-def register(app: typer.Typer) -> None:
-    app.command("rewrap")(guarded(rewrap))
 
 
 def rewrap(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.exits import ExitCode, complain, one_line
 from tierlog.cli.options import CommandConfigOption, Output, OutputOption
 from tierlog.cli.segments import epochs_text, metadata_fields, table, time_text
 from tierlog.cli.tiers import is_file, read_metadata
@@ -31,10 +31,6 @@ class SnapshotForm(enum.StrEnum):
     COLUMNAR = "columnar"
     KAFKA_3 = "kafka-3"
     KIP = "kip"
-
-
-def register(app: typer.Typer) -> None:
-    app.command("snapshot")(guarded(snapshot))
 
 
 def snapshot(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import ExitCode, guarded
+from tierlog.cli.exits import ExitCode
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -25,10 +25,6 @@ from tierlog.cli.tiers import check_command_config, command_keys, config_keys
 
 if TYPE_CHECKING:
     from tierlog.upkeep import Report
-
-
-def register(app: typer.Typer) -> None:
-    app.command("verify")(guarded(verify))
 
 
 def verify(

@@ -201,16 +201,10 @@ class TopicAdmin(Closeable):
         from confluent_kafka.admin import NewTopic
 
         made = NewTopic(topic, partitions, replication_factor, config=dict(config))
-        what = f"making topic {topic}"
-
-        def ask(client: Any, seconds: float) -> Future[Any]:
-            asked = client.create_topics([made], request_timeout=seconds, operation_timeout=seconds)
-            future: Future[Any] = asked[topic]
-            return future
-
-        future, until = self._ask(ask, timeout_seconds)
+        until, seconds = self._machine.clock.monotonic_seconds() + timeout_seconds, _request_seconds(timeout_seconds)
+        asked = self._begin().create_topics([made], request_timeout=seconds, operation_timeout=seconds)
         try:
-            self._answers.result(what, future, until=until, poll=self.poll)
+            self._answers.result(f"making topic {topic}", asked[topic], until=until, poll=self.poll)
         except TopicExistsError:
             return False
         return True
@@ -224,13 +218,9 @@ class TopicAdmin(Closeable):
         from confluent_kafka.admin import ConfigResource
 
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-
-        def ask(client: Any, seconds: float) -> Future[Any]:
-            future: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
-            return future
-
-        future, until = self._ask(ask, timeout_seconds)
-        found = self._answers.result(f"reading the configuration of topic {topic}", future, until=until, poll=self.poll)
+        until, seconds = self._machine.clock.monotonic_seconds() + timeout_seconds, _request_seconds(timeout_seconds)
+        asked = self._begin().describe_configs([resource], request_timeout=seconds)[resource]
+        found = self._answers.result(f"reading the configuration of topic {topic}", asked, until=until, poll=self.poll)
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
@@ -307,10 +297,6 @@ class TopicAdmin(Closeable):
         self._answers.require_open()
         self.poll()
         return client
-
-    def _ask(self, ask: Callable[[Any, float], Future[Any]], timeout_seconds: float) -> tuple[Future[Any], float]:
-        until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        return ask(self._begin(), _request_seconds(timeout_seconds)), until
 
 
 def _description(topic: str, answers: Answers, answer: Future[Any]) -> TopicDescription | None:
