@@ -102,7 +102,7 @@ def one_line(text: str) -> str:
 
 
 def complain(text: str, *, level: int = logging.ERROR) -> None:
-    """One line on stderr; the level is for JSON alone."""
+    """Print one line on stderr; the level is for JSON alone."""
     print(line_of(one_line(text), level), file=sys.stderr, flush=True)
 
 
@@ -159,7 +159,9 @@ def _code_of(error: BaseException) -> int:
 
 
 def _end(code: str | int | None) -> NoReturn:
-    """Ends with the code even if stdout cannot be flushed any more (Python would end with 120 and a warning)."""
+    """End the process with the code even if stdout cannot be flushed any more (Python would end with 120 and a
+    warning).
+    """
     try:
         sys.stdout.flush()
         sys.stderr.flush()

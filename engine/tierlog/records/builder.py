@@ -48,7 +48,7 @@ def encode_varint(value: int) -> bytes:
 def encode_record(
     *, offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """One record of magic 2, with its length in front."""
+    """Encode one record of magic 2, with its length in front."""
     parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta), _field(key), _field(value)]
     parts.append(encode_varint(len(headers)))
     for name, content in headers:

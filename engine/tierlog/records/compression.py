@@ -46,7 +46,7 @@ def codec_number(codec: int | str) -> int:
 
 
 def compress(data: bytes, codec: int | str, *, magic: int = 2, level: int | None = None) -> bytes:
-    """One compressed stream of a record batch.
+    """Compress one stream of a record batch.
 
     Args:
         data: The records back to back (magic 2), or the inner message set (magic 0 and 1).

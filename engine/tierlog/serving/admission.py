@@ -73,7 +73,7 @@ class RequestMemory:
         return True
 
     def wait(self, given: Given, size_bytes: int) -> None:
-        """Give one its bytes when others have given theirs back, in the order of the calls."""
+        """Grant a request its bytes when others have released theirs, in the order of the calls."""
         self._waiting[given] = size_bytes
         self._has_waiting = True
 
@@ -82,7 +82,7 @@ class RequestMemory:
         self._waiting.pop(given, None)
 
     def give(self, size_bytes: int) -> None:
-        """Give bytes back."""
+        """Release bytes."""
         self._used -= size_bytes
         if self._has_waiting:
             self._pass_on()
@@ -184,7 +184,7 @@ class Turns:
         return len(self._waiting)
 
     def enter(self, client_host: str, begin: Begin) -> None:
-        """Have a request begun: now, or when it is its host's turn."""
+        """Begin a request: now, or when it is its host's turn."""
         if not self._waiting and self._at_work < self._limit and self._may_begin_at_once():
             self._at_work += begin()
             return

@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def _grow(self) -> None:
-        """Have room for the rest of the frame, or take the whole frame."""
+        """Make room for the rest of the frame, or take the whole frame."""
         filling = self._filling
         if filling is None or self._filled_bytes < len(filling):
             return

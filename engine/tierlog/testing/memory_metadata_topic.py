@@ -86,7 +86,7 @@ class MemoryMetadataTopic:
 
     @property
     def identity(self) -> str:
-        """Another after each ``recreate``."""
+        """An identity that changes with each ``recreate``."""
         return f"memory-{self._generation}"
 
     def open(self, *, timeout_seconds: float) -> MemoryMetadataLog:  # noqa: ARG002 - nothing is waited for
@@ -110,13 +110,13 @@ class MemoryMetadataTopic:
             return offset
 
     def skip(self, partition: int, count: int) -> None:
-        """Let offsets pass that no record has, as markers of transactions take them."""
+        """Skip offsets that no record has, like those of transaction markers."""
         with self.changed:
             self._partitions[partition].end_offset += count
             self.changed.notify_all()
 
     def truncate(self, partition: int, end_offset: int) -> None:
-        """Lose the batches that reach to an offset or beyond it."""
+        """Delete the batches that reach to an offset or beyond it."""
         with self.changed:
             found = self._partitions[partition]
             found.batches = [batch for batch in found.batches if batch.next_offset <= end_offset]

@@ -80,7 +80,7 @@ class DescribeConfigsHandler:
             self._broker_configs["broker.rack"] = _Config(identity.rack, _STRING, "Where this node stands.")
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """One result a resource, in the order of the request."""
+        """Answer one result a resource, in the order of the request."""
         entities = entities_of(self.api_key, context.api_version)
         found = [
             (resource, self._configs(resource.resource_type, resource.resource_name, context.may_read))

@@ -30,7 +30,7 @@ class OffsetForLeaderEpochHandler:
         self._catalog = catalog
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """One answer a partition that was named."""
+        """Answer each named partition."""
         entities = entities_of(self.api_key, context.api_version)
         count = sum(len(topic.partitions) for topic in request.topics)
         found = iter(await answer_each(self._catalog, _questions(request), context, count=count, seconds=_SECONDS))

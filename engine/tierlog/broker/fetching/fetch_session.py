@@ -243,7 +243,7 @@ class FetchSession:
             self.partitions.pop(key, None)
 
     def set_quiet(self, quiet: tuple[PartitionWatch, bool] | None) -> None:
-        """Own a watch: no partition has anything to say until it rings, at an isolation; None: that is not known."""
+        """Own a watch: no partition has a new answer until it rings, at an isolation level; None: unknown."""
         if self.quiet is not None and (quiet is None or self.quiet[0] is not quiet[0]):
             self.quiet[0].close()
         self.quiet = quiet

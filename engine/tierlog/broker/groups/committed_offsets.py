@@ -98,7 +98,7 @@ class CommittedOffsets:
         return len(metadata) > limit or (not metadata.isascii() and len(metadata.encode("utf-16-le")) > 2 * limit)
 
     def growth_bytes(self, group_id: str, offsets: Sequence[tuple[str, int, CommittedOffset]]) -> int:
-        """About how much more memory offsets would take."""
+        """Return the approximate memory that more offsets would take, in bytes."""
         before = self.of(group_id)
         return sum(
             offset.memory_bytes - (kept.memory_bytes if (kept := before.get((topic, partition))) else 0)

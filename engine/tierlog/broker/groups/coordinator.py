@@ -89,7 +89,7 @@ class GroupCoordinator:
 
     @property
     def memory_bytes(self) -> int:
-        """About what all groups and offsets take."""
+        """The approximate memory of all groups and offsets, in bytes."""
         return self._budget.used_bytes
 
     def find(self, group_id: str) -> Group | None:
@@ -121,7 +121,7 @@ class GroupCoordinator:
         return False
 
     def _load(self, state: StoredState) -> None:
-        """Go on where the coordinator before this one ended: sessions begin anew, generations go on."""
+        """Load the state of the coordinator before this one: sessions begin anew, generations go on."""
         self.offsets.load(state.offsets)
         for stored in state.groups.values():
             group = self._make(stored.group_id)

@@ -331,7 +331,7 @@ class Group:
         )
 
     def restore(self, stored: StoredGroup) -> None:
-        """Be in the stored generation; its members were added before."""
+        """Enter the stored generation; its members were added before."""
         assert len(self.members) == len(stored.members)
         self.generation_id = stored.generation_id
         self.protocol_type = stored.protocol_type
@@ -343,7 +343,7 @@ class Group:
         self.find_subscribed()
 
     def give_up(self) -> None:
-        """Give the memory back: the group is gone."""
+        """Release the memory: the group is gone."""
         self.join_timeout.cancel()
         self.sync_timeout.cancel()
         for member_id in list(self.pending_members):

@@ -132,7 +132,7 @@ class Rebalances:
             self.complete_if_joined(group)
 
     def prepare(self, group: Group, reason: str) -> None:
-        """Have all members join again. The first members of an empty group wait for others for a while."""
+        """Make all members join again. The first members of an empty group wait for others for a while."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.give_assignments(group, {}, ErrorCode.rebalance_in_progress)
         group.pending_sync.clear()

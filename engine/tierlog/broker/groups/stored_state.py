@@ -81,7 +81,7 @@ class CommittedOffset:
 
     @property
     def memory_bytes(self) -> int:
-        """Its approximate memory, in bytes."""
+        """The approximate memory of an offset, in bytes."""
         return OFFSET_OVERHEAD_BYTES + 4 * len(self.metadata)
 
 

@@ -223,7 +223,7 @@ def _duration(milliseconds: int) -> datetime.timedelta:
 
 
 def _uuid(data: bytes) -> uuid.UUID | None:
-    """Kafka's zero id stands for none, as kio has it."""
+    """Read an id; Kafka's zero id is None, as in kio."""
     return uuid.UUID(bytes=data) if any(data) else None
 
 
@@ -235,7 +235,7 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _reader(field: WireField, *, flexible: bool) -> Read:
-    """Reads the value of a field."""
+    """A function that reads the value of a field."""
     if field.shape is Shape.ARRAY:
         return _ArrayReader(field, flexible=flexible).read
     if field.entity is not None:

@@ -275,7 +275,7 @@ def _steps_of_field(field: WireField, *, is_flexible: bool) -> list[_Step]:
 
 
 def _steps_of_value(field: WireField, *, is_flexible: bool, is_nullable: bool) -> list[_Step]:
-    """One value of a field, an element where it is an array."""
+    """Make the skimmer's steps of one value of a field, an element where it is an array."""
     if field.entity is not None:
         return _steps_of(field.entity)
     if field.code is not None:

@@ -238,5 +238,5 @@ class KipForm(KafkaForm):
         return lines
 
     def step_lines(self, _steps: dict[int, int]) -> list[str]:
-        """None: offsets that do not follow one another are no matter of the formatter."""
+        """None: Kafka's formatter does not show gaps between offsets."""
         return []

@@ -72,7 +72,7 @@ Write = Callable[[pa.RecordBatch], object]
 
 @contextmanager
 def _counting(sink: Sink) -> Iterator[Write]:
-    """Writes the number of records as one line, when all have come."""
+    """Write the number of records as one line, when all have come."""
     count = 0
 
     def add(rows: pa.RecordBatch) -> None:
@@ -85,7 +85,7 @@ def _counting(sink: Sink) -> Iterator[Write]:
 
 @contextmanager
 def _table(sink: Sink, form: Format, columns: Sequence[str]) -> Iterator[Write]:
-    """Writes Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
+    """Write Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
 
     After an error the footer is not written: every reader refuses a file without it.
     """

@@ -296,7 +296,7 @@ INDEX_INTERVAL_BYTES = 4096
 
 
 class IndexBuilder:
-    """Builds the offset index and the time index of one segment from its batches in file order.
+    """The builder of one segment's offset and time index from its batches in file order.
 
     They get the entries that a log writes while it grows. The last time entry is that of closing the segment.
 

@@ -152,7 +152,7 @@ def iter_entries(data: Buffer) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
 
 
 def require_order(entry: RemoteLogIndexEntry, first_offset_before: int, position: int) -> None:
-    """Raises CorruptIndexError unless the entry begins behind the one before it. Entries may overlap."""
+    """Raise CorruptIndexError unless the entry begins behind the one before it. Entries may overlap."""
     if entry.first_offset <= first_offset_before:
         text = f"an entry from offset {entry.first_offset} behind one from {first_offset_before}"
         raise _corrupt(text, "BAD_ORDER", position, first_offset_before + 1, entry.first_offset)

@@ -90,7 +90,7 @@ class OffsetIndex:
         return indexes.find_end_position(self.data, *self._int64s(end_offset_inclusive=end_offset_inclusive))
 
     def check(self, *, segment_size_bytes: int | None = None) -> None:
-        """Raises CorruptIndexError at the first entry that breaks size, order or range."""
+        """Raise CorruptIndexError at the first entry that breaks size, order or range."""
         indexes.check_offset_index(self.data, self.base_offset, segment_size_bytes)
 
 
@@ -165,7 +165,7 @@ class TimeIndex:
         return indexes.lookup_timestamps(self.data, base_offset, target_timestamps_ms)
 
     def check(self) -> None:
-        """Raises CorruptIndexError at the first entry that breaks size, order or range."""
+        """Raise CorruptIndexError at the first entry that breaks size, order or range."""
         indexes.check_time_index(self.data, self.base_offset)
 
 
@@ -240,7 +240,7 @@ class TransactionIndex:
         return indexes.collect_aborted(self.data, first, end)
 
     def check(self) -> None:
-        """Raises CorruptIndexError on a partial entry, an unknown version, a wrong order or range."""
+        """Raise CorruptIndexError on a partial entry, an unknown version, a wrong order or range."""
         indexes.check_transaction_index(self.data, self.base_offset)
 
 

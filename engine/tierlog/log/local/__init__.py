@@ -1,8 +1,8 @@
-"""The living log of a partition, as Kafka 4.3 keeps it, and the directory of them: what a broker embeds.
+"""The living log of a partition, as Kafka 4.3 writes it, and the directory of logs, for brokers that embed them.
 
-What it is: what a leader and a follower do to a partition's files, byte for byte as Kafka does. Why: a broker that
-embeds Tierlog needs a log, tests need one that behaves as Kafka's, and the tier copies its segments. The public names
-are here, loaded when they are first used (docs/local-log.md has them in thirty lines).
+What it is: a leader's and a follower's changes of a partition's files, byte for byte as Kafka's. Why: a broker that
+embeds Tierlog needs a log, tests need a log that behaves like Kafka's, and the tier copies its segments. The public
+names are here, loaded when they are first used (docs/local-log.md has them in thirty lines).
 
 Belongs here: the rules, the state and the files of local logs. Does not belong here: parsing a file (``log.formats``),
 judging files by each other (``log.checks``), replication (which asks this room), anything remote.

@@ -52,8 +52,8 @@ class BackgroundTasks(Closeable):
         self._closed = False
 
     def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
-        """Have a function called once, in the thread, after a delay. It never waits and never raises; after ``close``
-        nothing is called any more.
+        """Call a function once, in the thread, after a delay. It never waits and never raises; after ``close`` nothing
+        is called any more.
         """
         self._add(function, delay_ms=delay_ms, interval_ms=0)
 

@@ -31,7 +31,7 @@ from tierlog.records.compression import compress
 
 
 class LogAppendInfo(NamedTuple):
-    """What became of an append.
+    """The outcome of an append.
 
     Attributes:
         first_offset: Of the first record; of a duplicate, of the batch that is in the log already. -1: the bytes held
@@ -66,7 +66,7 @@ class LogAppendInfo(NamedTuple):
         )
 
 
-#: What a rule means, with the fault's numbers.
+#: The meaning of a rule, with the fault's numbers.
 _WORDS: Final = {
     "size": "the batch says that it has an impossible size",
     "magic": "magic {found}, only 0, 1 and 2 are known",
@@ -120,7 +120,7 @@ class LeaderChecks:
         self.config = config
         self.codec, self.level = _target_compression(config)
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
-        #: What is called with each append, without a layer between; ``accepted`` raises its refusals.
+        #: The check of each append, without a layer between; ``accepted`` raises its refusals.
         self.native = LeaderCheck(
             compacted=config.is_compacted,
             log_append_time=self.log_append_time,
@@ -137,7 +137,7 @@ class LeaderChecks:
         """Check the one batch of these bytes and write its offset, the leader's epoch and its timestamps into it.
 
         Args:
-            data: Writable; one batch of magic 2. What is cut off behind it is passed over.
+            data: Writable; one batch of magic 2. A cut-off batch behind it is passed over.
             first_offset: The log's end.
             leader_epoch: The leader's.
             now_ms: The leader's clock, ms since 1970 UTC.
@@ -176,10 +176,11 @@ class LeaderChecks:
 def check_sent_batches(
     data: Buffer, *, next_offset: int, leader_epoch: int
 ) -> tuple[dict[str, NDArray[np.generic]], int]:
-    """A follower's half: (columns as ``scan_batches`` has them, bytes to append from the start of the data).
+    """Check a follower's batches: return (columns as ``scan_batches`` has them, bytes to append from the start of the
+    data).
 
     Offsets and epochs stay as the leader assigned them. Batches of a later epoch than the follower knows, and all
-    behind them, are left out (KAFKA-18723), and so is one that is cut off at the end.
+    behind them, are left out (KAFKA-18723), and so is a cut-off one at the end.
 
     Raises:
         AppendRefusedError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR where offsets do not rise or begin below
@@ -209,7 +210,7 @@ _UNCOUNTED_BYTES: Final = 12
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 _CODEC: Final = 0x07
-#: What a rebuilt batch keeps: a delete horizon is the cleaner's alone, other bits have no meaning.
+#: Attributes of a rebuilt batch that stay: a delete horizon is the cleaner's alone, other bits have no meaning.
 _KEPT: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 

@@ -468,7 +468,7 @@ class _OpenLogs:
 
 
 def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogDirectoryConfig, clock: Clock) -> None:
-    """Have retention, flushes by ``flush.ms``, checkpoints and the expiry of producers run by Kafka's intervals; those
+    """Schedule retention, flushes by ``flush.ms``, checkpoints and the expiry of producers by Kafka's intervals; those
     of 2^63-1 ms never (Kafka LogManager#startup).
     """
     first = config.log_initial_task_delay_ms

@@ -102,7 +102,7 @@ class LogFlusher:
         self._notify()
 
     def _flush_closed(self) -> None:
-        """Have what lies in front of the last roll synced in the background, if it is not yet."""
+        """Sync the segments in front of the last roll in the background, if they are not yet."""
         with self._lock:
             rolled_at, self._contents.rolled_at = self._contents.rolled_at, 0
         if rolled_at <= self._local.recovery_point and not self._contents.snapshots.has_unsynced:
@@ -113,7 +113,7 @@ class LogFlusher:
             self._tasks.submit(partial(self._flush_quietly, rolled_at))
 
     def write_epochs_later(self) -> None:
-        """Have the epochs that a truncation left written in the background."""
+        """Write the epochs that a truncation left in the background."""
         if self._tasks is None:
             self._write_epochs()
         else:

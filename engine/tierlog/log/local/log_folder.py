@@ -304,7 +304,7 @@ class LazyFile:
             self._is_written = True
 
     def end_writing(self) -> None:
-        """Nothing is to be written any more: ``let_go`` may close the file."""
+        """Note that no more is written: ``let_go`` may close the file."""
         with self._lock:
             self._is_written = False
 

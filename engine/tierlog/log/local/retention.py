@@ -1,4 +1,4 @@
-"""Which segments a log lets go: by start offset, by size, by time. Rules alone: nothing is deleted here.
+"""Retention: the segments that a log deletes by start offset, by size, by time. Rules alone: nothing is deleted here.
 
 Source: Kafka UnifiedLog#deleteOldSegments, #deletableSegments (docs/formats/log-files.md).
 """
@@ -45,14 +45,14 @@ class RetentionRules:
         return self._copies
 
     def breaches(self, now_ms: int) -> tuple[Callable[[LogState], Breach | None], ...]:
-        """The rules in Kafka's order; each is given the state after what the one before deleted."""
+        """Return the rules in Kafka's order; each gets the state after the deletions of the one before."""
         policy = self._config.cleanup_policy
         if "delete" in policy or (not policy and self._copies):
             return (self._by_start, self._by_size, lambda _: self._by_time(now_ms))
         return (self._by_start,)
 
     def deletable(self, state: LogState, breach: Breach) -> Deletable:
-        """The segments that a rule lets go: from the oldest on, up to the first that stays."""
+        """Return the segments that a rule deletes: from the oldest on, up to the first that stays."""
         segments, offsets = state.segments.segments, state.offsets
         gone: list[LogSegment] = []
         rolls = False

@@ -252,5 +252,5 @@ class PartitionLog(Protocol):
 if TYPE_CHECKING:
 
     def _is_one(log: UnifiedLog) -> PartitionLog:
-        """Ours is one: the type checker says so with every change of either."""
+        """Let the type checker confirm, with every change of either, that our log is a PartitionLog."""
         return log

@@ -52,7 +52,7 @@ class TableSnapshot:
             self.as_kafka = self._writer.as_kafka
 
     def next_section(self, number: int, out: memoryview) -> int:
-        """One more section, into SNAPSHOT_SECTION_BYTES_MAX bytes; its size, 0 at the end.
+        """Write one more section, into SNAPSHOT_SECTION_BYTES_MAX bytes; return its size, 0 at the end.
 
         Raises:
             RuntimeError: the table was changed since this was made. ValueError: a topic's name is above 64 KiB.

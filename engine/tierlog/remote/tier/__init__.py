@@ -1,10 +1,10 @@
 """One tier: a folder of a bucket (or of a disk) under one layout, its segments and their bytes.
 
-What belongs here: opening one (``tier_paths``), its topics, partitions and segments (``tier``), what lies in a bucket
+What belongs here: opening one (``tier_paths``), its topics, partitions and segments (``tier``), the objects of a bucket
 (``layouts``, ``objects``) and the pieces of a stored file (``chunks``); the log segments of a broker's disk
 (``closed_segments``). Why: everything above works on ``StoredSegment`` and untransformed bytes, whoever wrote the
-bucket. What does not: the RemoteStorageManager (``remote.storage``), which segments belong together and count
-(``remote.metadata``), what is in them (``records``).
+bucket. What does not: the RemoteStorageManager (``remote.storage``), the segments' lineage (``remote.metadata``), their
+records (``records``).
 
 Invariant: no lock is held across a store call; no secret is in a segment, a message or a plan.
 """

@@ -69,7 +69,7 @@ class _Causes:
         self._known: collections.OrderedDict[str, tuple[float, int]] = collections.OrderedDict()
 
     def count(self, cause: str, now_seconds: float) -> int | None:
-        """None if it was logged just before; else how many were not."""
+        """Count a cause; return None if it was logged just before, else the number that was not logged."""
         with self._lock:
             since, passed_over = self._known.get(cause, (float("-inf"), 0))
             if since <= now_seconds < since + _AGAIN_SECONDS:

@@ -35,7 +35,7 @@ class Timers(Protocol):
         """Seconds since an arbitrary start; they never go back."""
 
     def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
-        """Have a call made after a time; zero or less: when the loop comes round."""
+        """Make a call after a time; zero or less: when the loop comes round."""
 
 
 class LoopTimers:

@@ -130,7 +130,7 @@ class UpdatableFile(Protocol):
         return
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """Have the system begin to write a range to the disk, so that a later fsync waits for less. No guarantee."""
+        """Make the system begin to write a range to the disk, so that a later fsync waits for less. No guarantee."""
 
     def fsync(self) -> None:
         """Make all bytes so far survive a crash. A new file's name survives once its directory was fsynced too."""

@@ -63,8 +63,8 @@ class Future(Protocol[Result_co]):
         """Cancel a call that has not begun; False if it has begun, or cannot be cancelled."""
 
     def add_done_callback(self, function: Callable[[Future[Result_co]], object], /) -> None:
-        """Have a function called when the result is there, in the thread that made it; at once if it is. It must
-        neither raise nor wait.
+        """Call a function when the result is there, in the thread that made it; at once if it is. It must neither raise
+        nor wait.
         """
 
 

@@ -175,7 +175,7 @@ class MemoryDisk:
             self._set(name, content)
 
     def _list_all(self, folder: str) -> None:
-        """Have all names in a directory, and in those in it, from the base."""
+        """List all names of the base in a directory, and in those in it."""
         for name in self.children(folder):
             if name in self._children:
                 self._list_all(name)

@@ -67,8 +67,8 @@ class MemoryFiles:
         return left
 
     def befall(self, hook: DiskHook | None) -> None:
-        """Have a function asked before each operation, which decides whether it fails (``failing_disk``); None: not
-        any more.
+        """Set a function that is called before each operation, and decides whether it fails (``failing_disk``); None:
+        not any more.
         """
         self._disk.hook = hook
 

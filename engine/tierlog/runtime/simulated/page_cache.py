@@ -77,7 +77,7 @@ class Content:
         _resize(self.data, size_bytes)
 
     def fsync(self) -> None:
-        """Have all changes since the last fsync on the disk; not those that an fsync before it lost."""
+        """Write all changes since the last fsync to the disk; not those that an earlier fsync lost."""
         if self.durable is self._clean:
             self.durable = self._clean = bytes(self.data)
         else:

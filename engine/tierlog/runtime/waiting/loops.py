@@ -81,8 +81,8 @@ class LoopCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
-        loop's end it is not made.
+        """Submit a call, to be made soon, behind earlier ones. Does not block, raises nothing; after the loop's end it
+        is not made.
         """
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)

@@ -75,5 +75,5 @@ async def run_each(
 
 
 async def give_way() -> None:
-    """Let everything else that is due on the loop run once."""
+    """Let all other due callbacks of the loop run once."""
     await asyncio.sleep(0)

@@ -255,7 +255,9 @@ class WakeQueue:
         _notify(sleeper)
 
     def runs(self, sleeper: Sleeper, *, for_good: bool = False) -> None:
-        """Say that this thread runs, whatever ended its wait: the next one is woken. ``for_good``: it waits no more."""
+        """Note that this thread runs, whatever ended its wait: the next one is woken. ``for_good``: it
+        waits no more.
+        """
         following: Sleeper | None = None
         with self._lock:
             if sleeper.state is _State.WOKEN:
@@ -266,7 +268,7 @@ class WakeQueue:
             _notify(following)
 
     def _next(self) -> Sleeper | None:
-        """While holding the lock: the first in the queue that still waits to be woken."""
+        """Take the first in the queue that still waits to be woken. The caller holds the lock."""
         while self._queue:
             sleeper = self._queue.popleft()
             if sleeper.state is _State.QUEUED:  # else its time was up, or a close woke it

@@ -92,7 +92,7 @@ class BatchBorders:
 
     @classmethod
     def unknown(cls, size_bytes: int) -> Self:
-        """No entries: the log can only be read whole."""
+        """Make borders without entries: the log can only be read whole."""
         none = np.empty(0, np.int64)
         return cls(none, none, size_bytes)
 
@@ -256,7 +256,7 @@ def _entries_in_use(tier: Tier, segment: StoredSegment, data: Buffer) -> int:
 
 
 def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | None:
-    """Last offset of the batch that begins at a position; None if none can begin there."""
+    """Read the last offset of the batch that begins at a position; None if none can begin there."""
     end = position + _HEADER_BYTES
     if position < 0 or end > segment.size_bytes:
         return None

@@ -250,7 +250,7 @@ class PreparedScan:
         return WantedOffsets(history, first, end)
 
     def _limits(self) -> TaskLimits:
-        """Smaller ranges where more tasks are asked for, larger ones where fewer."""
+        """Choose the limits: smaller ranges for more tasks, larger ones for fewer."""
         request = self._request
         total_bytes = total_records = 0
         for wanted in self._wanted:

@@ -218,7 +218,7 @@ class PartitionExport:
         )
 
     def missing_bytes(self) -> int:
-        """About how many bytes are still to be written: the logs that are missing or have another size."""
+        """Return the approximate bytes still to be written: the logs that are missing or have another size."""
         left = 0
         for each in self.segments:
             found = self._files.find(self._path(each.name(SegmentFileKind.LOG)))

@@ -216,7 +216,7 @@ class ProducerTrace:
 
 
 class ProducerChecks:
-    """Follows producers through a segment; compares with the transaction index and the producer snapshot."""
+    """The producers of a segment, compared with the transaction index and the producer snapshot."""
 
     def __init__(
         self,

@@ -321,7 +321,7 @@ class BucketCatalog:
         return self._version
 
     def refresh_soon(self) -> None:
-        """Have the bucket listed now, and not only after the pause."""
+        """List the bucket now, and not only after the pause."""
         self._following.hurry()
 
     @property
@@ -406,7 +406,7 @@ class BucketCatalog:
         return known
 
     def _found(self, look: _Look) -> None:
-        """Have a listing served, and saved. In the thread that follows."""
+        """Serve and save a listing. In the thread that lists."""
         self._loop.submit(partial(self._take, look))
         self._save(look)
 
@@ -482,7 +482,7 @@ class BucketCatalog:
             self._rise()
 
     async def _load(self, partition: Partition) -> bool:
-        """Have the offsets of a partition known, though no reader waits for them; whether they are."""
+        """Load the offsets of a partition, though no reader waits for them; return whether they are known."""
         try:
             await partition.load()
         except TaskCancelledError:
@@ -497,7 +497,7 @@ class BucketCatalog:
         self._refresh_error = error
 
     def _renew(self, partition: TopicIdPartition) -> None:
-        """Rise for a history that is another one, once its offsets are known again: a poll that wakes finds them."""
+        """Raise the version for a changed history, once its offsets are known again: a poll that wakes finds them."""
         served = self._partitions.get((partition.topic, partition.partition))
         if served is None:
             self._rise_soon(partition)
@@ -509,7 +509,7 @@ class BucketCatalog:
         self._rise_soon(served.topic_id_partition)
 
     def _rise_soon(self, partition: TopicIdPartition) -> None:
-        """Rise once for all partitions that change within a moment."""
+        """Raise the version once for all partitions that change within a moment."""
         if not self._renewed:
             self._machine.timers.call_later(_RISE_SECONDS, self._rise_renewed)
         self._renewed.add(partition)

@@ -166,7 +166,7 @@ class CachedHistory:
         return self.current
 
     def on_evicted(self, call: Callable[[], None]) -> None:
-        """Have something called whenever the history is evicted: whatever holds it drops it then."""
+        """Call a function whenever the history is evicted: holders of the history drop it then."""
         self._when_evicted = call
 
     @property
@@ -210,8 +210,8 @@ class CachedHistory:
                 self._cache.make_room()
 
     def report_missing(self, error: Exception) -> None:
-        """Say that an object of the history was not there: the partition is listed again soon, once for any number of
-        readers that say so. Waits for nothing.
+        """Report a missing object of the history: the partition is listed again soon, once for any number of reports.
+        Does not wait.
         """
         if self._is_missed or self._listed is None:
             return

@@ -122,7 +122,7 @@ class ResolutionQueue:
         self._start()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Have something called on the event loop after a time, unless this is stopped meanwhile."""
+        """Call a function on the event loop after a time, unless this is stopped meanwhile."""
         self._machine.timers.call_later(seconds, lambda: None if self._is_closed else call())
 
     def _start(self) -> None:

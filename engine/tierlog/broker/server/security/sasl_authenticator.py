@@ -277,7 +277,7 @@ class SaslAuthenticator:
         return self._step(_authenticate_response(header, ErrorCode.none, None, answer), exchange)
 
     async def _out_of_order(self, header: RequestHeader, frame: memoryview, coding: RequestCoding) -> SaslStep:
-        """Kafka answers any API that it knows, in all of its places for errors, and closes the connection."""
+        """Answer a known API out of order as Kafka does, in all of its places for errors, and close the connection."""
         self._state = _State.OVER
         text = f"Unexpected Kafka request of type {kafka_name(header.api_key)} during SASL authentication."
         if not self._setup.api_versions.has(header.api_key, header.api_version):

@@ -211,7 +211,7 @@ class _Run:
         self._cut_high_watermarks()
 
     def _cut_high_watermarks(self) -> None:
-        """No high watermark lies behind its log's end; a broker reads them when it starts."""
+        """Cut high watermarks to their logs' ends; a broker reads them when it starts."""
         file = OffsetCheckpointFile(self._machine.files, self._path, HIGH_WATERMARKS)
         try:
             before = file.read()

@@ -36,7 +36,7 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 
 
 class AppendOrigin(enum.Enum):
-    """Where a batch comes from, and with that how much of it is checked."""
+    """The origin of a batch, which decides on its checks."""
 
     CLIENT = "client"
     """A produce request: everything."""
@@ -49,7 +49,7 @@ class AppendOrigin(enum.Enum):
 
 
 def require_append(origin: object, guard: object, transaction_version: object) -> None:
-    """Check what an append comes with. Raises TypeError. ValueError: the version does not fit into 32 bits."""
+    """Check the arguments of an append. Raises TypeError. ValueError: the version does not fit into 32 bits."""
     require_type("origin", origin, AppendOrigin, "an AppendOrigin")
     require_type("verification_guard", guard, (VerificationGuard, type(None)), "a VerificationGuard")
     if transaction_version is not None:
@@ -123,7 +123,7 @@ class ProducerAppend:
         self.begun: list[int] = []
 
     def add(self, batch: ProducerBatch, *, transaction_version: int | None = None) -> CompletedTransaction | None:
-        """Check a batch and take it; the transaction that it ends, if it ends one that has batches.
+        """Check a batch and add it; return the transaction that it ends, if that has batches.
 
         Args:
             batch: With the offsets that it has or gets.
@@ -209,7 +209,7 @@ class ProducerAppend:
         return self._refused(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, batch, text)
 
     def _refuse(self, error: KafkaError, batch: ProducerBatch, why: str) -> None:
-        """Raise what a leader refuses; what a leader has let through is only logged."""
+        """Raise a leader's refusal; a replicated batch is only logged."""
         refused = self._refused(error, batch, why)
         if self._origin is not AppendOrigin.REPLICATION:
             raise refused

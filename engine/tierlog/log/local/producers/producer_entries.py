@@ -21,7 +21,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 _NO_BATCH: Final = (NO_SEQUENCE, -1, 0, NO_TIMESTAMP)
-#: An idempotent producer has at most so many requests under way (max.in.flight.requests.per.connection).
+#: An idempotent producer has at most so many in-flight requests (max.in.flight.requests.per.connection).
 BATCHES_KEPT: Final = 5
 
 
@@ -62,7 +62,7 @@ class ProducerStateEntry(KnownProducer):
 
     @classmethod
     def of_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
-        """What a snapshot keeps: of the batches the last one."""
+        """Make the entry of a snapshot's: it has the last batch alone."""
         batch = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
         first_offset = entry.transaction_first_offset
         return cls(
@@ -101,7 +101,7 @@ class ProducerStateEntry(KnownProducer):
 
     @property
     def last_sequence(self) -> int:
-        """Of the last data batch of this epoch; -1 if none is known."""
+        """Sequence of the last data batch of this epoch; -1 if none is known."""
         return self.kept()[-1][0] if self.has_batches else NO_SEQUENCE
 
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
@@ -126,7 +126,7 @@ class ProducerStateEntry(KnownProducer):
         self.last_timestamp_ms = timestamp_ms
 
     def update(self, appended: ProducerStateEntry) -> None:
-        """Take what an append made of ``without_batches``."""
+        """Take over the changes that an append made to ``without_batches``."""
         self._enter_epoch(appended.producer_epoch)
         for batch in appended.kept():
             self.keep(*batch)
@@ -152,7 +152,7 @@ class VerificationStateEntry:
 
     Attributes:
         guard: What its append has to bring.
-        created_ms: When the question was asked; entries of questions that nobody answered expire.
+        created_ms: When the question was asked; entries of unanswered questions expire.
         supports_epoch_bump: The producer uses transactions of version 2.
         lowest_sequence: Of the batches that asked: none above is written before it, else the lower one would be out of
             order for ever.
@@ -168,7 +168,7 @@ class VerificationStateEntry:
         self.producer_epoch = producer_epoch
 
     def take(self, sequence: int, producer_epoch: int) -> None:
-        """Another batch asks: the lowest sequence of the latest epoch counts."""
+        """Note the request of another batch: the lowest sequence of the latest epoch counts."""
         if producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
         elif producer_epoch > self.producer_epoch:

@@ -1,4 +1,4 @@
-"""Producers' state restored: the newest snapshot, and the batches of the log behind it, taken by columns.
+"""Producers' state restored: the newest snapshot, and the batches of the log behind it, read by columns.
 
 One batch after the other costs more than reading and checksumming it. Between two control batches only this matters of
 a producer: its last five batches of its last epoch, and the first batch of a transaction. The outcome is that of
@@ -44,17 +44,17 @@ _FOLDED: Final = (
 )
 #: Columns that are read here.
 REPLAYED_COLUMNS: Final = (*PRODUCER_COLUMNS, "magic")
-#: A marker is some 78 bytes; nobody's control batch is larger than this.
+#: A marker is some 78 bytes; no control batch is larger than this.
 _CONTROL_SIZE_BYTES_MAX: Final = 1 << 20
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 class ProducerReplay:
-    """Takes the batches of a log in order, in pieces; ``finish`` takes what is still held back.
+    """The replay of a log's batches in order, in pieces; ``finish`` replays those still held back.
 
     Args:
-        state: Changed. It lags behind what was fed until ``finish``.
+        state: Changed. It lags behind the fed batches until ``finish``.
         read: The bytes of a control batch: (position, size) to bytes, as ``columns["position"]`` counts.
         rows_held: Rows are held back until there are so many: a fold costs the same for a hundred as for thousands.
 
@@ -83,7 +83,7 @@ class ProducerReplay:
         return self.finish() if self._rows >= self._rows_held else []
 
     def finish(self) -> list[AbortedTransaction]:
-        """Take what is held back. Raises as ``feed``."""
+        """Replay the held-back batches. Raises as ``feed``."""
         held, self._held, self._rows = self._held, [], 0
         if not held:
             return []
@@ -104,7 +104,7 @@ class ProducerReplay:
         return aborted
 
     def _replay(self, rows: Columns) -> list[AbortedTransaction]:
-        """One batch after the other."""
+        """Replay one batch after the other."""
         aborted: list[AbortedTransaction] = []
         for position, batch in iter_producer_batches(rows, self._marker_at):
             try:
@@ -164,7 +164,7 @@ def _fold(state: ProducerState, rows: Columns) -> bool:
                 begun.append((open_offset, producer_id))
         coordinator_epoch = NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch
         epochs = [(listed["producer_epoch"][end - 1], range(tail, end))]
-        if change >= start:  # what is known of that epoch goes, also if there were batches of it before
+        if change >= start:  # the known batches of that epoch go, also if there were some before
             epochs.insert(0, (listed["producer_epoch"][change], range(0)))
         for epoch, kept in epochs:
             entry = ProducerStateEntry(
@@ -200,14 +200,15 @@ def restore_producers(
     now_ms: int,
     keep_later_snapshots: bool = False,
 ) -> None:
-    """Let the producers be as they were at an offset: of a log that was cut there, or is opened (Kafka
+    """Restore the producers as they were at an offset: of a log that was cut there, or is opened (Kafka
     rebuildProducerState).
 
     Snapshots that lie outside of the log are deleted, the newest of the others is loaded, and the batches from there on
-    are replayed, which needs no checksum. Snapshots are taken at the begin of the last two segments and at the offset.
+    are replayed, which needs no checksum. Snapshots are written at the begin of the last two segments and at the
+    offset.
 
     Args:
-        segments: Those of the log; only what is in front of ``up_to_offset`` is read.
+        segments: Those of the log; only bytes in front of ``up_to_offset`` are read.
         producers: Changed.
         snapshots: Of the log's folder.
         log_start_offset: Of the log.
@@ -240,7 +241,7 @@ def restore_producers(
 
 
 def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) -> None:
-    """Take a segment's batches from the producers' end on, up to the one that reaches an offset."""
+    """Replay a segment's batches from the producers' end on, up to the batch that reaches an offset."""
     from_offset = producers.end_offset
     start, end = _bounds(segment, from_offset, up_to_offset)
 
@@ -262,7 +263,7 @@ def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) ->
 
 
 def _bounds(segment: LogSegment, from_offset: int, up_to_offset: int) -> tuple[int, int]:
-    """Where the batches of a range lie, bytes; all of the log where the offset index is of no use."""
+    """Return the positions [start, end) of a range's batches; all of the log where the offset index is useless."""
     try:
         first = segment.find_batch(from_offset)
         behind = segment.find_batch(up_to_offset)

@@ -24,7 +24,7 @@ class LogSegment(SegmentView):
     """A ``.log`` that begins at ``base_offset``, with its offset, time and transaction index.
 
     One thread appends, cuts, flushes or renames; any number read meanwhile. After a StoreError of a call that changes
-    files, nobody may go on with the segment but by opening it anew: what is in the files is not known.
+    files, the segment must be opened anew: the files' content is unknown.
     """
 
     # ---- making one
@@ -186,7 +186,7 @@ class LogSegment(SegmentView):
     def truncate_to(self, offset: int) -> int:
         """Cut the segment in front of the first batch that ends at or behind an offset; returns the bytes cut off.
 
-        Index entries at or behind the offset go too. The segment becomes one that can be appended to.
+        Index entries at or behind the offset go too. The segment can be appended to afterwards.
         """
         found = self.find_batch(offset)
         greatest = self.largest_record_timestamp
@@ -242,7 +242,7 @@ class LogSegment(SegmentView):
         self._cuts.note(size_bytes)
         self.end.size_bytes = size_bytes
         log.truncate(size_bytes)
-        # Once more before anything is appended there: who began in between saw both the old and the new bytes.
+        # Once more before the next append: a reader that began in between saw both the old and the new bytes.
         self._cuts.note(size_bytes)
         if size_bytes == 0:
             self.end.first_timestamp_ms = None
@@ -272,7 +272,7 @@ class LogSegment(SegmentView):
             file.remove()
 
     def close(self) -> None:
-        """Let go of the files; nothing is written. Readers that hold a slice go on. Idempotent."""
+        """Release the files; nothing is written. Readers that hold a slice go on. Idempotent."""
         self.end.write_to(None)
         for _, file in self._files():
             file.close()

@@ -26,7 +26,7 @@ from tierlog.runtime.machine.files import UpdatableFile, store_error
 
 
 class LogCuts:
-    """How often a ``.log`` was cut, and to how little. Its segment's writer counts, any thread looks.
+    """The number of a ``.log``'s cuts, and its least size. Its segment's writer counts, any thread reads.
 
     Attributes:
         count: Two of each cut: one before the file becomes shorter, one before anything is appended there.
@@ -40,7 +40,7 @@ class LogCuts:
         self.least_size_bytes = 2**63 - 1
 
     def note(self, size_bytes: int) -> None:
-        """Count, before what has to be known by then."""
+        """Count a cut, before it is made."""
         self.least_size_bytes = min(self.least_size_bytes, size_bytes)
         self.count += 1
 
@@ -49,9 +49,9 @@ class LogCuts:
 class LogSlice:
     """Bytes [position, position + size_bytes) of a ``.log``.
 
-    The file stays open as long as somebody holds the slice, whatever the log does meanwhile: it may have renamed or
-    removed the segment, or been closed. ``file.descriptor`` is what ``os.sendfile`` takes; ``check`` afterwards tells
-    whether these were the bytes.
+    The file stays open as long as a reader holds the slice, whatever the log does meanwhile: it may have renamed or
+    removed the segment, or been closed. ``file.descriptor`` is what ``os.sendfile`` takes; ``check`` afterwards
+    verifies that these were the bytes.
 
     Thread safety: any number of threads.
     """
@@ -82,13 +82,15 @@ class LogSlice:
             raise LogTruncatedError(f"{self.path}: truncated to {self.position + count} bytes, while it was read")
 
     def check(self) -> None:
-        """Raises LogTruncatedError: the log was truncated since, and what was read may be of other batches."""
+        """Check that the log was not cut. Raises LogTruncatedError: it was, and the bytes read may be of
+        other batches.
+        """
         if self.cuts.count != self.cuts_before and self.cuts.least_size_bytes < self.position + self.size_bytes:
             raise LogTruncatedError(f"{self.path}: truncated since bytes from {self.position} on were handed out")
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies in its segment; ``base_offset`` and ``last_offset`` as its header has them."""
+    """A batch's place in its segment; ``base_offset`` and ``last_offset`` as its header has them."""
 
     position: int
     size_bytes: int
@@ -98,12 +100,12 @@ class BatchPosition(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """What a segment has for a fetch.
+    """The result of a segment's read.
 
     Attributes:
         records: The bytes; they begin with a whole batch's first byte and may end inside one.
         first_offset: Base offset of the first batch, as its header has it.
-        first_entry_incomplete: Whether the first batch does not fit into what was asked for.
+        first_entry_incomplete: Whether the first batch does not fit into the wanted bytes.
     """
 
     records: LogSlice
@@ -209,7 +211,7 @@ class SegmentView:
     Attributes:
         base_offset: The segment's.
         created_ms: When it was created or opened, or became empty, by the machine's clock.
-        end: Where it ends, and what an append goes by: for the log that appends.
+        end: Its end, and the state of appends: for the log that appends.
     """
 
     base_offset: int
@@ -242,13 +244,13 @@ class SegmentView:
         name = self._name(SegmentFileKind.TRANSACTION_INDEX)
         self._aborted = TransactionIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
         self.end = SegmentEnd(self._offsets, self._times, size_bytes=size_bytes or 0)
-        # Counts the cuts: what a reader saw of a log that was cut meanwhile may be anything.
+        # Counts the cuts: a reader of a log that was cut meanwhile may have seen anything.
         self._cuts = LogCuts()
 
     def _name(self, kind: SegmentFileKind) -> str:
         return f"{segment_file_name(self.base_offset, kind)}{self._suffix}"
 
-    # ---- what is known
+    # ---- look-ups
 
     @property
     def log_path(self) -> str:
@@ -264,12 +266,12 @@ class SegmentView:
 
     @property
     def transaction_index_path(self) -> str:
-        """Of the transaction index, which need not exist."""
+        """Path of the transaction index, which need not exist."""
         return self._aborted.file.path
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log``."""
+        """Size of the ``.log``."""
         return self.end.size_bytes
 
     @property
@@ -290,7 +292,8 @@ class SegmentView:
         return known if known[0] >= 0 else None
 
     def read_next_offset(self) -> int:
-        """Behind the last offset in the segment; ``base_offset`` if it is empty. Reads from the last index entry on.
+        """Return the offset behind the last one in the segment; ``base_offset`` if it is empty. Reads from the last
+        index entry on.
 
         Raises:
             CorruptRecordError: no batch stands where one must; a torn one at the end does not count.
@@ -307,7 +310,7 @@ class SegmentView:
         return self.base_offset if last is None else last + 1
 
     def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
-        """How long the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
+        """Return the ms for which the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
         if self.end.first_timestamp_ms is None:
             first = self._find(INT64_MIN)
             if first is not None:
@@ -340,11 +343,13 @@ class SegmentView:
             position += count
 
     def check_transaction_index(self) -> None:
-        """Raises CorruptIndexError where the transaction index is not sound."""
+        """Raise CorruptIndexError where the transaction index is not sound."""
         self._aborted.check()
 
     def _unless_cut(self, read: Callable[[], Result]) -> Result:
-        """The result of a read that no cut came into: else what it saw is no file that ever was, and it is repeated."""
+        """Return the result of a read without a cut during it: else the read saw a file that never existed, and is
+        repeated.
+        """
         while True:
             cuts = self._cuts.count
             try:

@@ -1,8 +1,8 @@
-"""``_rlmm_committed_offsets``: how far each metadata partition has been consumed, in the KIP's form and in Kafka 3.x's.
+"""``_rlmm_committed_offsets``: the consumed offset of each metadata partition, in the KIP's form and in Kafka 3.x's.
 
 The KIP shows bare lines, ``<metadata partition> <offset>``. Kafka 3.x wrote its text checkpoint: a line ``0``, a line
 with the count, then the same lines. The offset is that of the last event that was consumed: reading goes on one behind
-it. A file tells its form by its first line, which has one field or two.
+it. The first line shows a file's form: it has one field or two.
 
 Source: KIP-405, "Message Formatter"; Kafka 3.0 CommittedOffsetsFile, CheckpointFile.
 """
@@ -23,7 +23,7 @@ FILE_NAME: Final = "_rlmm_committed_offsets"
 
 
 class CommittedOffsetsForm(enum.Enum):
-    """How the file is written."""
+    """The forms of the file."""
 
     LINES = "lines"
     CHECKPOINT = "checkpoint"
@@ -32,8 +32,8 @@ class CommittedOffsetsForm(enum.Enum):
 def parse_committed_offsets(data: Buffer) -> dict[int, int]:
     """Read either form: metadata partition → offset of the last event that was consumed, in the file's order.
 
-    An empty file, and a checkpoint with nothing behind its version, hold none: what a crash before the first write
-    leaves.
+    An empty file, and a checkpoint with nothing behind its version, hold none: a crash before the first write leaves
+    them.
 
     Raises:
         CorruptIndexError: a line is malformed or cut short, a partition comes twice, or another count of lines.

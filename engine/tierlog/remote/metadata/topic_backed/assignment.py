@@ -82,7 +82,7 @@ class Assignment:
             self._tell()
 
     def close(self) -> None:
-        """Give no answers any more, and have the consumer task end."""
+        """Give no answers any more, and end the consumer task."""
         with self.changed:
             self.closing = True
             self._assigned = {}

@@ -233,7 +233,7 @@ class ConsumerTask:
     # ---- turns
 
     def _guarded_turn(self, pauses: int) -> int:
-        """One turn; after an error that may pass, a pause. Returns how many pauses there were in a row."""
+        """Make one turn; after a retriable error, pause. Returns the number of pauses in a row."""
         try:
             self._check_closing()
             self._turn()
@@ -498,7 +498,7 @@ class ConsumerTask:
             self._metrics.add("metadata_snapshot_errors_total")
 
     def _measure_lag(self) -> None:
-        """Every few seconds, count the events that are not consumed yet."""
+        """Count the events that are not consumed yet, every few seconds."""
         now = self._machine.clock.monotonic_seconds()
         positions = self._to_read()
         if now < self._lag_due or not positions:

@@ -97,7 +97,7 @@ class PartStream:
         self._filling.append(future)
 
     def advance(self, size_bytes: int) -> None:
-        """Say that so many bytes of ``space`` are filled."""
+        """Note that so many bytes of ``space`` are filled."""
         self._filled += size_bytes
         self.size_bytes += size_bytes
 
@@ -234,7 +234,7 @@ class PartStream:
                 self._store.abort_upload(found)
 
     def close(self) -> None:
-        """Give all buffers back, those under way as soon as they are done."""
+        """Return all buffers, those in use as soon as they are done."""
         if self._current is not None:
             self._current.give_back()
             self._current = None

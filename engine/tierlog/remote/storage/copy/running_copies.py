@@ -286,7 +286,7 @@ class CopyRequests:
         return self._running.wait_for(self.submit(call))
 
     def store(self, key: str, send: Callable[[], StoredObject]) -> StoredObject:
-        """Within a call of ``submit``: send what becomes visible as an object of this key."""
+        """Send an object that becomes visible under this key, within a call of ``submit``."""
         with self._lock:
             if self._ended:
                 raise StoreError(f"{key}: the copy was called off")

@@ -149,7 +149,7 @@ class ChunkFetcher:
     def request(
         self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, again: bool, soon: bool
     ) -> tuple[list[ChunkSource], int]:
-        """Get neighbouring chunks: of each its bytes, or a load to wait for or leave. Waits for nothing.
+        """Request neighbouring chunks: return of each its bytes, or a load to wait for or leave. Does not wait.
 
         Where no cache wants all of the last chunk it is decompressed no further than the range needs: a reader of a
         mebibyte does not pay for four.

@@ -21,7 +21,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.waits import Waits
 
-#: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
+#: A function from a segment to the one behind it, by the partition's metadata: None if there is none, or it is unknown.
 NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
 
 
@@ -35,7 +35,8 @@ class SegmentFetcher(SegmentReader):
         translate: Errors of streams as their reader is to see them.
 
     Attributes:
-        next_segment: Set by who knows the metadata of partitions, so that prefetch crosses the border of a segment.
+        next_segment: Set by an owner that knows the metadata of partitions, so that prefetch crosses the border of a
+            segment.
 
     Raises:
         ConfigError: the disk cache's directory cannot be used, or the layout is not fetched by ids.
@@ -88,9 +89,9 @@ class SegmentFetcher(SegmentReader):
 
         Raises (and the stream, when it is read):
             InvalidRangeError: a negative start, an end before it, or a start behind the end of the log.
-            ObjectNotFoundError: the segment's objects are gone.
-            StoreUnavailableError: the store failed, or did not answer in time; what is under way lands in the cache.
-            CorruptObjectError: a description, a chunk or a batch is wrong. EncryptionKeyError: no key opens it.
+            ObjectNotFoundError: the segment's objects are gone. StoreUnavailableError: the store failed, or did not
+            answer in time; pending loads land in the cache. CorruptObjectError: a description, a chunk or a batch is
+            wrong. EncryptionKeyError: no key opens it.
 
         Cost: one request for the description unless it is cached, then one for each run of chunks that are not.
         """
@@ -105,7 +106,7 @@ class SegmentFetcher(SegmentReader):
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> Waits[ViewStream]:
-        """As ``fetch_log_segment``, for callers who drive the waits by other means than a thread that waits."""
+        """Fetch like ``fetch_log_segment``, for callers that drive the waits otherwise than in a waiting thread."""
         began, end = self._asked(metadata, start_position, end_position)
         opened = self._manifests.find(metadata)
         if opened is None:
@@ -147,7 +148,7 @@ class SegmentFetcher(SegmentReader):
         return self._threads.run(self.fetch_index_waits(metadata, index_type))
 
     def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
-        """As ``fetch_index``, for callers who drive the waits by other means than a thread that waits."""
+        """Fetch like ``fetch_index``, for callers that drive the waits otherwise than in a waiting thread."""
         opened = self._manifests.find(metadata)
         if opened is None:
             opened = yield from self._manifests.fetch(metadata)
@@ -179,7 +180,7 @@ class SegmentFetcher(SegmentReader):
             try:
                 opened(load.result().log)
             except TierlogError:
-                return  # its reader's to see, when she comes
+                return  # its reader gets the error later
 
         load.add_done_callback(landed)
         load.run()

@@ -30,12 +30,12 @@ from tierlog.runtime.waiting.turns import MemoryBudget
 from tierlog.runtime.waiting.waits import WaitingThreads, Waits, forget_frames
 from tierlog.runtime.weighted_cache import CacheFigures
 
-#: Which segment is read behind one: None if there is none, or nobody knows. It may open keys.
+#: A function from a segment to the log of the one behind it: None if there is none, or it is unknown. It may open keys.
 NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
 
 
 class SegmentReader:
-    """Reads stored segments of one store: (segment, position) to bytes.
+    """The reader of one store's segments: (segment, position) to bytes.
 
     Args:
         store: Where their objects are.
@@ -46,7 +46,7 @@ class SegmentReader:
         metrics: Where it counts.
 
     Attributes:
-        next_log: Set by who knows which segment follows another one, so that prefetch crosses the border; called in a
+        next_log: Set by an owner that knows the order of segments, so that prefetch crosses the border; called in a
             thread of its own.
 
     Raises:
@@ -147,7 +147,7 @@ class SegmentReader:
         if cache is None or cache.is_slow:
             return None
         views = log.views(start, end_exclusive)
-        if log.key(views[-1]) not in cache:  # what a reader who reads on lacks first
+        if log.key(views[-1]) not in cache:  # the first chunk that a sequential reader lacks
             return None
         found: list[memoryview] = []
         for view in views:
@@ -196,10 +196,10 @@ class SegmentReader:
     def read_range_waits(
         self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int
     ) -> Waits[list[memoryview]]:
-        """The bytes of a range, as the views of its chunks: from the cache, or from loads that all who ask share.
+        """Read the bytes of a range, as the views of its chunks: from the cache, or from loads that all readers share.
 
-        Batches are not checked. Fewer bytes come where what follows is not there, or not sound, and so many are:
-        the next read from there on is told why.
+        Batches are not checked. Fewer bytes, ``least_bytes`` at least, come where the following ones are missing or
+        damaged: the next read from there on raises the error.
 
         Args:
             log: Of ``open_log``.
@@ -271,7 +271,7 @@ class SegmentReader:
         began_seconds: float,
         check: BatchCheck | None = None,
     ) -> tuple[RangeReader, Callable[[int], None]]:
-        """A reader of a range, and what is called with the bytes that were handed out when it is closed."""
+        """Make a reader of a range, and the function that its close calls with the bytes read."""
         seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
         progress = None if seen is None else partial(self._prefetcher.advance, seen)
         reader = RangeReader(
@@ -300,7 +300,7 @@ class SegmentReader:
         return reader, closed
 
     def close(self) -> None:
-        """End readers and requests with an error, let go of the disk cache; idempotent."""
+        """End readers and requests with an error, release the disk cache; idempotent."""
         self._chunks.close()
         self._prefetcher.close()
         if self._cache is not None:
@@ -320,7 +320,7 @@ class SegmentReader:
 
 
 def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> int:
-    """Where the range ends, exclusive."""
+    """Return the end of the range, exclusive."""
     size = metadata.segment_size_in_bytes
     if start < 0 or (end_position is not None and end_position < start):
         asked = f"positions {start} … {end_position} are no range of a segment"

@@ -1,7 +1,7 @@
-"""The streams that fetching gives: views, never joined, as they are asked for.
+"""The streams that fetches return: views, never joined, read lazily.
 
-An error leaves a stream where it was before the call. One that may pass lets the next call go on from there; any other
-is raised by every later call.
+An error leaves a stream where it was before the call. After a retriable error the next call goes on from there; any
+other is raised by every later call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Translate = Callable[[BaseException], BaseException]
 
 
 def same_error(error: BaseException) -> BaseException:
-    """The error itself, for streams whose errors nobody translates."""
+    """Return the error itself, for streams whose errors are not translated."""
     return error
 
 
@@ -35,8 +35,8 @@ class ViewStream(Closeable):
         source: Of the bytes. One thread at a time takes from it; ``close`` comes from any.
         translate: An error as the caller is to see it.
         on_close: Called once, with the bytes that were handed out.
-        on_drop: Called with the source of a stream that nobody has any more and nobody closed; it runs in the middle of
-            anything, and takes no lock. None where nothing is held.
+        on_drop: Called with the source of a stream that was dropped unclosed; it runs in the middle of anything, and
+            takes no lock. None where nothing is held.
 
     Raises:
         What ``translate`` makes of an error of the source. ValueError after ``close``. TypeError: an argument is of
@@ -68,7 +68,6 @@ class ViewStream(Closeable):
         return self._source.left_bytes
 
     def tell(self) -> int:
-        """As SegmentStream says."""
         return self._source.position - self._start
 
     def _require_usable(self) -> None:
@@ -83,7 +82,7 @@ class ViewStream(Closeable):
             raise self._error.with_traceback(None)
 
     def _failed(self, error: BaseException, position: int) -> BaseException:
-        """Back to where the call began; the error as the caller sees it."""
+        """Go back to where the call began; return the error in the caller's terms."""
         if type(error) is ValueError:  # closed meanwhile, or read by two threads at once
             return error
         self._source.seek(position)
@@ -95,12 +94,12 @@ class ViewStream(Closeable):
         return translated
 
     def _fail(self, error: BaseException, position: int) -> NoReturn:
-        """Raise it as the caller sees it.
+        """Raise the error in the caller's terms.
 
         A load that failed knows its error, and the frames that this came through know the load: the error and its
-        causes forget them, or a bad hour of the store would keep chunks until the collector comes by. The frames
-        themselves are not to be touched: all readers of a load get the same error, which has gone through frames of
-        others, who go on. An error that nobody expects keeps them.
+        causes forget them, or a bad hour of the store would hold chunks until the collector runs. The frames themselves
+        must not be touched: all readers of a load get the same error, which has gone through frames of others that go
+        on. An unexpected error holds them.
         """
         raised = self._failed(error, position)
         if isinstance(error, TierlogError | MemoryError):
@@ -113,7 +112,6 @@ class ViewStream(Closeable):
             del raised, error
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As SegmentStream says."""
         self._require_usable()
         if size is not None:
             size = require_int("size", size)
@@ -130,7 +128,6 @@ class ViewStream(Closeable):
             self._fail(error, began)
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """As SegmentStream says."""
         self._require_usable()
         source, began = self._source, self._source.position
         out = require_writable("buffer", buffer)
@@ -144,7 +141,6 @@ class ViewStream(Closeable):
         return done
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
-        """As SegmentStream says."""
         left = self._source.left_bytes
         if max_bytes is not None:
             left = min(require_int("max_bytes", max_bytes), left)
@@ -161,11 +157,11 @@ class ViewStream(Closeable):
             del taken
 
     def take_waits(self, size_bytes: int, *, lean: bool) -> Waits[memoryview]:
-        """The bytes that follow, at least one and at most so many; for who drives the waits (``aio``).
+        """Take the next bytes, at least one and at most so many; for drivers of waits (``aio``).
 
         Args:
             size_bytes: > 0.
-            lean: The view keeps no more in memory than it shows: it will be held.
+            lean: Whether the view must hold no more memory than it shows: the caller will hold it.
         """
         self._require_usable()
         began = self._source.position
@@ -177,11 +173,10 @@ class ViewStream(Closeable):
 
     @property
     def closing(self) -> Interrupt:
-        """Ends the wait of whoever reads, when the stream is closed."""
+        """The interrupt that ends a reader's wait when the stream is closed."""
         return self._source.closing
 
     def close(self) -> None:
-        """As SegmentStream says."""
         if not self._closed:
             self._closed = True
             if not self._origin.is_here:
@@ -204,7 +199,7 @@ class ViewStream(Closeable):
 
 
 def _lean(view: memoryview) -> memoryview:
-    """The view, or a copy where it would keep more than as much again in memory: who holds it holds what it shows."""
+    """Return the view, or a copy where it would hold more than twice its size in memory."""
     if 2 * len(view) >= memoryview(view.obj).nbytes:
         return view
     copied = new_buffer(len(view))

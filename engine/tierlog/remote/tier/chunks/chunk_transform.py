@@ -65,7 +65,7 @@ class ChunkAssembler:
         return framed if self._cipher is None else framed + UNIT_OVERHEAD_BYTES
 
     def transform(self, source: Buffer, out: Buffer, *, iv: bytes | None = None) -> int:
-        """One chunk; returns its stored size.
+        """Transform one chunk; return its stored size.
 
         Args:
             source: The chunk's original bytes, at most ``original_chunk_size``.
@@ -92,8 +92,8 @@ class ChunkAssembler:
         return self.seal(frame[: self._frame(original, frame)], stored, iv=iv)
 
     def seal(self, plain: Buffer, out: Buffer, *, iv: bytes) -> int:
-        """One encrypted unit that is no chunk, so never compressed: an index. As ``transform``; ``plain`` may have any
-        size below 2 GiB, and ``out`` has at least UNIT_OVERHEAD_BYTES more.
+        """Seal one encrypted unit that is no chunk, so never compressed: an index. As ``transform``; ``plain`` may have
+        any size below 2 GiB, and ``out`` has at least UNIT_OVERHEAD_BYTES more.
         """
         content, unit = memoryview(plain).cast("B"), memoryview(out).cast("B")
         size = len(content) + UNIT_OVERHEAD_BYTES

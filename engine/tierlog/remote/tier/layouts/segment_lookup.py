@@ -48,7 +48,7 @@ from tierlog.remote.tier.objects.object_keys import (
 )
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
-#: Of a part whose size nobody knows: its object is fetched whole.
+#: Size of a part that is unknown: its object is fetched whole.
 UNKNOWN_SIZE: Final = -1
 
 
@@ -73,11 +73,11 @@ LookupSteps = Generator[DescriptionRead, memoryview, FoundSegment]
 
 
 class SegmentLookup(ABC):
-    """Finds segments of a layout by their ids. Thread safety: any number of threads."""
+    """The lookup of a layout's segments by their ids. Thread safety: any number of threads."""
 
     @abstractmethod
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """What the keys of its objects begin with, at each place where they may lie, the likeliest first.
+        """Return the beginning of its objects' keys, at each place where they may lie, the likeliest first.
 
         Raises:
             CorruptObjectError: the topic's name is none, so that its keys would be another segment's; or its custom
@@ -96,7 +96,7 @@ class SegmentLookup(ABC):
 
 
 def look_up(lookup: SegmentLookup, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
-    """What describes a segment, by reads of the store in this thread. Raises: see SegmentLookup.steps."""
+    """Find a segment's description, by reads of the store in this thread. Raises: see SegmentLookup.steps."""
 
     def read(wanted: DescriptionRead) -> memoryview:
         end = wanted.end_position_exclusive
@@ -122,7 +122,7 @@ def run_lookup(steps: LookupSteps, read: Callable[[DescriptionRead], memoryview]
 
 
 def make_lookup(layout: str, *, key_prefix: str, mask: bool) -> SegmentLookup:
-    """The lookup of a layout by its name. Raises ConfigError for one that is not looked up by ids."""
+    """The lookup of a layout by its name. Raises ConfigError for a layout that is not looked up by ids."""
     scope = Scope(key_prefix=key_prefix, mask=mask)
     if layout == "aiven":
         return _AivenLookup(scope)
@@ -154,14 +154,14 @@ def _read(key: str, limit: int, name: str) -> Generator[DescriptionRead, memoryv
 
 
 def _require_digest(data: Buffer, custom: SegmentCustomMetadata, where: str) -> None:
-    """``manifest.digest.enabled``: who can write to the bucket cannot write to the metadata topic."""
+    """Check ``manifest.digest.enabled``: a writer of the bucket cannot write to the metadata topic."""
     if custom.manifest_digest is not None and hashlib.sha256(data).digest() != custom.manifest_digest:
         text = "not the manifest that was copied: its SHA-256 is not the one in the segment's metadata"
         raise CorruptObjectError(text, fault="NOT_AUTHENTIC", where=where)
 
 
 def _require_size(size_bytes: int, metadata: RemoteLogSegmentMetadata, where: str) -> None:
-    """Raises CorruptObjectError: the description and the metadata topic differ in the size of the log."""
+    """Raise CorruptObjectError if the description and the metadata topic differ in the size of the log."""
     expected = metadata.segment_size_in_bytes
     if size_bytes != expected:
         text = f"describes a log of {size_bytes} bytes, its metadata one of {expected}"
@@ -171,7 +171,9 @@ def _require_size(size_bytes: int, metadata: RemoteLogSegmentMetadata, where: st
 def _check_manifest(
     found: RemoteLogSegmentMetadata, metadata: RemoteLogSegmentMetadata, *, is_own_key: bool, where: str
 ) -> None:
-    """It is of this segment. Where custom metadata names another key, topic and partition may have had other names."""
+    """Check that it is of this segment. Where custom metadata names another key, topic and partition may have had other
+    names.
+    """
     identity = metadata.remote_log_segment_id
     if not is_own_key:
         found_partition = found.remote_log_segment_id.topic_id_partition
@@ -180,7 +182,7 @@ def _check_manifest(
 
 
 class _Places(SegmentLookup):
-    """Looks in one place after another where a segment's description may lie."""
+    """A lookup in one place after another where a segment's description may lie."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -193,7 +195,6 @@ class _Places(SegmentLookup):
         return places_of(custom, _path_of(self._path, metadata), self._scope.key_prefix)
 
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """As SegmentLookup says."""
         return [place.base for place in self._places(metadata, _custom(metadata))]
 
     @abstractmethod
@@ -203,7 +204,6 @@ class _Places(SegmentLookup):
         """The steps for one place. Raises ObjectNotFoundError: nothing is there."""
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """As SegmentLookup says."""
         custom = _custom(metadata)
         missing: ObjectNotFoundError | None = None
         for place in self._places(metadata, custom):
@@ -216,7 +216,7 @@ class _Places(SegmentLookup):
 
 
 class _AivenLookup(_Places):
-    """Looks segments up by their manifests."""
+    """The lookup of segments by their manifests."""
 
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
         return aiven_segment_path(metadata)
@@ -241,7 +241,7 @@ class _AivenLookup(_Places):
 
 
 class _KafkaLookup(_Places):
-    """Looks segments up by their ``segment.json``."""
+    """The lookup of segments by their ``segment.json``."""
 
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
         return kafka_segment_path(metadata)
@@ -275,14 +275,13 @@ class _LocalTieredLookup(SegmentLookup):
         self._scope = scope
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """As SegmentLookup says, without a request."""
+        """Find the segment without a request."""
         yield from ()
         (base,) = self.bases(metadata)
         name = self._scope.name(f"{base}.{LOG}", self._scope.key_prefix)
         return FoundSegment(describe_local_tiered(base, metadata, name), 0)
 
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """As SegmentLookup says."""
         return [self._scope.key_prefix + _path_of(local_tiered_segment_path, metadata)]
 
 
@@ -330,9 +329,9 @@ class KnownLayout(Layout):
     def find_candidates(
         self,
         wanted: SegmentFilter,
-        objects: Iterable[ObjectInfo] | None = None,  # noqa: ARG002 - the metadata says what there is
+        objects: Iterable[ObjectInfo] | None = None,  # noqa: ARG002 - the metadata lists the segments
     ) -> Iterator[Candidate]:
-        """As Layout says, without a request."""
+        """Find the segments without a request."""
         for partition in sorted(filter(wanted.accepts, self._known.partitions())):
             yield from self.candidates_of(partition)
 
@@ -350,7 +349,7 @@ class KnownLayout(Layout):
             except ObjectNotFoundError:
                 continue
             except CorruptDataError:
-                return True  # there, and whoever reads it is told what is wrong with it
+                return True  # there, and reading it reports the fault
             return True
         return False
 
@@ -361,7 +360,7 @@ class KnownLayout(Layout):
             try:
                 bases = self._lookup.bases(metadata)
             except CorruptDataError:
-                bases = [f"{self._scope.folder}{metadata.remote_log_segment_id.id}"]  # loading it tells what is wrong
+                bases = [f"{self._scope.folder}{metadata.remote_log_segment_id.id}"]  # loading it reports the fault
             if any(base.startswith(self._scope.folder) for base in bases):
                 found.append(KnownCandidate(partition, metadata.start_offset, bases[0], {}, metadata=metadata))
         return sorted(found, key=lambda candidate: (candidate.start_offset, candidate.segment_path))
@@ -386,11 +385,11 @@ class KnownLayout(Layout):
                 f"{segment_id.topic_id_partition} {self._scope.name(candidate.segment_path, self._scope.key_prefix)}: "
                 f"the metadata says that it is there: {error}"
             ) from error
-        # Nobody asked the store how old it is: then as old as what the metadata says of it.
+        # The store was not asked for its age: then the metadata's time counts.
         return replace(segment, last_modified_ms=metadata.event_timestamp_ms)
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
-        """With the sizes of its parts, which nothing in this layout describes. A transaction index may be absent."""
+        """Add the sizes of its parts, which nothing in this layout describes. A transaction index may be absent."""
         log = self._found(segment.log)
         if log is None or log.size_bytes != segment.size_bytes:
             if log is None:

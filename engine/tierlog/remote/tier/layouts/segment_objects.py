@@ -319,7 +319,7 @@ def _kafka_keys(metadata: RemoteLogSegmentMetadata) -> ObjectKeys:
 
 
 def _part_key(kind: IndexType, metadata: RemoteLogSegmentMetadata) -> str:
-    """Kafka's: a snapshot is named by the offset behind the segment, the checkpoint by none."""
+    """Return Kafka's key of a part: a snapshot is named by the offset behind the segment, the checkpoint by none."""
     if kind is IndexType.LEADER_EPOCH:
         return f"/{PART_SUFFIXES[kind]}"
     offset = metadata.end_offset + 1 if kind is IndexType.PRODUCER_SNAPSHOT else metadata.start_offset

@@ -333,6 +333,8 @@ def _final_name(name: str) -> str | None:
 
 
 def _object(key: str, found: FileInfo) -> ObjectInfo:
-    """One file as an object. Each write makes a new file: inode, time and size distinguish it from the one before."""
+    """Return one file as an object. Each write makes a new file: inode, time and size distinguish it from the one
+    before.
+    """
     etag = f"{found.identity[1]:x}-{found.modified_ms:x}-{found.size_bytes:x}"
     return ObjectInfo(key, found.size_bytes, found.modified_ms, etag)

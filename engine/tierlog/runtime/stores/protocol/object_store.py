@@ -95,7 +95,7 @@ class Upload(Protocol):
         """
 
     def abort(self) -> None:
-        """Throw the parts away and end what runs in other threads with a StoreError; nothing after complete.
+        """Delete the parts and end calls in other threads with a StoreError; no effect after complete.
 
         Idempotent. An error says that parts may be left; ``iter_uploads`` finds them.
         """
@@ -192,7 +192,7 @@ class ObjectStore(Protocol):
 
 
 def views_of(data: Sequence[Buffer] | Buffer) -> list[memoryview]:
-    """One view of each buffer, without a copy; empty ones are left out."""
+    """Make one view of each buffer, without a copy; empty ones are left out."""
     # Not by Buffer: before Python 3.12 an array of numpy is no instance of it.
     buffers = data if isinstance(data, list | tuple) else [cast(Buffer, data)]
     views = [memoryview(buffer).cast("B") for buffer in buffers]

@@ -44,7 +44,7 @@ class _Answer:
         self.cancelled_by_us = False
 
     def add_done_callback(self, function: Callable[[_Answer], object]) -> None:
-        """Called by obstore, which learns by it that the future is cancelled."""
+        """Store a callback of obstore, which learns by it that the future is cancelled."""
         self._callbacks.append(function)
 
     def cancelled(self) -> bool:
@@ -117,7 +117,7 @@ def start_read(start: Callable[[], Awaitable[Result]], told: Callable[[Result | 
 
 
 def _nothing() -> None:
-    """Does nothing: there is no request to end."""
+    """Do nothing: there is no request to end."""
 
 
 def read_cancellable(
