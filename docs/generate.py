@@ -15,6 +15,11 @@ import typer.main
 from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
+from tierlog.broker.fetching.fetch_handler import FetchLimits
+from tierlog.broker.fetching.fetch_session import SessionLimits
+from tierlog.broker.groups.group_config import GroupConfig
+from tierlog.broker.replica.replica_config import ReplicaConfig
+from tierlog.broker.server.server_config import ServerConfig
 from tierlog.cli.app import application
 from tierlog.config_keys import Key, rows
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
@@ -446,6 +451,25 @@ def shown_limits(key: Key) -> str:
     return f"{key.minimum} …{maximum}{also}{multiple}"
 
 
+SERVER_HEAD = """# Keys of the server
+
+Keys of a broker that `tierlog replica` takes from `--config`, with Kafka's defaults where they say nothing else; those
+marked **ours** Kafka does not have. More about them is on [server.md](../server.md#limits). `sasl.enabled.mechanisms`
+is one of them too: a list of `SCRAM-SHA-512`, `SCRAM-SHA-256` and `PLAIN`, by default all three.
+"""
+SERVER_TABLES: dict[str, tuple[type[object], ...]] = {
+    "Connections and requests": (ServerConfig,),
+    "Fetch": (FetchLimits, SessionLimits, ReplicaConfig),
+    "Groups": (GroupConfig,),
+}
+
+
+def server_page() -> str:
+    """The keys of a server of Kafka's protocol."""
+    parts = (f"## {title}\n\n" + "\n".join(key_table(*tables)) for title, tables in SERVER_TABLES.items())
+    return SERVER_HEAD + "\n" + "\n\n".join(parts) + "\n"
+
+
 def cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
@@ -484,6 +508,7 @@ def pages() -> dict[pathlib.Path, str]:
         HERE / "reference" / "cli.md": command_line(),
         HERE / "reference" / "log-config.md": f"{GENERATED}{log_page()}",
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
+        HERE / "reference" / "server-keys.md": f"{GENERATED}{server_page()}",
         HERE / "reference" / "spark-options.md": spark_options(),
     }
 
@@ -507,10 +532,10 @@ def configuration_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def key_table(group: type[object]) -> list[str]:
-    """The lines of a table of a group's keys."""
+def key_table(*groups: type[object]) -> list[str]:
+    """The lines of a table of groups' keys."""
     lines = ["| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]
-    for key in rows(group).values():
+    for key in (row for group in groups for row in rows(group).values()):
         marks = "".join(f" **{mark}**" for mark, there in (("ours", key.own), ("live", key.live)) if there)
         allowed = "" if key.kind == "bool" else shown_limits(key)
         default = _shown_default(key.default)

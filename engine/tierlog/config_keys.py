@@ -112,23 +112,23 @@ class Key:
         """The value of a text, in range.
 
         Args:
-            text: As a configuration has it; white space around it does not count. Minutes and hours become ms.
-            name: The name under which it was given; "": the key's own.
+            text: As a configuration has it; white space around it does not count.
+            name: The name under which it was given; "": the key's own. Minutes and hours under another one become ms.
 
         Raises:
             WrongValueError: malformed, or out of range.
         """
         name = name or self.name
         value = self._parsed(text.strip(), name)
-        if not isinstance(value, int):
+        if not isinstance(value, int) or name == self.name:
             return self.check(value, name=name)
-        if name != self.name and self.negative_means is not None and value < 0:
+        if self.negative_means is not None and value < 0:
             return self.negative_means
         unit_ms = _UNITS_MS.get(name.rpartition(".")[2], 1)
         least = -(-self.minimum // unit_ms)
         if unit_ms > 1 and not least <= value <= min(INT32_MAX, self.maximum // unit_ms):
             raise self._wrong(name, value, f"at least {least} expected, and at most 2^31-1")
-        return self.check(value * unit_ms if unit_ms > 1 else value, name=name)
+        return self.check(value * unit_ms, name=name)
 
     def _parsed(self, text: str, name: str) -> Value:
         kind = _KINDS[self.kind][0]

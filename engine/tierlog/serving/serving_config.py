@@ -35,37 +35,51 @@ class ServingConfig:
     ssl_key_location: str = ""
     ssl_key_password: str = ""
     sasl_server_max_receive_size: Int32 = key(
-        "The largest request of a client that has not said who it is, bytes.", default=524288, minimum=1
+        "The largest request of a client that is not authenticated.", default=524288, minimum=1
     )
-    #: There are never more than seven eighths of the descriptors that the process may have: the rest is for files, and
-    #: for connections of its own.
-    max_connections: Int32 = key("No further ones are accepted until one is gone.", default=INT32_MAX, minimum=1)
-    max_connections_per_ip: Int32 = key("More of one address are closed at once.", default=INT32_MAX, minimum=1)
+    #: The descriptors that are left are for files, and for connections of the process's own.
+    max_connections: Int32 = key(
+        "Connections; the next ones wait in the system's queue. At most seven eighths of the process's descriptors.",
+        default=INT32_MAX,
+        minimum=1,
+    )
+    max_connections_per_ip: Int32 = key(
+        "Connections of one address; the next one is closed.", default=INT32_MAX, minimum=1
+    )
     connections_max_idle_ms: Int32 = key(
-        "After so long without a request a connection is closed.", default=600_000, minimum=1
+        "Time without a byte either way, also while a request is worked on; then a connection is closed.",
+        default=600_000,
+        minimum=1,
     )
     socket_request_max_bytes: Int32 = key("The largest request.", default=104857600, minimum=1)
-    #: Kafka's default is no bound: a client could make the server hold ``socket_request_max_bytes`` for each of its
-    #: connections, and its decoded form. A request of up to 16 KiB never waits for memory.
+    #: Without a bound a client could make the server hold ``socket_request_max_bytes`` for each of its connections, and
+    #: its decoded form.
     queued_max_request_bytes: int = key(
-        "Memory of all requests that are read or worked on, as bytes and decoded; -1 for no bound.",
+        "Memory of all requests that are read or worked on, as bytes and decoded; a request of up to 16 KiB never "
+        "waits for it. -1, Kafka's default, is no bound.",
         default=256 << 20,
         minimum=1,
         also=-1,
     )
-    socket_listen_backlog_size: Int32 = key("Connections that wait to be accepted.", default=1024, minimum=1)
+    socket_listen_backlog_size: Int32 = key(
+        "Connections that wait to be accepted; Kafka's default is 50.", default=1024, minimum=1
+    )
     authentication_deadline_ms: Int32 = key(
-        "A client has so long to be through with TLS and SASL.", default=30_000, own=True, minimum=1
+        "Time until a client is through with TLS and SASL.", default=30_000, own=True, minimum=1
     )
     request_deadline_ms: Int32 = key(
-        "A request has so long to arrive, from its first byte on.", default=30_000, own=True, minimum=1
+        "Time from the first byte of a request to its last one.", default=30_000, own=True, minimum=1
     )
     response_deadline_ms: Int32 = key(
-        "A client that takes no byte of a response for so long is cut off.", default=60_000, own=True, minimum=1
+        "Time in which a client takes no byte of a response; then it is cut off.", default=60_000, own=True, minimum=1
     )
-    #: Requests that wait for data or for other members of their group count too: what those wait for must not have to
-    #: wait for them, so that this is above the number of connections. The next ones wait, and client hosts take turns.
-    requests_at_work_max: Int32 = key("Requests that are worked on at once.", default=100_000, own=True, minimum=1)
+    #: A request that another one waits for must not have to wait for it: this is above the number of connections.
+    requests_at_work_max: Int32 = key(
+        "Requests that are worked on at once, long polls among them; the next ones wait, and client hosts take turns.",
+        default=100_000,
+        own=True,
+        minimum=1,
+    )
     stop_grace_ms: Int32 = key("How long a stop waits for requests under way.", default=2_000, own=True, minimum=0)
 
     def __post_init__(self) -> None:

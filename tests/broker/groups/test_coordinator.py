@@ -199,7 +199,7 @@ def test_a_deletion_that_fails_has_deleted_nothing() -> None:
 
 def test_offsets_of_an_empty_group_stay_as_long_as_they_shall() -> None:
     """Otherwise a consumer that was stopped over the weekend begins anew, or the file grows for ever."""
-    rig = Rig(GroupConfig(offsets_retention_ms=60 * MINUTE * 1000))
+    rig = Rig(GroupConfig(offsets_retention_minutes=60))
     [only] = rig.stable(1, session_timeout_ms=1_800_000)
     rig.commit(5, only)
     for _ in range(8):
@@ -217,7 +217,7 @@ def test_offsets_of_an_empty_group_stay_as_long_as_they_shall() -> None:
 
 def test_offsets_of_topics_that_nobody_reads_any_more_expire() -> None:
     """Otherwise lag is reported for ever of a topic that the group has left."""
-    rig = Rig(GroupConfig(offsets_retention_ms=60 * MINUTE * 1000))
+    rig = Rig(GroupConfig(offsets_retention_minutes=60))
     [only] = rig.stable(1, session_timeout_ms=1_800_000)
     rig.commit(5, only, place=("left", 0))
     rig.commit(6, only)
@@ -230,7 +230,7 @@ def test_offsets_of_topics_that_nobody_reads_any_more_expire() -> None:
 
 def test_offsets_without_a_group_expire_by_their_commit() -> None:
     """Otherwise clients that only store offsets lose them, or leave them for ever."""
-    rig = Rig(GroupConfig(offsets_retention_ms=60 * MINUTE * 1000))
+    rig = Rig(GroupConfig(offsets_retention_minutes=60))
     rig.commit(5)
     rig.advance(50 * MINUTE)
     rig.commit(6, place=("orders", 1))

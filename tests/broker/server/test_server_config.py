@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from tests.support.checkout import ROOT, needs_checkout
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.config_keys import read_values, rows
 from tierlog.errors import ConfigError
@@ -51,11 +50,3 @@ def test_memory_of_requests_may_be_large_or_without_a_bound() -> None:
     """It is a long in Kafka's configuration; files of brokers have it."""
     assert read_server_config({"queued.max.request.bytes": "-1"}).queued_max_request_bytes == -1
     assert read_server_config({"queued.max.request.bytes": "8589934592"}).queued_max_request_bytes == 8 << 30
-
-
-@needs_checkout
-def test_the_page_has_every_key_with_its_default() -> None:
-    """A default that is told wrong is found out in an incident."""
-    page = (ROOT / "docs" / "server.md").read_text()
-    for key, field in KEYS.items():
-        assert f"| `{key}` | {getattr(ServerConfig(), field)} " in page, key

@@ -34,11 +34,8 @@ class GroupConfig:
     offset_metadata_max_bytes: Int32 = key(
         "UTF-16 units of an offset's metadata, as Kafka counts.", default=4_096, minimum=0
     )
-    offsets_retention_ms: int = key(
-        "How long the offsets of an empty group stay.",
-        default=7 * 24 * 60 * 60_000,
-        name="offsets.retention.minutes",
-        minimum=60_000,
+    offsets_retention_minutes: Int32 = key(
+        "How long the offsets of an empty group stay.", default=7 * 24 * 60, minimum=1
     )
     offsets_retention_check_interval_ms: Int32 = key(
         "How often such offsets are looked for.", default=600_000, minimum=1
@@ -51,6 +48,10 @@ class GroupConfig:
     def __post_init__(self) -> None:
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * 60_000
 
 
 class GroupsMemory:
