@@ -81,7 +81,7 @@ class AsyncStorageManager:
         except TaskCancelledError:
             copy.call_off()
             if not future.cancel():
-                with suppress(RemoteStorageException):  # of the copy that was called off
+                with suppress(RemoteStorageException):  # of the cancelled copy
                     await self._copier.result(future)
                     await self._worker.run(copy.delete)  # it was done just before
             raise

@@ -10,8 +10,8 @@ from tierlog.errors import ConfigError
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-#: A number outside of them (1973 to 2286) is no time in milliseconds that anybody means, but seconds, microseconds or a
-#: date without its hyphens.
+#: A number outside of them (1973 to 2286) is no plausible time in milliseconds, but seconds, microseconds or a date
+#: without its hyphens.
 _PLAUSIBLE_MS = range(10**11, 10**13)
 _DATE = re.compile(r"((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?:([01]\d|2[0-3])([0-5]\d)([0-5]\d)?)?")
 

@@ -59,7 +59,7 @@ class Deadlines(Generic[Item]):
     """Items that have the same time each, from when they were last started. For one thread.
 
     One order for all of them, as Kafka's IdleExpiryManager has: starting one costs the same with ten thousand others,
-    and whoever looks sees only those that are over.
+    and a look sees only those that are over.
 
     Args:
         seconds: The time that each item has.

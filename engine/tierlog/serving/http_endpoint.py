@@ -228,7 +228,7 @@ class HttpEndpoint:
             return _response(HTTPStatus.SERVICE_UNAVAILABLE)
         try:
             return _response(HTTPStatus.OK, await worker.run(lambda: encode(registries)), content_type)
-        except Exception as error:  # noqa: BLE001 - a collector of anybody's
+        except Exception as error:  # noqa: BLE001 - a collector of any library
             _log.error("event=scrape_failed", exc_info=error)
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}\n".encode())
 

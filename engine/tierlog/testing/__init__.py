@@ -1,6 +1,5 @@
-"""Doubles for tests of a store, a log or a manager: what fails on demand, and the same way for the same seed.
-
-Whoever embeds Tierlog, or gives it a store or a manager of their own, tests against these instead of mocks:
+"""Doubles for tests of a store, a log or a manager: fakes that fail on demand, and the same way for the same seed. A
+program that embeds Tierlog, or gives it a store or a manager of its own, tests against these instead of mocks:
 
 - ``MemoryStorageManager``: the KIP's RemoteStorageManager in memory. A metadata manager, or a broker's task that copies
   segments, is tested beside it: calls fail while ``unavailable`` or ``refuses`` is set, and answers get lost.

@@ -14,7 +14,7 @@ class FailingDisk:
     """A fault of one operation of a disk, or of that and all later ones. A context manager: leaving it mends the disk.
 
     Args:
-        files: The disk. It is befallen by one thing at a time.
+        files: The disk. It has one fault at a time.
         errno: The system's error number.
         at: The number of the operation, from 1, among those of the kinds and names; 0 fails none and counts them.
         kinds: Which operations.
@@ -67,7 +67,7 @@ class PowerCut:
     that a cut in front of the next change is one in the middle of this.
 
     Args:
-        files: The disk. It is befallen by one thing at a time.
+        files: The disk. It has one fault at a time.
         at: The number of the change, from 1; 0 waits for ``cut``.
         seed: Of what survives.
 

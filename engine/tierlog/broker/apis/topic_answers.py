@@ -58,7 +58,7 @@ class TopicAnswers(NamedTuple):
     operations: int
 
     def epochs(self, topic: Topic, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """(number, leader epoch) of a topic's partitions, UNKNOWN where none is at hand. Waits for nothing."""
+        """(number, leader epoch) of a topic's partitions, UNKNOWN where none is cached. Does not wait."""
         found = []
         for number in partitions:
             partition = self.catalog.partition(topic.name, number)
@@ -205,7 +205,7 @@ async def current_offsets(partition: Partition, current_leader_epoch: int = UNKN
     """The offsets of a partition for a client that believes it is in an epoch.
 
     Args:
-        partition: Searched if its offsets are not at hand.
+        partition: Searched if its offsets are not cached.
         current_leader_epoch: As the client says; UNKNOWN if it does not.
 
     Raises:

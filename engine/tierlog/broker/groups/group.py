@@ -139,7 +139,7 @@ class Group:
     # ------------------------------------------------------------ members
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Add a member; the first one decides on the group's protocol type, and leads until somebody else does."""
+        """Add a member; the first one decides on the group's protocol type, and leads until another member does."""
         assert member.member_id not in self.members
         assert member.group_instance_id not in self.static_members
         if not self.members:

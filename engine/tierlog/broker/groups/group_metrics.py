@@ -22,7 +22,7 @@ LAGS_MAX: Final = 10_000
 _LABEL_MAX: Final = 249
 
 #: The end of a partition that an offset was committed for, from its topic and number; None if it is not known, or the
-#: offset is of an older topic of that name. Any thread; it waits for nothing.
+#: offset is of an older topic of that name. Any thread; it does not wait.
 EndOffsetOf = Callable[[str, int, CommittedOffset], int | None]
 
 

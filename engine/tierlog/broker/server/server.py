@@ -29,7 +29,7 @@ from tierlog.serving.server import FramedServer
 _log = logging.getLogger(__name__)
 
 _SECURITY_THREADS: Final = 2
-#: Whoever starts a server waits for its first record: nothing else is done before that.
+#: A user who starts a server waits for its first record: nothing else is done before that.
 _LOADING_AFTER_SECONDS: Final = 1.0
 _LOADING_PERIOD_SECONDS: Final = 0.02
 

@@ -205,7 +205,7 @@ def _finish(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
 def _interleaved(
     batch_lines: list[str], record_lines: list[str], batches: NDArray[np.int64], begun: int
 ) -> tuple[list[str], int]:
-    """Yield each batch's line in front of its records' lines; return the number of batches begun."""
+    """Put each batch's line in front of its records' lines; return the lines, and the number of batches begun."""
     out: list[str] = []
     starts = np.flatnonzero(np.diff(batches, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, len(record_lines)]):

@@ -2,8 +2,8 @@
 
 A SegmentWalk passes once over the bytes, cut anywhere: sound batches, in order, within the segment.
 
-Each batch has a checksum, offsets rise, and all of them lie within the segment. This holds whoever asks: a copy before
-the broker deletes its own, or a reader of chunks, which authenticate one by one and not their order.
+Each batch has a checksum, offsets rise, and all of them lie within the segment. This holds for every caller: a copy
+before the broker deletes its own, or a reader of chunks, which authenticate one by one and not their order.
 """
 
 from __future__ import annotations

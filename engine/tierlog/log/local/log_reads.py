@@ -97,7 +97,7 @@ class FetchDataInfo(NamedTuple):
         start_offset: The one asked for.
         segment_base_offset: Of the segment in which the bytes begin.
         position: Where they begin in that segment, bytes.
-        first_entry_incomplete: Whether the first batch does not fit into ``max_bytes`` and is handed out in part.
+        first_entry_incomplete: Whether the first batch does not fit into ``max_bytes`` and is returned in part.
         aborted_transactions: (producer id, first offset) for TXN_COMMITTED; None for other isolations.
     """
 

@@ -41,7 +41,7 @@ class StartProbe:
     Args:
         store: The configured store.
         config: Says whether to ask, and below which key prefix.
-        calls: Runs the requests, for as long as somebody waits for them.
+        calls: Runs the requests, for as long as a caller waits for them.
         leftovers: Takes the objects that an unanswered probe may have left.
         metrics: ``store_info`` shows the answers.
 

@@ -37,7 +37,7 @@ class SegmentFileFault(StoreError):
 
 
 class CopyDeadlineError(StoreUnavailableError):
-    """A copy took longer than it may and was called off: a later attempt may be quicker."""
+    """A copy took longer than it may and was cancelled: a later attempt may be quicker."""
 
 
 class CopyAbandonedError(StoreUnavailableError):

@@ -405,7 +405,7 @@ class StoreRequests:
             try:
                 with cancelled_by(scope):
                     answer: Answer = self._call(request.key, start, end_exclusive)
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the waiters must get it, whatever it is
                 answer = error
             self._answered(request, answer)
 

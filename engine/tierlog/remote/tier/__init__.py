@@ -2,9 +2,9 @@
 
 What belongs here: opening one (``tier_paths``), its topics, partitions and segments (``tier``), the objects of a bucket
 (``layouts``, ``objects``) and the pieces of a stored file (``chunks``); the log segments of a broker's disk
-(``closed_segments``). Why: everything above works on ``StoredSegment`` and untransformed bytes, whoever wrote the
-bucket. What does not: the RemoteStorageManager (``remote.storage``), the segments' lineage (``remote.metadata``), their
-records (``records``).
+(``closed_segments``). Why: everything above works on ``StoredSegment`` and untransformed bytes, whichever program wrote
+the bucket. What does not: the RemoteStorageManager (``remote.storage``), the segments' lineage (``remote.metadata``),
+their records (``records``).
 
 Invariant: no lock is held across a store call; no secret is in a segment, a message or a plan.
 """

@@ -156,9 +156,9 @@ class Tier(Closeable):
         """The whole segments of a listing, as its keys show them, ordered as ``iter_segments``.
 
         Args:
-            wanted: Which of them; None for all.
-            objects: What somebody else listed; then nothing is listed here, and at most the small file is fetched that
-                says the topic id of a log directory's partition.
+            wanted: The segments to find; None for all.
+            objects: Listed objects; then nothing is listed here, and at most the small file is fetched that says the
+                topic id of a log directory's partition.
 
         Raises:
             StoreError and its kinds.
@@ -178,7 +178,7 @@ class Tier(Closeable):
         return self._calls.map(self._layout.load, candidates, ahead=ahead)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
-        """The segment of objects that somebody else listed: its description is fetched.
+        """Load the segment of listed objects: its description is fetched.
 
         Returns:
             None if it is gone since it was listed, or there is nothing to read in it.

@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Process:
-    """Objects that exist once in a process, whoever asks for them: for example what bounds its memory."""
+    """Objects that exist once in a process: for example its memory budget."""
 
     def __init__(self) -> None:
         self.forget()

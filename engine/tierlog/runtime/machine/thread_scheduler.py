@@ -177,7 +177,7 @@ class ThreadScheduler:
     def future(self) -> PendingFuture[Result]:
         """A future whose maker calls ``set_result`` or ``set_exception``."""
         future: ThreadFuture[Result] = ThreadFuture()
-        future.set_running_or_notify_cancel()  # or whoever waits could cancel it, and its maker fail to fill it
+        future.set_running_or_notify_cancel()  # or a waiter could cancel it, and its maker fail to fill it
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:

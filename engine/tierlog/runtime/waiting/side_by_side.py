@@ -39,7 +39,7 @@ async def run_each(
 ) -> list[Result | None]:
     """Make calls side by side and return their results, in the order of the calls.
 
-    A call that waits for nothing costs no task of its own.
+    A call that does not wait costs no task of its own.
 
     Args:
         calls: Each makes the coroutine of one call, whose result says its errors: a coroutine that raises cancels the

@@ -208,7 +208,7 @@ class MemoryBudget:
         return ticket
 
     def is_looked_after_by(self, ticket: Ticket) -> bool:
-        """Whether this ticket is the one in line that looks for dropped streams."""
+        """Whether this queued ticket is the one that looks for dropped streams."""
         return self._looking is ticket
 
     def _looking_anew(self) -> tuple[Ticket, ...]:

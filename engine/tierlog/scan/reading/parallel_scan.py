@@ -1,4 +1,4 @@
-"""Ranges decoded side by side and handed over in order: every core works, one consumer sees one stream.
+"""Ranges decoded side by side and returned in order: every core works, one consumer sees one stream.
 
 Each range under way has a buffer of a few record batches. A worker fills it and goes away when it is full; taking from
 it calls a worker again. So nothing waits on a lock for a consumer that is slow or has gone, and memory is bounded by

@@ -149,7 +149,7 @@ class CachedHistory:
     @property
     def current(self) -> PartitionHistory | None:
         """The newest history that is cached: another object whenever it has changed; None until ``resolve`` has made
-        one, and once it was evicted. Waits for nothing.
+        one, and once it was evicted. Does not wait.
         """
         return self._resolution.history if self._resolution is not None and self._listed is not None else None
 

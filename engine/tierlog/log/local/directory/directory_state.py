@@ -197,7 +197,7 @@ class DirectoryCheckpoints:
             self._unknown.clear()
 
     def write_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
-        """Write the log starts that differ from the base offsets of the first segments."""
+        """Write each log's start, if its first segment does not show it."""
         self._log_starts.replace({_key(log): _told_start(log) for log in logs})
 
     def write_high_watermarks(self, logs: Iterable[UnifiedLog]) -> None:

@@ -1,7 +1,7 @@
 """The state of one producer in a log: its epoch, its last batches, its open transaction, and the verification of it.
 
 Before a producer's first batch of a transaction the broker asks the coordinator whether the partition is part of it.
-Meanwhile a marker may end the transaction, and the answer would come too late: the guard that was handed out with the
+Meanwhile a marker may end the transaction, and the answer would come too late: the guard that was returned with the
 question has to be there still when the batch is appended (KIP-890).
 
 Source: Kafka ProducerStateEntry, BatchMetadata, VerificationStateEntry, VerificationGuard.

@@ -395,7 +395,7 @@ class SegmentView:
             start_offset: The one asked for.
             max_bytes: At most so many, but with ``min_one_message`` the whole first batch.
             end_position: No byte at or behind it, whatever else.
-            min_one_message: Whether a batch above ``max_bytes`` is handed out as a whole.
+            min_one_message: Whether a batch above ``max_bytes`` is returned whole.
 
         Raises:
             ValueError: max_bytes is negative. Else as ``find_batch``.

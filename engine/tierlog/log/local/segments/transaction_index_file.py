@@ -137,7 +137,7 @@ class TransactionIndexFile:
         self._cut(0)
 
     def unmake(self) -> None:
-        """Remove the file: an empty one is not none, for whoever copies a segment."""
+        """Remove the file: for a copy of the segment an empty one is not none."""
         self._count, self._last_offset = 0, None
         self.file.unmake()
 

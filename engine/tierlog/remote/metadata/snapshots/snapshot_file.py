@@ -170,7 +170,7 @@ def write_snapshot(path: str, table: SegmentTable, state: SnapshotState, *, mach
 
     Raises:
         ValueError: a number of the state is out of range, or its identity or a topic's name is above 64 KiB.
-        RuntimeError: the table was changed meanwhile. StoreUnavailableError: somebody else is writing the file.
+        RuntimeError: the table was changed meanwhile. StoreUnavailableError: another process is writing the file.
         StoreError and its kinds.
 
     Cost: 3 bytes of CPU cycles for each byte of the file, about 91 bytes a segment of two epochs.

@@ -365,7 +365,7 @@ def open_local_topic(path: str, *, partition_count: int, retention_ms: int, mach
 
     Raises:
         ConfigError: the topic has another number of partitions, or partitions of two topics. StoreUnavailableError:
-            somebody else has the directory. CorruptIndexError: a file beside the logs is malformed. StoreError.
+            another process has the directory. CorruptIndexError: a file beside the logs is malformed. StoreError.
     """
     config = LogConfig(retention_ms=retention_ms)
     # Not the sole replica: the high watermark is ours to move, behind each fsync.

@@ -166,7 +166,7 @@ class DiskChunkCache(ChunkCache):
         except ObjectNotFoundError:
             if self._cache.peek(name) is not file:
                 return None  # evicted since
-            found = None  # somebody cleaned up
+            found = None  # it was cleaned up meanwhile
         except StoreError as error:
             _log.warning("chunk cache: %s cannot be read, fetched again: %s", file.path, error)
             found = None

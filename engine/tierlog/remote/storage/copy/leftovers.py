@@ -295,7 +295,7 @@ class Leftovers:
         for scope in running:
             scope.cancel()
         if watch is not None:
-            watch.exception()  # it waits for nothing but its turn
+            watch.exception()  # it waits for its turn alone
         self._pool.close(wait_seconds=0)
         left = [each for each in kept if each.left]
         if left:

@@ -129,7 +129,7 @@ class LogCopy:
         sizes: Of ``plan_sizes``.
         parts: Receives the stored bytes.
         scratch: The buffers of ``sizes.borrowed()`` behind the first; the borrower returns them.
-        running: Called off with it.
+        running: Cancelled with it.
         pool: Transforms.
     """
 
@@ -162,7 +162,7 @@ class LogCopy:
 
         Raises:
             CorruptObjectError: the file ends early. StoreError: it cannot be read, or the store failed.
-            CopyDeadlineError: called off.
+            CopyDeadlineError: cancelled.
         """
         yield from self._plain_windows() if self._objects.assembler is None else self._transformed_windows()
 

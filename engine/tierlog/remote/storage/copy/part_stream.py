@@ -27,7 +27,7 @@ class PartStream:
         parallel: Parts under way at once, at most.
         buffer: Of ``part_bytes``, or as large as the object if that is smaller; returned by ``close``.
         buffers: Where more of them come from.
-        running: The copy that this belongs to: called off with it.
+        running: The copy that this belongs to: cancelled with it.
         requests: Its requests.
         limiter: Asked before each part, and before each try of it.
     """
@@ -143,7 +143,7 @@ class PartStream:
             stored = self._running.wait_for(future)
         finally:
             if not future.done() and self._current is not None:
-                # Called off: while the request runs the buffer is the store's.
+                # Cancelled: while the request runs the buffer is the store's.
                 buffer, self._current = self._current, None
                 future.add_done_callback(lambda _: buffer.give_back())
         if stored.size_bytes != self.size_bytes:
@@ -180,7 +180,7 @@ class PartStream:
         return self._upload
 
     def _begin(self) -> Upload:
-        """Begin the upload in the pool: the copy may be called off before the store has answered."""
+        """Begin the upload in the pool: the copy may be cancelled before the store has answered."""
         self._in_doubt = True
         try:
             upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
@@ -216,7 +216,7 @@ class PartStream:
 
     @property
     def may_have_parts(self) -> bool:
-        """Whether ``abort`` has something to throw away."""
+        """Whether ``abort`` has parts to delete."""
         return self._made is not None or self._in_doubt
 
     def abort(self) -> None:

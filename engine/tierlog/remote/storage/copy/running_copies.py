@@ -1,6 +1,6 @@
 """The running copies: phase, part and age of each, its deadline, one log line for all.
 
-Why: the plugin's uploads can stop for good without a word. Here a copy that outlives its deadline is called off even if
+Why: the plugin's uploads can stop for good without a word. Here a copy that outlives its deadline is cancelled even if
 the store never answers, every running copy can be seen in the metrics, and those that take long are named in the log.
 """
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 #: Seconds for an undo beyond its deadline, or the close: its caller returns within two seconds.
 UNDO_SECONDS: Final = 1.2
-#: In which a closing manager's copies have been called off, undone and left.
+#: Seconds in which a closing manager's copies have been cancelled, undone and left.
 _CLOSE_SECONDS: Final = 1.6
 #: Interval of the watchdog's looks, and of its log lines.
 _LOOK_SECONDS: Final = 1.0
@@ -44,7 +44,7 @@ class RunningCopy:
 
     Attributes:
         phase: One of PHASES.
-        part: Number of the part that was handed over last, from 1; 0 before the first.
+        part: Number of the part that was submitted last, from 1; 0 before the first.
         stored_bytes: Bytes that the store confirmed so far.
     """
 
@@ -77,11 +77,11 @@ class RunningCopy:
             )
 
     def abandoned(self) -> CopyAbandonedError:
-        """The error of a copy that was called off."""
+        """The error of a cancelled copy."""
         return CopyAbandonedError(f"{self.segment_id}: {self.called_off} in phase {self.phase}, part {self.part}")
 
     def call_off(self, reason: str) -> None:
-        """Call the copy off: whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""
+        """Cancel the copy: waits for it, and checks, raise CopyAbandonedError from here on."""
         with self.changed:
             if not self.called_off:
                 self.called_off, self.called_off_seconds = reason, self.machine.clock.monotonic_seconds()
@@ -93,7 +93,7 @@ class RunningCopy:
         return ends - self.machine.clock.monotonic_seconds()
 
     def wait_for(self, future: Future[Result]) -> Result:
-        """The result of a call, unless the copy is called off before: then the call goes on by itself."""
+        """Wait for the result of a call, unless the copy is cancelled before: then the call goes on by itself."""
         if not future.done():
             future.add_done_callback(self._wake)
             with self.changed:
@@ -174,7 +174,7 @@ class RunningCopies:
             self._changed.notify_all()
 
     def call_off_copy(self, segment_id: RemoteLogSegmentId, reason: str) -> bool:
-        """Call off one copy, if it runs; waits for nothing."""
+        """Cancel one copy, if it runs; does not wait."""
         with self._changed:
             copy = self._copies.get(segment_id)
         if copy is not None:
@@ -215,7 +215,7 @@ class RunningCopies:
         self._on_idle()
 
     def call_off(self) -> None:
-        """Call off what runs, and let nothing begin any more; waits for nothing, idempotent."""
+        """Cancel running copies, and let none begin any more; does not wait, idempotent."""
         with self._changed:
             self._closed = True
             running = list(self._copies.values())
@@ -224,7 +224,7 @@ class RunningCopies:
             copy.call_off("the manager was closed")
 
     def close(self) -> None:
-        """Call off what runs, wait for its undo, two seconds at most, and end the watchdog."""
+        """Cancel running copies, wait for their undo, two seconds at most, and end the watchdog."""
         self.call_off()
         clock = self._machine.clock
         with self._changed:

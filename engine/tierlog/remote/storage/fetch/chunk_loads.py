@@ -50,7 +50,7 @@ class ChunkRun:
         held_bytes: Of the memory budget, for the stored bytes; released with the last chunk.
         on_turn: Called before the request is sent; it may take chunks out of ``left``.
         on_bytes: Called when the chunks' stored bytes have come.
-        request: Sent, or in line.
+        request: Sent, or queued.
         opening: Chunks whose stored bytes are not released yet.
     """
 
@@ -201,7 +201,7 @@ class ChunkFetcher:
             def read() -> None:
                 try:
                     load.end(self.requests.read_here(key, first, end, log.name).toreadonly(), None)
-                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                except BaseException as error:  # noqa: BLE001 - the waiters must get it, whatever it is
                     load.end(None, error)
 
             load.offer(read)
@@ -294,7 +294,7 @@ class ChunkFetcher:
         return self.cache is not None and self.cache.is_slow and log.key(view) in self.cache
 
     def offer(self, log: SegmentLog, chunk: MissingChunk, turn: Hashable) -> int:
-        """Make a load the work of whoever needs it first: of a local store, or from the disk's cache.
+        """Make a load the work of the first thread that needs it: of a local store, or from the disk's cache.
 
         Returns:
             How much of the budget its stored bytes hold until it ends.
@@ -310,7 +310,7 @@ class ChunkFetcher:
                 if is_cached and self._landing.take_cached(log, view, load):
                     ended()
                     return
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the waiters must get it, whatever it is
                 ended()
                 self.under_way.fail(load, error)
                 return
@@ -477,7 +477,7 @@ class ChunkLanding:
         try:
             end = view.position + view.stored_size
             stored = self._requests.read_here(log.segment.log.key, view.position, end, log.name)
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the waiters must get it, whatever it is
             ended()
             self._under_way.fail(load, error)
             return

@@ -146,7 +146,7 @@ class AheadLoads:
     # --- readers that come ---
 
     def hurry(self, load: ChunkLoad) -> None:
-        """A reader waits for a chunk that may be in line here: its request goes in front."""
+        """Move a chunk's queued request to the front, since a reader waits for it."""
         if self._in_line and (run := self._in_line.get(load)) is not None and (request := run.request) is not None:
             self._requests.promote(request)
 

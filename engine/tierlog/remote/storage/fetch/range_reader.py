@@ -109,8 +109,8 @@ class RangeReader:
         threads: Drives waits in the threads that take.
 
     Attributes:
-        position: Of the next byte that is handed out, in the log.
-        closing: Ends the wait of whoever takes.
+        position: Of the next byte to return, in the log.
+        closing: Ends a reader's wait.
 
     Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
     """
@@ -159,7 +159,7 @@ class RangeReader:
 
     @property
     def left_bytes(self) -> int:
-        """Bytes of the range that were not handed out yet."""
+        """Bytes of the range that were not returned yet."""
         return self._end - self.position
 
     @property
@@ -248,7 +248,7 @@ class RangeReader:
     # --- getting the next piece ---
 
     def _more(self) -> Waits[None]:
-        """Wait until the bytes of the next piece are at hand."""
+        """Wait until the bytes of the next piece are there."""
         if not self._pieces:
             yield from self._ask()
         elif self._is_steady and self._requested - self.position < self._window // 2:
@@ -294,7 +294,7 @@ class RangeReader:
             try:
                 self._check.feed(view[max(0, self._checked - self.position) :])
             except BaseException as error:
-                self._failure = error  # the check cannot go back: nothing of this range is handed out any more
+                self._failure = error  # the check cannot go back: no bytes of this range are returned any more
                 self._lose()
                 raise
             self._checked = self.position + len(view)

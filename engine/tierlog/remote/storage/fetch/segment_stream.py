@@ -34,7 +34,7 @@ class ViewStream(Closeable):
     Args:
         source: Of the bytes. One thread at a time takes from it; ``close`` comes from any.
         translate: An error as the caller is to see it.
-        on_close: Called once, with the bytes that were handed out.
+        on_close: Called once, with the number of bytes returned.
         on_drop: Called with the source of a stream that was dropped unclosed; it runs in the middle of anything, and
             takes no lock. None where nothing is held.
 
@@ -64,7 +64,7 @@ class ViewStream(Closeable):
 
     @property
     def left_bytes(self) -> int:
-        """Bytes of the range that were not handed out yet."""
+        """Bytes of the range that were not returned yet."""
         return self._source.left_bytes
 
     def tell(self) -> int:
@@ -208,7 +208,7 @@ def _lean(view: memoryview) -> memoryview:
 
 
 class BytesSource:
-    """Bytes that are at hand, as the source of a stream: its methods are those of RangeReader."""
+    """Bytes in memory, as the source of a stream: its methods are those of RangeReader."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -240,5 +240,5 @@ class BytesSource:
 
 
 def bytes_stream(data: Buffer, *, translate: Translate) -> ViewStream:
-    """Bytes that are at hand, as a stream."""
+    """Make a stream of bytes in memory."""
     return ViewStream(BytesSource(memoryview(data).cast("B").toreadonly()), translate=translate)

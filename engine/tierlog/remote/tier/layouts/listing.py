@@ -108,8 +108,8 @@ class Layout(ABC):
         left out.
 
         Args:
-            wanted: Which segments.
-            objects: What somebody else listed, in place of a listing of the store; ``foreign_objects`` stays as it is.
+            wanted: The segments to find.
+            objects: Listed objects, in place of a listing of the store; ``foreign_objects`` stays as it is.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class ListedLayout(Layout):
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
         """The wanted objects with their parsed keys, without the configured prefix. All others are counted, but of
-        ``objects``, which somebody else listed.
+        ``objects``, which another caller listed.
         """
         if objects is None:
             with self._lock:

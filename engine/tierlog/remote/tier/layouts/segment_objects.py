@@ -346,7 +346,7 @@ def plan_objects(
 
 
 def plan_removal(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> Removal:
-    """The keys that a deletion, or a failed copy, takes away.
+    """Plan the keys that a deletion, or a failed copy, removes.
 
     Raises:
         CorruptObjectError: the segment's custom metadata is damaged.

@@ -81,7 +81,7 @@ def parse_manifest(data: Buffer, *, where: str) -> Manifest:
     """
     root = parse_json_object(data, where=where, limit_bytes=MANIFEST_BYTES_MAX)
     _check_version(root)
-    # Without it the stored bytes of an encrypted index would be handed out as the index.
+    # Without it the stored bytes of an encrypted index would be returned as the index.
     root.require_absent("encryption")
     encryption = _parse_encryption(root)
     compression = root.boolean("compression")

@@ -108,8 +108,8 @@ def data_key_text(encryption: SegmentEncryption) -> str:
 def rewrap_manifest(data: bytes, key_ring: KeyRing, *, where: str) -> bytes | None:
     """The same manifest with its data key under the ring's active pair: all other bytes stay.
 
-    A digest of the manifest in the segment's metadata (``manifest.digest.enabled``) is then that of the old one: such
-    a segment is copied anew instead, or its metadata is updated by whoever owns it.
+    A digest of the manifest in the segment's metadata (``manifest.digest.enabled``) is then that of the old one: such a
+    segment is copied anew instead, or its owner updates its metadata.
 
     Returns:
         None if there is nothing to do: not encrypted, or under that pair already.

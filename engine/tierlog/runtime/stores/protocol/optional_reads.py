@@ -1,7 +1,7 @@
 """Ways to read that a store may have beside ObjectStore's methods: ask by the functions here, then call.
 
-A store that only blocks, a third party's for instance, has none of them: whoever needs to go on meanwhile calls it in a
-thread of a pool.
+A store that only blocks, a third party's for instance, has none of them: a caller that has to go on meanwhile calls it
+in a thread of a pool.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def find_direct_reads(store: ObjectStore) -> OptionalReads | None:
 
 
 def find_ready_reads(store: ObjectStore) -> OptionalReads | None:
-    """The store, if its ``fetch_range`` reads files that it hands out; rules as of ``find_started_reads``.
+    """The store, if its ``fetch_range`` reads files that it can open; rules as of ``find_started_reads``.
 
     None for one around another store: it may wait.
     """
