@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from tests.support.buckets import Bucket, message
-from tests.support.waiting import LIMIT_SECONDS, until
+from tests.support.waiting import ENDLESS_SECONDS, until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
@@ -115,7 +115,7 @@ class Watched(PassingStore):
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         self.lists += 1
-        self.gate.wait(LIMIT_SECONDS)
+        self.gate.wait(ENDLESS_SECONDS)
         if self.broken:
             raise self.broken
         yield from self._store.iter_objects(prefix)
