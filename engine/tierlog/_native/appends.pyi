@@ -25,15 +25,15 @@ class AssignedBatch(NamedTuple):
     must_rebuild: bool
 
 class Refusal(NamedTuple):
-    """Why bytes may not be appended.
+    """The refusal of bytes that may not be appended.
 
     Attributes:
-        rule: Which one was broken: "size", "magic", "crc", "codec", "too_large", "base_offset", "batches",
-            "old_format", "offset_range", "count", "count_range", "control", "sequence", "compressed", "content_size",
-            "record", "records", "timestamps", "record_offsets"; of a follower's "order", "next_offset".
-            ``tierlog/log_append.h`` says what each means.
+        rule: The broken rule: "size", "magic", "crc", "codec", "too_large", "base_offset", "batches", "old_format",
+            "offset_range", "count", "count_range", "control", "sequence", "compressed", "content_size", "record",
+            "records", "timestamps", "record_offsets"; of a follower's "order", "next_offset". ``tierlog/log_append.h``
+            has their meanings.
         error_code: Kafka's.
-        fault: Where and what; position is that of the batch in the data.
+        fault: The fault; its position is that of the batch in the data.
         record_errors: (index in the batch, "no_key" | "timestamp" | "append_time_set", timestamp in ms), at most 1,000.
         record_error_count: Of all.
     """
@@ -52,7 +52,7 @@ class Marker(NamedTuple):
     timestamp: int
 
 class LeaderCheck:
-    """What a leader checks in a batch, and writes into it.
+    """A leader's checks of a batch, and its changes in it.
 
     Args:
         compacted: ``cleanup.policy`` has ``compact``: records need keys.
@@ -102,12 +102,12 @@ class LeaderCheck:
 def check_follower_batches(
     data: Buffer, *, next_offset: int, leader_epoch: int
 ) -> tuple[dict[str, NDArray[np.generic]], int, Refusal | None]:
-    """Check the batches that a leader sent: sizes, checksums, offsets that rise.
+    """Check batches from a leader: sizes, checksums, offsets that rise.
 
     Args:
         data: Any contiguous buffer that begins at a batch.
         next_offset: The follower's end: no batch may begin below.
-        leader_epoch: The one that the follower knows. Batches of a later one, and all behind them, are passed over.
+        leader_epoch: The follower's. Batches of a later epoch, and all behind them, are passed over.
 
     Returns:
         (columns as ``scan_batches`` has them, bytes to append from the start of the data, refusal). With a refusal
@@ -125,13 +125,13 @@ def find_marker(data: Buffer) -> Marker | None:
     """
 
 class IndexTail:
-    """Which entries a growing segment gets in its offset and time index.
+    """The choice of a growing segment's entries in its offset and time index.
 
     Args:
         base_offset: The segment's.
         interval_bytes: ``index.interval.bytes``.
-        offset_entries_max: What the offset index has room for.
-        time_entries_max: The same of the time index, whose last entry is kept for ``close``.
+        offset_entries_max: Entries for which the offset index has room.
+        time_entries_max: The same of the time index, whose last entry is reserved for ``close``.
 
     Thread safety: one thread at a time.
     Source: Kafka LogSegment#append, TimeIndex#maybeAppend (4.3).
@@ -222,11 +222,11 @@ class WaitingEntries:
         """The entries that wait; none of them do any more."""
 
     def note_written(self) -> None:
-        """All entries that were taken are in the file: a page begins anew."""
+        """Begin a new page: all entries of the last one are in the file."""
 
 @final
 class SegmentEnd:
-    """Where a growing segment ends: its size, what its next index entries depend on, and the file.
+    """The end of a growing segment: its size, the state of its next index entries, and the file.
 
     Args:
         offsets: The segment's offset index.
@@ -241,8 +241,7 @@ class SegmentEnd:
     size_bytes: int
     """Size of the segment's ``.log``, bytes."""
     first_timestamp_ms: int | None
-    """The greatest of the first batch (Kafka's rollingBasedTimestamp); None: nobody has looked since the segment was
-    opened."""
+    """The greatest of the first batch (Kafka's rollingBasedTimestamp); None: not read since the segment was opened."""
     tail: IndexTail | None
     """None until the first append after opening, closing or cutting."""
 
@@ -272,12 +271,12 @@ class SegmentEnd:
 
 @final
 class LogEnd:
-    """Where a log ends: native appends move it, anything else replaces it.
+    """The end of a log: native appends move it, other changes replace it.
 
     Args:
         log_end_offset: The next offset.
-        log_start_offset: What an append answers.
-        segment: The active one's end; None: no native append until this one is replaced.
+        log_start_offset: The log start in the answer of an append.
+        segment: The active segment's end; None: no native append until this object is replaced.
 
     Thread safety: any number of threads read.
     """
@@ -304,7 +303,7 @@ def sequence_after(sequence: int, count: int) -> int:
     """The sequence number ``count`` records on; after 2^31-1 comes 0. -1 stays -1."""
 
 class KnownProducer:
-    """What a log knows of one producer. Not thread-safe: it belongs to the log's writer.
+    """A log's state of one producer. Not thread-safe: it belongs to the log's writer.
 
     Attributes:
         coordinator_epoch: Of the last marker's coordinator; -1 if there was none.
@@ -400,7 +399,7 @@ class LeaderAppends:
             from_client: False for a broker's own batches: markers and offset commits.
 
         Returns:
-            LogAppendInfo: the batch is in the log. Anything else is what ``LeaderCheck.assign`` answers, and nothing
+            LogAppendInfo: the batch is in the log. Anything else is the answer of ``LeaderCheck.assign``, and nothing
             has changed but the data.
 
         Raises:

@@ -32,7 +32,7 @@ class OwnKeys:
         choices=("auto", "crc32c", "md5", "none"),
     )
     storage_class: str | None = key(
-        "Storage class of what is written to S3 or Google, access tier on Azure; not checked."
+        "Storage class of objects written to S3 or Google, access tier on Azure; not checked."
     )
     durable: bool = key(
         "Files of a folder are fsynced, and the folder behind them. `false` may lose finished segments with the power.",
@@ -54,13 +54,13 @@ class ClientKeys:
     proxy_ca_certificate: str | None = key("PEM of the proxy's authority; reading only.")
     proxy_excludes: str | None = key("Hosts that are reached without the proxy, by comma; reading only.")
     user_agent: str | None = key("How requests name their sender.")
-    default_content_type: str | None = key("Without effect: what is written has its own.")
+    default_content_type: str | None = key("Without effect: written objects have their own.")
     http1_only: bool = key("Read by HTTP/1.1 alone; writing always does.", default=True)
     http2_only: bool = key("Read by HTTP/2 alone.", default=False)
     http2_keep_alive_interval: Duration | None = key("Time between pings of HTTP/2 while reading.")
     http2_keep_alive_timeout: Duration | None = key("Longest wait for the answer to such a ping.")
     http2_keep_alive_while_idle: bool | None = key("Ping connections that nothing is read from, too.")
-    pool_idle_timeout: Duration | None = key("How long an idle connection for reading is kept.")
+    pool_idle_timeout: Duration | None = key("Time for which an idle connection for reading stays open.")
     pool_max_idle_per_host: str | None = key("Largest number of idle connections for reading.")
     randomize_addresses: bool | None = key("Read from any of a host name's addresses, not always from the first.")
 
@@ -78,7 +78,7 @@ class S3ClientKeys:
     access_key_id: str | None = key("Id of a static key; needs the secret one.")
     secret_access_key: str | None = key("Secret: the static key.")
     session_token: str | None = key("Secret: the token of temporary keys.")
-    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+    skip_signature: bool = key("Send requests unsigned, without an identity.", default=False)
     role_arn: str | None = key("Role that a web identity takes.")
     role_session_name: str | None = key("Name of a web identity's session.")
     web_identity_token_file: str | None = key("Path of the token of a web identity.")
@@ -98,7 +98,7 @@ class S3ClientKeys:
     sse_bucket_key_enabled: bool | None = key("Whether the bucket's own key stands in for the KMS key.")
     sse_customer_key_base64: str | None = key("Secret: the key of `sse-c`.")
     checksum_algorithm: str | None = key("Without effect: see `store.checksums`.")
-    conditional_put: str | None = key("Without effect: they are sent, and what the store does is found out.")
+    conditional_put: str | None = key("Without effect: they are sent, and the store's answer is probed.")
     copy_if_not_exists: str | None = key("Without effect: nothing is copied within a store.")
     disable_tagging: str | None = key("Without effect: nothing is tagged.")
 
@@ -112,7 +112,7 @@ class GcsClientKeys:
     service_account_key: str | None = key("Secret: its content.")
     application_credentials: str | None = key("Path of the file of application credentials.")
     bearer_token: str | None = key("Secret: a token.")
-    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+    skip_signature: bool = key("Send requests unsigned, without an identity.", default=False)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class AzureClientKeys:
     client_id: str | None = key("Id of an application or a managed identity.")
     client_secret: str | None = key("Secret: the password of an application.")
     tenant_id: str | None = key("Directory of an application.")
-    authority_host: str | None = key("Address of who gives tokens.")
+    authority_host: str | None = key("Address of the server that issues tokens.")
     credential_type: str | None = key("The one kind of credentials to use.")
     object_id: str | None = key("Object id of a managed identity.")
     msi_endpoint: str | None = key("Where a managed identity gets its tokens.")
@@ -141,7 +141,7 @@ class AzureClientKeys:
     fabric_session_token: str | None = key("Secret: the token of Fabric's session.")
     fabric_cluster_identifier: str | None = key("Id of Fabric's cluster.")
     encryption_key: str | None = key("Secret: a key of the customer's, in base64; reading only.")
-    skip_signature: bool = key("Send requests unsigned, as nobody.", default=False)
+    skip_signature: bool = key("Send requests unsigned, without an identity.", default=False)
     disable_tagging: str | None = key("Without effect: nothing is tagged.")
 
 
