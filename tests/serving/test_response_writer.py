@@ -24,8 +24,9 @@ from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.loops import Worker
-from tierlog.serving.response_writer import FilePart, Reply, ResponseWriter, WriterCalls
+from tierlog.serving.response_writer import Reply, ResponseWriter, WriterCalls
 
 MIB = 1 << 20
 CONFIG = ServerConfig(port=0)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tierlog._native.files import open_ready
+from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.loops import Worker
-from tierlog.serving.response_writer import FilePart
 
 
 def bytes_of(buffers: Iterable[Any]) -> bytes:

@@ -16,14 +16,15 @@ from tierlog.broker.partitions import (
     UNKNOWN,
     Catalog,
     EpochEndOffset,
-    FetchedRecords,
     FoundOffset,
     OffsetSnapshot,
     Partition,
     Topic,
 )
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.remote.api import TopicIdPartition, Uuid
+from tierlog.runtime.waiting.file_part import FilePart
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class MemoryPartition:
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
-    ) -> FetchedRecords:
+    ) -> tuple[OffsetSnapshot, FetchDataInfo[memoryview | FilePart]]:
         self.reads_count += 1
         await self._pass_gate()
         offsets = self.snapshot()
@@ -117,7 +118,7 @@ class MemoryPartition:
             raise ApiError(ErrorCode.offset_out_of_range)
         end = offsets.last_stable_offset if read_committed else offsets.high_watermark
         given: list[memoryview] = []
-        left = max_bytes
+        left, last_offset = max_bytes, -1
         for batch in self.batches:
             if batch.last_offset < fetch_offset or batch.base_offset >= end:
                 continue
@@ -125,16 +126,19 @@ class MemoryPartition:
             if not given and len(view) > left:
                 if is_first_whole:
                     given.append(view)
+                    last_offset = batch.last_offset
                 break
             given.append(view[:left])
+            if len(given[-1]) == len(view):
+                last_offset = batch.last_offset
             left -= len(given[-1])
             if not left:
                 break
             if batch.base_offset in self.segment_ends:
                 break
+        aborted = self.aborted if read_committed else None
         size = sum(map(len, given))
-        has_more = bool(given) and bytes(given[-1]) != [b for b in self.batches if b.base_offset < end][-1].data
-        return FetchedRecords(offsets, given, size, self.aborted if read_committed else None, has_more)
+        return offsets, FetchDataInfo(fetch_offset, 0, 0, given, size, 0, last_offset, aborted_transactions=aborted)
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         await self._pass_gate()

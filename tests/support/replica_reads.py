@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from tests.support.file_parts import bytes_of
 from tierlog import open_tier
-from tierlog.broker.partitions import FetchedRecords
-from tierlog.broker.replica.batch_reads import BatchReads
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.errors import TierlogError
 from tierlog.records import decode, scan
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.manager.batch_reads import FoundBatches
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
@@ -75,14 +74,13 @@ class Served:
 
     tier: Tier
     reads: SegmentReads
-    batches: BatchReads
     partitions: dict[tuple[str, int], ReplicaPartition] = field(default_factory=dict)
     histories: dict[tuple[str, int], SetHistory] = field(default_factory=dict)
 
     def add(self, history: PartitionHistory) -> ReplicaPartition:
         key = (history.topic, history.partition)
         self.histories[key] = SetHistory(history)
-        self.partitions[key] = ReplicaPartition(self.histories[key], self.reads, self.batches)
+        self.partitions[key] = ReplicaPartition(self.histories[key], self.reads)
         return self.partitions[key]
 
 
@@ -98,7 +96,7 @@ def served(
     """The partitions of a bucket."""
     with open_tier(path, config=config, wrap_store=wrap_store) as tier:
         reads = SegmentReads(tier, server_config(config))
-        made = Served(tier, reads, BatchReads(reads))
+        made = Served(tier, reads)
         for history in TierHistory(tier, log_start_offsets=log_start_offsets).partitions(topics):
             made.add(history)
         try:
@@ -181,14 +179,16 @@ Sizes = Callable[[], int]
 
 async def read_on(
     partition: ReplicaPartition, *, read_committed: bool, max_bytes: Sizes, from_offset: int | None = None
-) -> list[tuple[int, FetchedRecords]]:
+) -> list[tuple[int, FoundBatches]]:
     """All answers of a consumer who reads on to the end, with the offset that she asked for."""
     offsets = await partition.load()
     offset = offsets.log_start_offset if from_offset is None else from_offset
     end = offsets.last_stable_offset if read_committed else offsets.high_watermark
     answers = []
     while offset < end:
-        found = await partition.read(offset, max_bytes=max_bytes(), is_first_whole=True, read_committed=read_committed)
+        _, found = await partition.read(
+            offset, max_bytes=max_bytes(), is_first_whole=True, read_committed=read_committed
+        )
         assert len(bytes_of(found.records)) == found.size_bytes
         answers.append((offset, found))
         table = scan(bytes_of(found.records), verify_crc=True)
@@ -203,7 +203,7 @@ async def read_on(
     return answers
 
 
-def consumed_rows(answers: Sequence[tuple[int, FetchedRecords]]) -> list[pa.RecordBatch]:
+def consumed_rows(answers: Sequence[tuple[int, FoundBatches]]) -> list[pa.RecordBatch]:
     """What Kafka's consumer gives out of answers: records from the wanted offset on, without aborted ones.
 
     Source: CompletedFetch: producers of the answer's list, from their first offset on, up to their abort marker.

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.errors import TierlogError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.serving.response_writer import FilePart
+from tierlog.runtime.waiting.file_part import FilePart
 
 #: Of a leader epoch or an offset that is not known, as on the wire.
 UNKNOWN: Final = -1
@@ -38,26 +39,6 @@ class OffsetSnapshot:
     high_watermark: int
     last_stable_offset: int
     leader_epoch: int
-
-
-class FetchedRecords(NamedTuple):
-    """The result of one read of a partition (Kafka's FetchDataInfo).
-
-    Attributes:
-        offsets: Of the partition when it was read.
-        records: The bytes of batches as they lie in the log, in order, never joined: views, or parts of files. The
-            first batch holds the wanted offset; the last one may be cut short, as Kafka cuts it.
-        size_bytes: Of all of ``records``.
-        aborted_transactions: (producer id, first offset) of aborted transactions that touch the offsets read,
-            ascending by first offset; None unless read_committed was asked for.
-        has_more: Whether records follow that could be read at once: a limit cut these, or their segment ends.
-    """
-
-    offsets: OffsetSnapshot
-    records: Sequence[memoryview | FilePart] = ()
-    size_bytes: int = 0
-    aborted_transactions: Sequence[tuple[int, int]] | None = None
-    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +80,8 @@ class Partition(Protocol):
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
-    ) -> FetchedRecords:
-        """Read batches from an offset on.
+    ) -> tuple[OffsetSnapshot, FetchDataInfo[memoryview | FilePart]]:
+        """Read batches from an offset on. Returns the offsets of the partition when it was read, and what was found.
 
         Args:
             fetch_offset: The first wanted offset, at most the end of the readable log.

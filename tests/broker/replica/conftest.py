@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from tierlog.broker.replica import batch_reads
+from tierlog.remote.manager import batch_reads
 
 
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that does not tell what it has of a file in memory: before Linux 6.5, of a network, of another owner."""
 
-    async def nothing(*_: object, **__: object) -> None:
-        pass
+    def nothing(*_: object, **__: object) -> Iterator[None]:
+        yield from ()
 
     monkeypatch.setattr(batch_reads.BatchReads, "_find_ready", nothing)
 

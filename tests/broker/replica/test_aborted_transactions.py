@@ -18,10 +18,10 @@ from tests.support.file_parts import bytes_of
 from tests.support.golden import Case, bucket_root, config_of, tiered_topics
 from tests.support.loops import run_on
 from tests.support.replica_reads import consumed_rows, read_on, served
-from tierlog.broker.partitions import FetchedRecords
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.remote.manager.batch_reads import FoundBatches
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
 
@@ -73,7 +73,7 @@ def test_the_list_is_kafkas(case: Case) -> None:
         listed = 0
         for _ in range(60):
             offset = chance.randrange(offsets.log_start_offset, offsets.last_stable_offset)
-            found = await partition.read(
+            _, found = await partition.read(
                 offset, max_bytes=int(2 ** chance.uniform(5, 16)), is_first_whole=True, read_committed=True
             )
             table = scan(bytes_of(found.records))
@@ -136,8 +136,9 @@ def test_markers_of_later_segments_count(tmp_path: pathlib.Path) -> None:
     transactions(tmp_path)
 
     async def check(partition: ReplicaPartition) -> None:
-        async def read(offset: int, *, read_committed: bool = True) -> FetchedRecords:
-            return await partition.read(offset, max_bytes=1000, is_first_whole=True, read_committed=read_committed)
+        async def read(offset: int, *, read_committed: bool = True) -> FoundBatches:
+            reading = partition.read(offset, max_bytes=1000, is_first_whole=True, read_committed=read_committed)
+            return (await reading)[1]
 
         assert (await partition.load()).last_stable_offset == 12
         assert (await read(0)).aborted_transactions == [(7, 0)]

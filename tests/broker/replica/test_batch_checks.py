@@ -20,10 +20,10 @@ from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.unchecked_bits import END, EPOCH_BITS, FIRST, PER_BATCH, Flipped
 from tierlog.broker.protocol.api_errors import error_code_of
-from tierlog.broker.replica import batch_reads
-from tierlog.broker.replica.batch_reads import SoundRanges
 from tierlog.errors import CorruptDataError
 from tierlog.records import scan
+from tierlog.remote.manager import batch_reads
+from tierlog.remote.manager.batch_reads import SoundRanges
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 BATCHES = [Batch(10 * n, (b"v" * (7 * n % 90),) * 5, timestamp_ms=1000 * n) for n in range(60)]
@@ -64,7 +64,7 @@ async def consume(here: Served, offset: int, end: int, max_bytes: int) -> tuple[
     got: list[int] = []
     try:
         while offset < end:
-            found = await here.partitions["orders", 0].read(
+            _, found = await here.partitions["orders", 0].read(
                 offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False
             )
             table = scan(bytes_of(found.records), on_fault="return", verify_crc=False)

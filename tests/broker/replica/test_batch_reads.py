@@ -32,7 +32,7 @@ async def check_every_offset(partition: ReplicaPartition) -> None:
     """Each offset begins with its batch, or where it was compacted away with the next one."""
     for offset in range(BATCHES[-1].last_offset + 1):
         for max_bytes in (1, 300):
-            found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
+            _, found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
             wanted = next(batch for batch in BATCHES if batch.last_offset >= offset)
             assert bytes_of(found.records).startswith(encode(wanted)), (offset, max_bytes)
 
@@ -104,13 +104,13 @@ def test_a_place_that_was_remembered_is_checked(tmp_path: pathlib.Path) -> None:
     async def check(here: Served) -> None:
         partition = here.partitions["orders", 0]
         await partition.load()
-        for version, offset in [(v, o) for (v, o) in here.batches.hints._positions]:
-            here.batches.hints.drop(version, offset)
+        for version, offset in [(v, o) for (v, o) in here.reads.batches.hints._positions]:
+            here.reads.batches.hints.drop(version, offset)
         await read_on(partition, read_committed=False, max_bytes=lambda: 400)
-        known = dict(here.batches.hints._positions)
+        known = dict(here.reads.batches.hints._positions)
         assert len(known) > 10
         for (version, offset), position in known.items():
-            here.batches.hints.put(version, offset, position + 3)
+            here.reads.batches.hints.put(version, offset, position + 3)
         await check_every_offset(partition)
 
     with served(str(tmp_path)) as here:
@@ -129,7 +129,7 @@ def test_a_damaged_header_ends_its_partition_alone(tmp_path: pathlib.Path, batch
         offset = 0
         try:
             while offset < END + 40:
-                found = await here.partitions["orders", 0].read(
+                _, found = await here.partitions["orders", 0].read(
                     offset, max_bytes=300, is_first_whole=True, read_committed=False
                 )
                 table = scan(bytes_of(found.records), on_fault="return")
@@ -164,7 +164,7 @@ def test_damaged_objects_give_errors_and_no_wrong_bytes(name: str, tmp_path: pat
             offset = (await partition.load()).log_start_offset
             end = partition.offsets.high_watermark if partition.offsets is not None else 0
             while offset < end:
-                found = await partition.read(offset, max_bytes=20_000, is_first_whole=True, read_committed=True)
+                _, found = await partition.read(offset, max_bytes=20_000, is_first_whole=True, read_committed=True)
                 data = bytes_of(found.records)
                 table = scan(data, on_fault="return")
                 got.append(data[: table.end_position])
@@ -209,8 +209,8 @@ def test_a_batch_that_claims_more_than_any_is_refused(tmp_path: pathlib.Path) ->
         for read_committed in (True, False):  # of what is damaged nobody knows what is committed
             with pytest.raises(SizeLimitError):
                 await partition.read(0, max_bytes=100, is_first_whole=True, read_committed=read_committed)
-        assert scan(bytes_of((await partition.read(1, max_bytes=100, **PLAIN)).records)).base_offset[0] == 1
-        found = await partition.read(0, max_bytes=100, is_first_whole=False, read_committed=False)
+        assert scan(bytes_of((await partition.read(1, max_bytes=100, **PLAIN))[1].records)).base_offset[0] == 1
+        _, found = await partition.read(0, max_bytes=100, is_first_whole=False, read_committed=False)
         assert not found.size_bytes
 
     with served(str(tmp_path)) as here:
@@ -256,7 +256,7 @@ def test_an_active_segment_that_grows_is_read_on(tmp_path: pathlib.Path) -> None
         partition, histories = here.partitions["orders", 0], here.histories["orders", 0]
         offsets = await partition.load()
         assert (offsets.high_watermark, offsets.last_stable_offset) == (3, 0)
-        found = await partition.read(0, max_bytes=10_000, is_first_whole=True, read_committed=False)
+        _, found = await partition.read(0, max_bytes=10_000, is_first_whole=True, read_committed=False)
         assert bytes_of(found.records) == log, "up to the last whole batch"
         marker = encode(Batch(3, producer_id=7, producer_epoch=0, marker="abort"))
         paths["log"].write_bytes(log + marker)
@@ -264,9 +264,9 @@ def test_an_active_segment_that_grows_is_read_on(tmp_path: pathlib.Path) -> None
         assert partition.offsets == offsets
         (histories.current,) = TierHistory(here.tier).partitions(["orders"])
         assert partition.offsets is None
-        found = await partition.read(1, max_bytes=10_000, is_first_whole=True, read_committed=True)
-        assert partition.offsets == found.offsets
-        assert (found.offsets.high_watermark, found.offsets.last_stable_offset) == (4, 4)
+        offsets, found = await partition.read(1, max_bytes=10_000, is_first_whole=True, read_committed=True)
+        assert partition.offsets == offsets
+        assert (offsets.high_watermark, offsets.last_stable_offset) == (4, 4)
         assert bytes_of(found.records) == (log + marker)[len(log) // 3 :]
         assert found.aborted_transactions == [(7, 0)]
 

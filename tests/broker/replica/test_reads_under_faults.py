@@ -57,7 +57,7 @@ def test_what_is_given_is_right_whatever_fails(seed: int, data: pathlib.Path) ->
                     is_first_whole=True,
                     read_committed=chance.random() < 0.5,
                 )
-                found = await asyncio.wait_for(call, 0.001 if chance.random() < 0.1 else 60)
+                offsets, found = await asyncio.wait_for(call, 0.001 if chance.random() < 0.1 else 60)
             except TimeoutError:
                 continue
             except (StoreError, CorruptDataError) as error:
@@ -68,9 +68,9 @@ def test_what_is_given_is_right_whatever_fails(seed: int, data: pathlib.Path) ->
             given += len(joined)
             table = scan(joined)
             if chance.random() < 0.2 or not len(table):
-                offset = chance.randrange(found.offsets.log_start_offset, found.offsets.last_stable_offset)
+                offset = chance.randrange(offsets.log_start_offset, offsets.last_stable_offset)
             else:
-                offset = min(int(table.last_offset[-1]) + 1, found.offsets.last_stable_offset - 1)
+                offset = min(int(table.last_offset[-1]) + 1, offsets.last_stable_offset - 1)
         return given
 
     async def main(here: Served) -> None:

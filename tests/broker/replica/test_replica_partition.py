@@ -95,7 +95,7 @@ def test_no_byte_of_an_abandoned_branch_is_sent(script: str, tmp_path: pathlib.P
         answers = await read_on(partition, read_committed=False, max_bytes=lambda: max_bytes)
         assert all(b"dead-" not in bytes_of(found.records) for _, found in answers)
         for offset in range(len(wanted)):  # from any offset on the first batch is the one that holds it
-            found = await partition.read(offset, max_bytes=1, is_first_whole=True, read_committed=True)
+            _, found = await partition.read(offset, max_bytes=1, is_first_whole=True, read_committed=True)
             table = scan(bytes_of(found.records))
             assert table.base_offset[0] <= offset <= table.last_offset[0]
         rows = [row for batch in consumed_rows(answers) for row in batch.to_pylist()]
@@ -117,21 +117,21 @@ def test_any_offset_begins_with_the_batch_that_holds_it(data: pathlib.Path) -> N
         start, end = offsets.log_start_offset, offsets.high_watermark
         for offset in [start, end - 1, *(chance.randrange(start, end) for _ in range(100))]:
             max_bytes = int(2 ** chance.uniform(0, 18))
-            found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
+            _, found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
             table = scan(bytes_of(found.records))
             assert table.last_offset[0] >= offset
             assert table.base_offset[0] <= offset
             assert found.size_bytes <= max(max_bytes, int(table.size_bytes[0]))
-            least = await partition.read(offset, max_bytes=max_bytes, is_first_whole=False, read_committed=False)
+            _, least = await partition.read(offset, max_bytes=max_bytes, is_first_whole=False, read_committed=False)
             assert least.size_bytes == (found.size_bytes if table.size_bytes[0] <= max_bytes else 0)
         for offset in (start - 1, end + 1):
             with pytest.raises(ApiError) as told:
                 await partition.read(offset, max_bytes=1, is_first_whole=True, read_committed=False)
             assert told.value.code is ErrorCode.offset_out_of_range
         for offset, size in ((end, MIB), (start, 0)):
-            nothing = await partition.read(offset, max_bytes=size, is_first_whole=True, read_committed=True)
+            at_end, nothing = await partition.read(offset, max_bytes=size, is_first_whole=True, read_committed=True)
             assert (nothing.size_bytes, list(nothing.records), nothing.aborted_transactions) == (0, [], ())
-            assert nothing.offsets == offsets
+            assert at_end == offsets
 
     with served(str(bucket_root(run)), config_of(run)) as here:
         for partition in here.partitions.values():
@@ -249,7 +249,8 @@ def test_a_read_says_whether_more_is_there(tmp_path: pathlib.Path) -> None:
                     read_committed=read_committed,
                     max_bytes=lambda most=max_bytes: most,  # type: ignore[misc]
                 )
-                assert [found.has_more for _, found in read] == [True] * (len(read) - 1) + [False]
+                ends = [found.last_offset + 1 for _, found in read]
+                assert ends == [*(offset for offset, _ in read[1:]), 12]
 
     with served(str(tmp_path)) as here:
         run_on("uvloop", lambda: check(here))

@@ -27,7 +27,6 @@ from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import (
     CHUNK_CACHE_BYTES,
     INDEX_CACHE_BYTES,
-    RecentPieces,
     SegmentReads,
     server_config,
 )
@@ -35,11 +34,13 @@ from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, S
 from tierlog.log.formats.segment_indexes import encode_offset_index, encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.remote.storage.fetch.segment_reader import RecentPieces
 from tierlog.remote.tier import open_tier
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.scan.history import TierHistory
-from tierlog.serving.response_writer import FilePart
 
 MIB = 1 << 20
 Wrap = Callable[[ObjectStore], ObjectStore]
@@ -142,7 +143,7 @@ def test_a_store_that_stalls_hinders_its_readers_alone(tmp_path: pathlib.Path) -
                 assert error_code_of(told.value) is ErrorCode.kafka_storage_error
         asked = len(store.asked)
         store.release()
-        again = await bad.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        _, again = await bad.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
         assert again.size_bytes == MIB
         assert len(store.asked) == asked, "what was under way was asked for once more"
 
@@ -165,7 +166,7 @@ def test_what_is_there_is_given_when_the_rest_stalls(tmp_path: pathlib.Path) -> 
         store, partition = far(here), here.partitions["orders", 0]
         await partition.load()
         store.held, store.held_from = (".log",), 1
-        found = await partition.read(0, max_bytes=3 * MIB, is_first_whole=True, read_committed=False)
+        _, found = await partition.read(0, max_bytes=3 * MIB, is_first_whole=True, read_committed=False)
         assert MIB <= found.size_bytes < 2.5 * MIB, "the first request is for little more than a mebibyte"
         assert bytes_of(found.records) == log[: found.size_bytes]
         store.release()
@@ -197,7 +198,8 @@ def test_an_object_that_is_gone_is_told_to_the_catalog(tmp_path: pathlib.Path) -
         assert partition.offsets is not None
         assert partition.offsets.log_start_offset > offsets.log_start_offset
         start = partition.offsets.log_start_offset
-        assert (await partition.read(start, max_bytes=MIB, is_first_whole=True, read_committed=False)).size_bytes == MIB
+        _, found = await partition.read(start, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        assert found.size_bytes == MIB
 
     with served(str(tmp_path)) as here:
         run_on("asyncio", lambda: check(here))
@@ -208,7 +210,7 @@ def test_views_outlive_their_place_in_the_cache(tmp_path: pathlib.Path) -> None:
     log = bucket_of(tmp_path, "orders")
 
     async def check(partition: ReplicaPartition) -> None:
-        kept = await partition.read(0, max_bytes=200_000, is_first_whole=True, read_committed=False)
+        _, kept = await partition.read(0, max_bytes=200_000, is_first_whole=True, read_committed=False)
         for _ in range(3):
             await read_on(partition, read_committed=False, max_bytes=lambda: MIB)
         assert bytes_of(kept.records) == log[: kept.size_bytes]
@@ -229,7 +231,7 @@ def test_prefetch_goes_on_in_the_next_segment(tmp_path: pathlib.Path) -> None:
         offset = (await partition.load()).log_start_offset
         while offset < end:
             assert second not in [key for key, _, _ in store.asked] or offset
-            found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
+            _, found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
             offset = int(scan(bytes_of(found.records)).last_offset[-1]) + 1
         for _ in range(500):
             if any(key == second for key, _, _ in store.asked):
@@ -306,7 +308,7 @@ def test_what_the_page_cache_has_is_read_without_a_thread(tmp_path: pathlib.Path
             rung = Alarm()
             reading.add_done_callback(rung.ring)
             await rung.wait(LIMIT_SECONDS)
-            assert log.startswith(b"".join(whole(reading.result().records)))
+            assert log.startswith(b"".join(whole(reading.result()[1].records)))
         assert is_read_here == [True, False, True]
 
     with served(str(tmp_path), {"fetch.chunk.cache.size": "0"}) as here:
@@ -328,7 +330,7 @@ def test_a_log_that_was_cut_short_is_read_up_to_there(tmp_path: pathlib.Path, wr
         async def consume() -> None:
             offset = 0
             while True:
-                found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
+                _, found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
                 got.extend(whole(found.records))
                 offset = int(scan(got[-1]).last_offset[-1]) + 1
 
@@ -349,7 +351,7 @@ def test_a_search_without_an_index_asks_for_more_and_more(tmp_path: pathlib.Path
         partition = here.partitions["orders", 0]
         end = (await partition.load()).high_watermark
         before = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
-        found = await partition.read(end - 1, max_bytes=1, is_first_whole=True, read_committed=False)
+        _, found = await partition.read(end - 1, max_bytes=1, is_first_whole=True, read_committed=False)
         assert scan(bytes_of(found.records)).last_offset.tolist() == [end - 1]
         after = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
         assert after.hits + after.misses - before.hits - before.misses < 20
@@ -404,14 +406,14 @@ def test_the_zeros_behind_an_active_index_take_no_memory(tmp_path: pathlib.Path)
 
 def test_what_is_read_once_is_always_new() -> None:
     """A scan of a log larger than the cache would copy it into memory for nobody."""
-    pieces = RecentPieces(100)
+    pieces = RecentPieces(100, Machine())
     assert all(pieces.note(number % 101) for number in range(1000))
-    assert all(RecentPieces(0).note(1) for _ in range(3))
+    assert all(RecentPieces(0, Machine()).note(1) for _ in range(3))
 
 
 def test_what_is_read_often_stays_known() -> None:
     """The pieces that all consumers want would be forgotten for those of one who passes."""
-    pieces, chance = RecentPieces(10), random.Random(5)
+    pieces, chance = RecentPieces(10, Machine()), random.Random(5)
     pieces.note("hot")
     for number in range(1000):
         pieces.note(number)
@@ -436,7 +438,7 @@ def test_a_plain_local_log_that_is_read_again_comes_from_memory(tmp_path: pathli
             sizes.append(cache.figures.size_bytes)
         assert sizes == [0, len(log), len(log)]
         hits = cache.figures.hits
-        assert (await partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)).size_bytes == MIB
+        assert (await partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False))[1].size_bytes == MIB
         assert cache.figures.hits > hits
 
     with served(str(tmp_path), {"fetch.prefetch.enabled": "false"}) as here:

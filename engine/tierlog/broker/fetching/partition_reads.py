@@ -19,9 +19,9 @@ from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.remote.api import Uuid
 from tierlog.runtime.machine.clock import LOOP_TIMERS, Timers
+from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.runtime.waiting.side_by_side import give_way
-from tierlog.serving.response_writer import FilePart
 
 _TOLD: Final = ToldErrors(logging.getLogger(__name__))
 
@@ -411,15 +411,14 @@ class PartitionReads:
             return self._empty(wanted, offsets)
         if one.given_bytes < 0:
             raise ApiError(ErrorCode.unknown_server_error, f"{one.given_bytes} bytes are wanted")  # as Kafka says
-        read = await partition.read(
+        offsets, read = await partition.read(
             wanted.fetch_offset,
             max_bytes=max(one.given_bytes, 1) if one.is_first_whole else one.given_bytes,
             is_first_whole=one.is_first_whole,
             read_committed=self._options.is_read_committed,
         )
-        offsets = read.offsets
-        one.has_more = read.has_more
-        # Kafka has no list where the first batch is larger than the bytes left for it.
+        one.has_more = bool(read.size_bytes) and read.last_offset + 1 < self._end_of(offsets)
+        # Kafka has no list where the first batch is larger than what is left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
             wanted.partition,

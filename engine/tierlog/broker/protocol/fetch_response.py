@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
-from tierlog.serving.response_writer import FilePart
+from tierlog.runtime.waiting.file_part import FilePart
 
 #: Versions with an error and a session id of the whole answer; a log start offset; a preferred replica; compact
 #: lengths; topic ids in place of names; the addresses of leaders.

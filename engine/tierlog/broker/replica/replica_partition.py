@@ -19,14 +19,15 @@ from kio.schema.errors import ErrorCode
 from numpy.typing import NDArray
 
 from tierlog._native.indexes import find_upper_bound_offset, read_transaction_index
-from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
+from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.manager.batch_reads import FoundBatches, WantedBatches
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.runtime.waiting.loops import SharedCall, SingleCalls
@@ -161,7 +162,7 @@ class AbortedTransactions:
             CorruptIndexError, CorruptObjectError: a transaction index cannot be used: without it aborted records would
                 be handed out. Else as ``SegmentReads.index``.
         """
-        first_offset, segment = found.first_base_offset, self._view.spans[number].segment
+        first_offset, segment = found.first_offset, self._view.spans[number].segment
         if self._view.is_bare:
             entries = (
                 self._replayed
@@ -246,14 +247,12 @@ class ReplicaPartition:
 
     Args:
         history: The partition's, as it counts now.
-        reads: Of the segments.
-        batches: Of their batches; all partitions share both.
+        reads: Of the segments; all partitions share them.
     """
 
-    def __init__(self, history: CachedHistory, reads: SegmentReads, batches: BatchReads) -> None:
+    def __init__(self, history: CachedHistory, reads: SegmentReads) -> None:
         self._history = history
         self._reads = reads
-        self._batches = batches
         self._loaded: _Loaded | None = None
         self._known: _KnownOffsets | None = None
         self._loading = SharedCall(self._load)
@@ -325,8 +324,8 @@ class ReplicaPartition:
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
-    ) -> FetchedRecords:
-        """Read batches. Does not wait where all chunks are in the memory cache, and their place is known."""
+    ) -> tuple[OffsetSnapshot, FoundBatches]:
+        """As Partition says. Waits for nothing where all chunks are in the memory cache, and their place is known."""
         loaded = await self._current()
         offsets = loaded.view.offsets
         if not offsets.log_start_offset <= fetch_offset <= offsets.high_watermark:
@@ -337,38 +336,27 @@ class ReplicaPartition:
             )
         end_offset = loaded.view.end_offset(read_committed=read_committed)
         if max_bytes <= 0 or fetch_offset >= end_offset:
-            return FetchedRecords(offsets, aborted_transactions=() if read_committed else None)
-        return await self._noting_missing(
-            self._read(
-                loaded,
-                WantedBatches(fetch_offset, end_offset, max_bytes, is_first_whole, self._reads.deadline()),
-                loaded.aborted if read_committed else None,
-            )
-        )
+            return offsets, FetchDataInfo(fetch_offset, aborted_transactions=() if read_committed else None)
+        wanted = WantedBatches(fetch_offset, end_offset, max_bytes, is_first_whole)
+        return offsets, await self._noting_missing(self._read(loaded, wanted, read_committed=read_committed))
 
-    async def _read(
-        self, loaded: _Loaded, wanted: WantedBatches, aborted: AbortedTransactions | None
-    ) -> FetchedRecords:
-        view = loaded.view
+    async def _read(self, loaded: _Loaded, wanted: WantedBatches, *, read_committed: bool) -> FoundBatches:
+        view, until = loaded.view, self._reads.deadline()
+        listed: list[tuple[int, int]] | None = [] if read_committed else None
         number = view.find_span(wanted.offset)
         while number < len(view.spans) and view.spans[number].first_offset < wanted.end_offset_exclusive:
             span = view.spans[number]
-            of_span = WantedBatches(
-                max(wanted.offset, span.first_offset),
-                min(span.end_offset_exclusive, wanted.end_offset_exclusive),
-                wanted.max_bytes,
-                wanted.is_first_whole,
-                wanted.until_seconds,
+            of_span = wanted._replace(
+                offset=max(wanted.offset, span.first_offset),
+                end_offset_exclusive=min(span.end_offset_exclusive, wanted.end_offset_exclusive),
             )
-            found = await self._batches.read(await self._reads.log(span.segment), of_span)
+            found = await self._reads.read(span.segment, of_span, until_seconds=until)
             if found is not None:
-                listed: list[tuple[int, int]] | None = None if aborted is None else []
-                if aborted is not None and found.size_bytes:
-                    listed = await aborted.find(number, found, wanted.until_seconds)
-                has_more = found.end_offset < wanted.end_offset_exclusive
-                return FetchedRecords(view.offsets, found.pieces, found.size_bytes, listed, has_more)
-            number += 1  # the rest of this span's records is compacted away
-        return FetchedRecords(view.offsets, aborted_transactions=None if aborted is None else ())
+                if read_committed and found.size_bytes:
+                    listed = await loaded.aborted.find(number, found, until)
+                return found._replace(aborted_transactions=listed) if read_committed else found
+            number += 1  # what was left of this span's records is compacted away
+        return FetchDataInfo(wanted.offset, aborted_transactions=listed)
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
         view = (await self._current()).view

@@ -23,7 +23,6 @@ from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.offset_handlers import committed_for
 from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
 from tierlog.broker.handling import Handler
-from tierlog.broker.replica.batch_reads import BatchReads
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_partition import ReplicaPartition
@@ -100,7 +99,6 @@ class Replica:
         storage = server_config(config.tier_keys, machine=machine)
         reads = SegmentReads(tier, storage, machine=machine, metrics=storage_metrics)
         self._when_ended(worker, reads.close)
-        batches = BatchReads(reads)
         settings = CatalogSettings(
             topics=config.topics,
             refresh_seconds=config.refresh_seconds,
@@ -111,7 +109,7 @@ class Replica:
         )
         catalog = BucketCatalog(
             tier,
-            lambda history: ReplicaPartition(history, reads, batches),
+            lambda history: ReplicaPartition(history, reads),
             settings,
             read_metadata=read_metadata,
             machine=machine,

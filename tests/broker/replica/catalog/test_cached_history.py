@@ -17,7 +17,6 @@ from tests.support.loops import run_on
 from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.fetching.fetch_handler import FetchHandler
-from tierlog.broker.replica.batch_reads import BatchReads
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.cached_history import UNBOUNDED, CachedHistory, HistoryCache
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
@@ -149,8 +148,7 @@ async def small_memory(root: pathlib.Path, watching: Watching) -> AsyncIterator[
     settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=0, histories_bytes_max=1)
     with open_tier(str(root), layout="aiven", wrap_store=watching) as tier:
         reads = SegmentReads(tier, server_config(None))
-        batches = BatchReads(reads)
-        catalog = BucketCatalog(tier, lambda history: ReplicaPartition(history, reads, batches), settings)
+        catalog = BucketCatalog(tier, lambda history: ReplicaPartition(history, reads), settings)
         try:
             await catalog.start()
             rig = Rig(catalog)

@@ -5,11 +5,14 @@ The caches, the memory and the threads of all that are made here, once for a sto
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import partial
+from typing import Final, TypeVar
 
 from tierlog._native.files import ReadyFile
-from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
+from tierlog.errors import ConfigError, CorruptDataError, CorruptObjectError, StoreError, TierlogError
 from tierlog.remote.api import IndexType, InvalidRangeError, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
@@ -21,17 +24,61 @@ from tierlog.remote.storage.fetch.range_reader import BatchCheck, RangeReader, S
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment, open_log
+from tierlog.remote.tier.chunks.stored_segment import PIECE_BYTES, LogVersion, SegmentLog, StoredSegment, open_log
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.shared_loads import SharedLoad
 from tierlog.runtime.waiting.turns import MemoryBudget
 from tierlog.runtime.waiting.waits import WaitingThreads, Waits, forget_frames
-from tierlog.runtime.weighted_cache import CacheFigures
+from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
-#: A function from a segment to the log of the one behind it: None if there is none, or it is unknown. It may open keys.
+#: Logs that were opened.
+_LOGS_MAX: Final = 4096
+#: Chunks of one read: a hostile description may say that a chunk is one byte, and a million of them take a second.
+_CHUNKS_MAX: Final = 512
+#: So much is copied out of the page cache by the thread that reads, an event loop's too: some 0.1 ms a mebibyte.
+_READY_BYTES_MAX: Final = 2 << 20
+#: Files that answers on their way to clients hold open at once; parts of one segment share one.
+_OPEN_FILES_MAX: Final = 256
+#: Pieces of local logs that are remembered where the cache has no bound.
+_RECENT_MAX: Final = 65536
+Result = TypeVar("Result")
+#: Which segment is read behind one: None if there is none, or nobody knows. It may open keys.
 NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
+
+
+def _cached_pieces_max(config: StorageConfig) -> int:
+    """How many pieces of plain logs the cache in memory has room for."""
+    size = config.fetch_chunk_cache_size
+    if config.fetch_chunk_cache_class != "memory" or size is None:
+        return 0
+    return _RECENT_MAX if size < 0 else min(size // PIECE_BYTES, _RECENT_MAX)
+
+
+class RecentPieces:
+    """The pieces at which reads began last. Any number of threads.
+
+    Args:
+        pieces_max: So many, as the cache has room for: a reader of more than that, over and over, is always new.
+        machine: Its locks.
+    """
+
+    def __init__(self, pieces_max: int, machine: Machine) -> None:
+        self._lock = machine.scheduler.lock()
+        self._pieces_max = pieces_max
+        self._pieces: dict[Hashable, bool | None] = {}
+
+    def note(self, piece: Hashable) -> bool:
+        """Note that a read begins in a piece. Whether it is new: no read began there while it was remembered."""
+        pieces = self._pieces
+        with self._lock:
+            is_new = pieces.pop(piece, True) is not None
+            pieces[piece] = None  # the newest is last
+            if len(pieces) > self._pieces_max:
+                del pieces[next(iter(pieces))]
+        return is_new
 
 
 class SegmentReader:
@@ -117,6 +164,12 @@ class SegmentReader:
         self._count_fetch = metrics.counting("fetches_total")
         self._count_requested = metrics.counting("fetch_requested_bytes_total")
         self._count_returned = metrics.counting("fetch_returned_bytes_total")
+        #: Each knows where its chunks lie, and a key.
+        self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
+            UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
+        )
+        self._recent = RecentPieces(_cached_pieces_max(config), machine)
+        self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
         self._ask_for_size("indexes", lambda: self._indexes.figures)
         if (cache := self._cache) is not None:
             self._ask_for_size(cache.label, lambda: cache.figures)
@@ -180,14 +233,8 @@ class SegmentReader:
         self._count_returned(end_exclusive - start)
         return out.toreadonly()
 
-    def open_ready(self, log: SegmentLog) -> ReadyFile | None:
-        """The file that has the log from ``log.segment.log.position`` on, for event loops, which read past the caches
-        and call ``note_ready``; None where there is none. Waits for nothing. Only where ``reads_directly``.
-        """
-        return self._chunks.requests.open_ready(log.segment.log.key)
-
     def note_ready(self, size_bytes: int) -> None:
-        """Count a fetch of so many bytes of a file of ``open_ready``."""
+        """Count a fetch of so many bytes of a file of ``ready_file``, read past the caches."""
         self._count_fetch()
         self._count_requested(size_bytes)
         self._count_returned(size_bytes)
@@ -246,6 +293,121 @@ class SegmentReader:
     def forget_indexes(self, segment: StoredSegment) -> None:
         """Drop the indexes of a segment that has grown."""
         self._indexes.forget(segment.log.key)
+
+    # --- for servers: as code that yields its waits ---
+
+    def in_a_thread(self, what: str, call: Callable[[], Result]) -> Waits[Result]:
+        """The result of a blocking call, or the error that it raised.
+
+        Args:
+            what: For the message of an error: what is waited for.
+            call: Made once, by the thread that waits or, for an event loop, by one of its Worker.
+        """
+        load: SharedLoad[str, Result] = SharedLoad(what, self._machine.scheduler.lock(), readers=1)
+
+        def work() -> None:
+            try:
+                load.end(call(), None)
+            except BaseException as error:  # noqa: BLE001 - raised by ``result``
+                load.end(None, error)
+
+        load.offer(work)
+        yield self._requests.wait_of(load, what, self._limits.timeout_seconds)
+        return load.result()
+
+    def log_waits(self, segment: StoredSegment) -> Waits[SegmentLog]:
+        """The log of a segment, opened once.
+
+        Raises:
+            EncryptionKeyError: no key of the ring opens it.
+        """
+        found = self._logs.find(segment.log_version)
+        if found is None:
+            # A key is opened, and all places of chunks are looked at: milliseconds of a large segment.
+            opened = partial(self.opened, segment)
+            found = (yield from self.in_a_thread(segment.name, opened)) if segment.transformed else opened()
+        return found
+
+    def opened(self, segment: StoredSegment) -> SegmentLog:
+        """As ``log_waits``, in the calling thread."""
+        found = self._logs.find(segment.log_version)
+        if found is None:
+            found = self.open_log(segment)
+            self._logs.put(segment.log_version, found, 0)
+        return found
+
+    def read_waits(
+        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int, again: bool
+    ) -> Waits[list[memoryview]]:
+        """The bytes of a range of a log, as views that stay as they are for as long as they are referenced.
+
+        A plain file of this machine is read past the cache, at once if the system has all of the bytes in memory, else
+        by a thread; unless the same piece of it was read shortly before: then it is cached for others.
+
+        Args:
+            log: Of ``log_waits``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            least_bytes: Fewer bytes than the range has may come, where what follows is not there; so many at least.
+            again: The same reader asked for the first chunk just before.
+
+        Raises:
+            StoreUnavailableError: not there in time; what is under way lands in the cache. Else as
+                ``read_range_waits``.
+        """
+        end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
+        # The nearest piece: a reader that reads on by mebibytes begins a little before the border of each.
+        piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
+        if self.reads_directly(log) and self._recent.note(piece):
+            if end - start <= _READY_BYTES_MAX:
+                file = self.ready_file(log)
+                ready = None if file is None else self.copy_ready(log, file, start, end)
+                if ready is not None:
+                    return [ready]
+            with suppress(CorruptObjectError):  # the file ends before: piece by piece all comes that it has
+                read = partial(self.read_directly, log, start, end)
+                return [(yield from self.in_a_thread(log.name, read))]
+        found = self.find_range(log, start, end, again=again)
+        if found is None:
+            found = yield from self.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))
+        return found
+
+    def ready_file(self, log: SegmentLog) -> ReadyFile | None:
+        """The file of a log that is a plain file of this machine, open; its bytes begin at
+        ``log.segment.log.position``. None where there is none to be had at once.
+        """
+        if not self.reads_directly(log):
+            return None
+        version = log.segment.log_version
+        file = self._files.get(version)
+        if file is None and len(self._files) < _OPEN_FILES_MAX:
+            file = self._requests.open_ready(log.segment.log.key)
+            if file is not None:
+                self._files[version] = file
+        return file
+
+    def copy_ready(self, log: SegmentLog, file: ReadyFile, start: int, end_exclusive: int) -> memoryview | None:
+        """The bytes of a range, as of ``read_waits``, in memory of their own, if the system has all of them in memory.
+
+        ``file`` is that of ``ready_file``.
+        """
+        out = new_buffer(end_exclusive - start)
+        if file.read_ready_into(out, log.segment.log.position + start) < len(out):
+            return None
+        self.note_ready(len(out))
+        return out.toreadonly()
+
+    def index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes | None]:
+        """A part of a segment beside its log; None if it has none.
+
+        Raises:
+            StoreUnavailableError: not there in time. ObjectNotFoundError, CorruptObjectError, EncryptionKeyError,
+                StoreError and its kinds.
+        """
+        if segment.part(index_type) is None:
+            return None
+        found = self.find_index(segment, index_type)
+        return (yield from self.read_index_waits(segment, index_type)) if found is None else found
 
     def _asked(self, metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> tuple[float, int]:
         """Count a fetch. Returns when it began and where its range ends; raises as ``fetch_log_segment``."""

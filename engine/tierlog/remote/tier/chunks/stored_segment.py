@@ -35,6 +35,8 @@ _PICKLE_PROTOCOL: Final = 5
 _ZSTD: Final = 4
 #: Only the plugin's layout encrypts: this object has the key's id and the wrapped data key.
 _DESCRIPTION: Final = "rsm-manifest"
+#: Of a log: see ``StoredSegment.log_version``.
+LogVersion = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,11 @@ class StoredSegment:
     def transformed(self) -> bool:
         """Whether the stored bytes differ from the broker's."""
         return self.compression or self.encryption is not None
+
+    @property
+    def log_version(self) -> LogVersion:
+        """Key, size and time of change of the log: a broker's log grows, or is cut and written anew."""
+        return self.log.key, self.size_bytes, self.last_modified_ms
 
     def narrowed(self, start_position: int, end_position_exclusive: int) -> Self:
         """The same segment for a reader of one range of its log: it knows where the chunks of that range lie, and no

@@ -16,26 +16,32 @@ import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tierlog._native.batches import BatchWalk, RangeCheck, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
 from tierlog._native.files import ReadyFile
 from tierlog._native.indexes import lookup_offset
-from tierlog.broker.replica.segment_reads import LogVersion, SegmentReads, log_version
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
-from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment
+from tierlog.remote.storage.fetch.segment_reader import SegmentReader
+from tierlog.remote.tier.chunks.stored_segment import LogVersion, SegmentLog, StoredSegment
 from tierlog.remote.tier.tier import place_of
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
-from tierlog.runtime.waiting.loops import Worker
-from tierlog.serving.response_writer import FilePart
+from tierlog.runtime.machine.scheduling import Lock
+from tierlog.runtime.waiting.file_part import FilePart
+from tierlog.runtime.waiting.waits import Waits
+
+if TYPE_CHECKING:
+    from tierlog.runtime.waiting.loops import Worker
 
 #: Bytes that are read beyond the wanted ones: an index entry is a few KiB before the wanted batch, as a rule.
 _SLACK_BYTES: Final = 64 << 10
-#: The most that one read gives, whatever is asked for: its headers are walked on the event loop.
+#: The most that one read gives, whatever is asked for: an event loop walks over its headers.
 _MOST_BYTES: Final = 16 << 20
 #: A view of less than this part of a chunk is copied.
 _LEAN_PART: Final = 8
@@ -49,34 +55,19 @@ _PART_BYTES_LEAST: Final = 64 << 10
 _LEAST_BYTES: Final = 4 << 10
 #: Readers that are remembered: the connections of a server, some partitions each.
 _HINTS_MAX: Final = 16384
-#: So much is checked on the event loop, some 0.04 ms a mebibyte in memory and 0.15 ms of a file; more by a thread.
-_ON_LOOP_BYTES_MAX: Final = 2 << 20
+#: So much is checked by the thread that reads, an event loop's too: 0.04 ms a mebibyte in memory, 0.15 of a file.
+_AT_ONCE_BYTES_MAX: Final = 2 << 20
 #: Files whose sound ranges are remembered, and ranges of each file or chunk.
 _FILES_MAX: Final = 16384
 _RANGES_MAX: Final = 16
 #: Errors of a file whose bytes are not in memory, or that was cut.
 _NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
 _Fault = tuple[str, CorruptDataError]
+FoundBatches = FetchDataInfo[memoryview | FilePart]
 
 
-class FoundBatches(NamedTuple):
-    """Batches of a segment.
-
-    Attributes:
-        pieces: Their bytes, in order; none where the first batch is larger than the wanted bytes.
-        position: Of the first byte in the log.
-        size_bytes: Of all pieces.
-        first_base_offset: Of the first batch.
-        end_offset: Behind the last whole batch; of no pieces where they would begin.
-        fault: Why there are no pieces, where the first batch is damaged.
-    """
-
-    pieces: Sequence[memoryview | FilePart]
-    position: int
-    size_bytes: int
-    first_base_offset: int
-    end_offset: int
-    fault: CorruptDataError | None = None
+class DamagedBatchError(Exception):
+    """The first batch that could be sent is damaged, as its only argument says; no search from elsewhere helps."""
 
 
 class WantedBatches(NamedTuple):
@@ -87,44 +78,45 @@ class WantedBatches(NamedTuple):
         end_offset_exclusive: No batch that begins here or later.
         max_bytes: At most so many, > 0 …
         is_first_whole: … but all of the first batch.
-        until_seconds: When the read is late, as ``SegmentReads.deadline``.
     """
 
     offset: int
     end_offset_exclusive: int
     max_bytes: int
     is_first_whole: bool
-    until_seconds: float
 
 
 class PositionHints:
-    """Positions of batches by log and offset, those that were asked for last. Used on one thread.
+    """Positions of batches by log and offset, those that were asked for last. Any number of threads.
 
     A log is named by its ``log_version``, which differs from that of another one of the same key.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
         self._positions: dict[tuple[LogVersion, int], int] = {}
 
     def find(self, log: LogVersion, offset: int) -> int | None:
         """Return the position of the batch that holds an offset, or of the next one, if a reader's read ended there."""
-        key = (log, offset)
-        position = self._positions.pop(key, None)
-        if position is not None:
-            self._positions[key] = position  # the newest is last
+        with self._lock:
+            position = self._positions.pop((log, offset), None)
+            if position is not None:
+                self._positions[log, offset] = position  # the newest is last
         return position
 
     def put(self, log: LogVersion, offset: int, position: int) -> None:
         """Remember where the batches from an offset on begin."""
         positions = self._positions
-        positions.pop((log, offset), None)
-        positions[log, offset] = position
-        if len(positions) > _HINTS_MAX:
-            del positions[next(iter(positions))]
+        with self._lock:
+            positions.pop((log, offset), None)
+            positions[log, offset] = position
+            if len(positions) > _HINTS_MAX:
+                del positions[next(iter(positions))]
 
     def drop(self, log: LogVersion, offset: int) -> None:
         """Forget a position at which no batch stands."""
-        self._positions.pop((log, offset), None)
+        with self._lock:
+            self._positions.pop((log, offset), None)
 
 
 class UnsoundBatch(NamedTuple):
@@ -142,39 +134,43 @@ class UnsoundBatch(NamedTuple):
 
 
 class SoundRanges:
-    """Disjoint ranges of positions, of which the oldest are forgotten when there are too many."""
+    """Disjoint ranges of positions, of which the oldest are forgotten when there are too many. Any number of threads;
+    of two that add at once one may be forgotten.
+    """
 
     __slots__ = ("_borders",)
 
     def __init__(self) -> None:
-        self._borders: list[int] = []  # start and end of each range in turn, rising
+        self._borders: tuple[int, ...] = ()  # start and end of each range in turn, rising
 
     def covers(self, start: int, end_exclusive: int) -> bool:
         """Whether all positions of a range were added."""
-        place = bisect_right(self._borders, start)
-        return place % 2 == 1 and end_exclusive <= self._borders[place]
+        borders = self._borders
+        place = bisect_right(borders, start)
+        return place % 2 == 1 and end_exclusive <= borders[place]
 
     def add(self, start: int, end_exclusive: int) -> None:
         """Add a range, which is not empty; it is joined with those that it touches."""
         borders = self._borders
         low, high = bisect_left(borders, start), bisect_right(borders, end_exclusive)
-        borders[low:high] = [start] * (low % 2 == 0) + [end_exclusive] * (high % 2 == 0)
-        if len(borders) > 2 * _RANGES_MAX:
-            borders[:] = [start, end_exclusive]
+        joined = (*borders[:low], *(start,) * (low % 2 == 0), *(end_exclusive,) * (high % 2 == 0), *borders[high:])
+        self._borders = (start, end_exclusive) if len(joined) > 2 * _RANGES_MAX else joined
 
 
 class BatchChecks:
-    """Checks of whole batches of logs before they are sent. Used on the event loop alone.
+    """Checks of whole batches of logs before they are sent. Any number of threads.
 
     Checked ranges are remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
     while its inode, size and times of change stay.
 
     Args:
-        worker: Threads for large ranges.
+        reader: Of the segments; large ranges are checked by threads.
+        lock: For what is remembered of files.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, reader: SegmentReader, lock: Lock) -> None:
+        self._reader = reader
+        self._lock = lock
         #: By the id of a chunk's memory, which need not be hashable; an entry goes with the memory.
         self._chunks: dict[int, tuple[weakref.ref[object], SoundRanges]] = {}
         self._files: dict[LogVersion, tuple[object, SoundRanges]] = {}
@@ -192,9 +188,9 @@ class BatchChecks:
             kind=CorruptRecordError,
         )
 
-    async def check_pieces(
+    def check_pieces(
         self, log: SegmentLog, pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int
-    ) -> UnsoundBatch | None:
+    ) -> Waits[UnsoundBatch | None]:
         """Check the batches [first, end_exclusive) of a log in pieces of memory that begin at ``start``.
 
         Args:
@@ -221,7 +217,7 @@ class BatchChecks:
         def run() -> _Fault | None:
             return next(filter(None, (check.feed(view) for _, view in parts)), None)
 
-        unsound = await self._run(log, check, run, end_exclusive - first)
+        unsound = yield from self._run(log, check, run, end_exclusive - first)
         sound_end = end_exclusive if unsound is None else unsound.position
         for low, view in parts:
             if low < sound_end:
@@ -243,18 +239,21 @@ class BatchChecks:
             self._chunks[id(memory)] = weakref.ref(memory, partial(_forget, self._chunks, id(memory))), sound
         return sound
 
-    async def check_file(self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int) -> UnsoundBatch | None:
+    def check_file(
+        self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int
+    ) -> Waits[UnsoundBatch | None]:
         """Check batches like ``check_pieces``, of a log that is a plain file, which the system has in memory.
 
         Raises:
             BlockingIOError: the system has not all of it in memory, or the file ends before.
         """
-        version, changed = log_version(log.segment), file.version
-        known = self._files.pop(version, None)
-        sound = known[1] if known is not None and known[0] == changed else SoundRanges()
-        self._files[version] = changed, sound  # the newest is last
-        if len(self._files) > _FILES_MAX:
-            del self._files[next(iter(self._files))]
+        version, changed = log.segment.log_version, file.version
+        with self._lock:
+            known = self._files.pop(version, None)
+            sound = known[1] if known is not None and known[0] == changed else SoundRanges()
+            self._files[version] = changed, sound  # the newest is last
+            if len(self._files) > _FILES_MAX:
+                del self._files[next(iter(self._files))]
         if sound.covers(first, end_exclusive):
             return None
         check, size = self.begin(log, first), end_exclusive - first
@@ -263,10 +262,10 @@ class BatchChecks:
             file.descriptor,
             log.segment.log.position + first,
             size,
-            waits=size > _ON_LOOP_BYTES_MAX,
+            waits=size > _AT_ONCE_BYTES_MAX,
         )
         try:
-            unsound = await self._run(log, check, run, size)
+            unsound = yield from self._run(log, check, run, size)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 raise BlockingIOError(errno.EAGAIN, "not in memory") from error
@@ -276,10 +275,10 @@ class BatchChecks:
             sound.add(first, sound_end)
         return unsound
 
-    async def _run(
+    def _run(
         self, log: SegmentLog, check: RangeCheck, run: Callable[[], _Fault | None], size_bytes: int
-    ) -> UnsoundBatch | None:
-        fault = run() if size_bytes <= _ON_LOOP_BYTES_MAX else await self._worker.run(run)
+    ) -> Waits[UnsoundBatch | None]:
+        fault = run() if size_bytes <= _AT_ONCE_BYTES_MAX else (yield from self._reader.in_a_thread(log.name, run))
         if fault is None:
             return None
         error = fault[1].located(place_of(log.segment))
@@ -292,56 +291,66 @@ def _forget(chunks: dict[int, tuple[weakref.ref[object], SoundRanges]], key: int
 
 
 class BatchReads:
-    """Reads batches for all partitions of a server. On the event loop.
+    """Reads batches of stored segments, as code that yields its waits. Any number of threads.
 
     Args:
-        reads: Of their segments.
+        reader: Of the segments.
+        machine: Its locks.
+        checks_batches: Whether batches are checked before they are sent: ``fetch.check.batches.enabled``.
+        worker: Of an event loop that sends parts of files; None: all bytes are read.
 
     Attributes:
         hints: Where sequential readers go on.
     """
 
-    def __init__(self, reads: SegmentReads) -> None:
-        self._reads = reads
-        self.hints = PositionHints()
-        self._checks = BatchChecks(reads.worker) if reads.checks_batches else None
+    def __init__(
+        self, reader: SegmentReader, machine: Machine, *, checks_batches: bool, worker: Worker | None = None
+    ) -> None:
+        self._reads = reader
+        self._worker = worker
+        lock = machine.scheduler.lock()
+        self.hints = PositionHints(lock)
+        self._checks = BatchChecks(reader, lock) if checks_batches else None
 
-    async def read(self, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
-        """Read batches of a segment; None if none of those that count holds the offset or a later one.
+    def read_waits(self, segment: StoredSegment, wanted: WantedBatches) -> Waits[FoundBatches | None]:
+        """Read batches of a segment; None if none of those that count holds the offset or a later one. There are no
+        records where the first batch is larger than what is wanted.
 
         Raises:
             CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides its begin.
-            SizeLimitError: a first batch is larger than any broker writes. Else as ``SegmentReads.read`` and ``index``.
+            SizeLimitError: a first batch is larger than any broker writes. Else as the reader's ``log_waits``,
+            ``read_waits`` and ``index_waits``.
         """
-        found = await self._find_batches(log, wanted)
-        if found is not None and found.fault is not None:
-            raise found.fault
-        return found
+        log = yield from self._reads.log_waits(segment)
+        try:
+            return (yield from self._find_batches(log, wanted))
+        except DamagedBatchError as damaged:
+            raise damaged.args[0] from None
 
-    async def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
-        """Find batches like ``read``; the damage of a batch whose place is known is an attribute of the result."""
-        version = log_version(log.segment)
+    def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> Waits[FoundBatches | None]:
+        """As ``read_waits``. Raises DamagedBatchError: a batch whose place is known."""
+        version = log.segment.log_version
         position = self.hints.find(version, wanted.offset)
         if position is not None:
             try:
-                return await self._read_from(log, wanted, position, is_known=True)
+                return (yield from self._read_from(log, wanted, position, is_known=True))
             except CorruptRecordError:  # another object has its name now
                 self.hints.drop(version, wanted.offset)
-        position = await self._indexed_position(log, wanted)
+        position = yield from self._indexed_position(log, wanted)
         if position:
             try:
-                return await self._read_from(log, wanted, position, is_known=False)
+                return (yield from self._read_from(log, wanted, position, is_known=False))
             except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it shows which
                 pass
-        return await self._read_from(log, wanted, 0, is_known=True)
+        return (yield from self._read_from(log, wanted, 0, is_known=True))
 
-    async def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> int:
+    def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> Waits[int]:
         """A position at or before the batch that is wanted; 0 where no index has one."""
         segment, offset = log.segment, wanted.offset
         if offset <= segment.start_offset:
             return 0
         try:
-            data = await self._reads.index(segment, IndexType.OFFSET, until_seconds=wanted.until_seconds)
+            data = yield from self._reads.index_waits(segment, IndexType.OFFSET)
         except CorruptDataError:  # slower without it, never wrong
             return 0
         if not data:
@@ -352,9 +361,9 @@ class BatchReads:
             return 0
         return position if 0 <= position < segment.size_bytes else 0
 
-    async def _read_from(
+    def _read_from(
         self, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
-    ) -> FoundBatches | None:
+    ) -> Waits[FoundBatches | None]:
         """Walk from a position on; ``is_known``: the batch there is at or before the wanted one.
 
         Raises:
@@ -363,26 +372,21 @@ class BatchReads:
         segment = log.segment
         start, least = position, segment.start_offset
         window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
-        ready = await self._find_ready(log, wanted, position, window, is_known=is_known)
+        ready = yield from self._find_ready(log, wanted, position, window, is_known=is_known)
         if ready is not None:
             return ready
         while True:
             end = _end_ahead(log, min(start + window, segment.size_bytes))
-            pieces = await self._reads.read(
-                log,
-                start,
-                end,
-                least_bytes=HEADER_BYTES,
-                again=is_known and start == position,
-                until_seconds=wanted.until_seconds,
+            pieces = yield from self._reads.read_waits(
+                log, start, end, least_bytes=HEADER_BYTES, again=is_known and start == position
             )
             walk, fault = _walk(segment, wanted, pieces, start, least)
             if not is_known and _begins_behind(walk, position, wanted.offset):
                 raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
             if walk.first_position >= 0:
                 if _has_gap(walk, position, wanted.offset):
-                    await self._check_passed(log, position, walk.first_position, wanted.until_seconds)
-                return await self._cut(log, wanted, walk, _Window(pieces, start, least))
+                    yield from self._check_passed(log, position, walk.first_position)
+                return (yield from self._cut(log, wanted, walk, _Window(pieces, start, least)))
             if fault is not None:
                 raise fault.located(place_of(segment))
             if walk.is_ended:
@@ -390,11 +394,11 @@ class BatchReads:
             start, least = walk.position, walk.least_offset
             window = max(window, min(2 * window, _SEARCH_BYTES))
 
-    async def _check_passed(self, log: SegmentLog, start: int, end: int, until_seconds: float) -> None:
+    def _check_passed(self, log: SegmentLog, start: int, end: int) -> Waits[None]:
         """Check batches that were passed over: the size or the last offset of a damaged one hides records.
 
         Raises:
-            CorruptRecordError: one is damaged. Else as ``SegmentReads.read``.
+            CorruptRecordError: one is damaged. Else as the reader's ``read_waits``.
         """
         checks = self._checks
         if checks is None:
@@ -402,17 +406,15 @@ class BatchReads:
         check = checks.begin(log, start)
         while start < end:
             stop = min(start + _PASSED_BYTES, end)
-            for piece in await self._reads.read(
-                log, start, stop, least_bytes=1, again=False, until_seconds=until_seconds
-            ):
+            for piece in (yield from self._reads.read_waits(log, start, stop, least_bytes=1, again=False)):
                 fault = check.feed(piece)
                 if fault is not None:
                     raise fault[1].located(place_of(log.segment))
                 start += len(piece)
 
-    async def _find_ready(
+    def _find_ready(
         self, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
-    ) -> FoundBatches | None:
+    ) -> Waits[FoundBatches | None]:
         """The batches as a part of their file, if the system has its bytes in memory and nothing about them is unusual;
         else None. A segment that is written to is not sent so: its bytes may change.
         """
@@ -441,42 +443,38 @@ class BatchReads:
         if first < 0 or size > BATCH_SIZE_BYTES_MAX or _has_gap(walk, position, wanted.offset):
             return None
         if size > wanted.max_bytes and not wanted.is_first_whole:
-            return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
+            return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
         if first + size > end and not file.holds(segment.log.position + first, size):
             return None
         cut = _cut_of(walk, max_bytes, end)
         if self._checks is not None:
             try:
-                unsound = await self._checks.check_file(log, file, first, cut.whole_position)
+                unsound = yield from self._checks.check_file(log, file, first, cut.whole_position)
             except BlockingIOError:
                 return None
             if unsound is not None:
                 if unsound.position == first:
-                    return _damaged(walk, unsound)
+                    raise DamagedBatchError(unsound.error)
                 cut = _Cut(unsound.position, unsound.position, unsound.offset)
         piece: memoryview | FilePart | None
-        if cut.stop - first >= _PART_BYTES_LEAST:
-            piece = self._reads.part_of(log, file, first, cut.stop)
+        if cut.stop - first >= _PART_BYTES_LEAST and self._worker is not None:
+            self._reads.note_ready(cut.stop - first)
+            start = segment.log.position + first
+            piece = FilePart(file, position=start, size_bytes=cut.stop - first, worker=self._worker)
         else:
             piece = self._reads.copy_ready(log, file, first, cut.stop)
         if piece is None:
             return None
         if cut.whole_position < log.size_bytes:
-            self.hints.put(log_version(segment), cut.whole_offset, cut.whole_position)
-        return FoundBatches((piece,), first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
+            self.hints.put(segment.log_version, cut.whole_offset, cut.whole_position)
+        return _found(log, wanted, walk, (piece,), cut)
 
-    async def _cut(
-        self,
-        log: SegmentLog,
-        wanted: WantedBatches,
-        walk: BatchWalk,
-        window: _Window,
-    ) -> FoundBatches:
+    def _cut(self, log: SegmentLog, wanted: WantedBatches, walk: BatchWalk, window: _Window) -> Waits[FoundBatches]:
         """Cut the walked bytes to those that are sent: no byte at or behind the header where the walk ended."""
         pieces, start, least_offset = window
         first, size = walk.first_position, walk.first_size_bytes
         if size > wanted.max_bytes and not wanted.is_first_whole:
-            return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
+            return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
         if size > BATCH_SIZE_BYTES_MAX:
             text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
             raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
@@ -485,30 +483,25 @@ class BatchReads:
             pieces = pieces[:]
             while end < first + size:
                 least = first + size - end
-                more = await self._reads.read(
-                    log,
-                    end,
-                    _end_ahead(log, first + size),
-                    least_bytes=least,
-                    again=True,
-                    until_seconds=wanted.until_seconds,
+                more = yield from self._reads.read_waits(
+                    log, end, _end_ahead(log, first + size), least_bytes=least, again=True
                 )
                 pieces += more
                 end += sum(map(len, more))
             walk, fault = _walk(log.segment, wanted, pieces, start, least_offset)
             if fault is not None and walk.first_position < 0:
-                return FoundBatches((), first, 0, wanted.offset, wanted.offset, fault.located(place_of(log.segment)))
+                raise DamagedBatchError(fault.located(place_of(log.segment)))
         cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
         if self._checks is not None:
-            unsound = await self._checks.check_pieces(log, pieces, start, first, cut.whole_position)
+            unsound = yield from self._checks.check_pieces(log, pieces, start, first, cut.whole_position)
             if unsound is not None:
                 if unsound.position == first:
-                    return _damaged(walk, unsound)
+                    raise DamagedBatchError(unsound.error)
                 cut = _Cut(unsound.position, unsound.position, unsound.offset)
         if cut.whole_position < log.size_bytes:
-            self.hints.put(log_version(log.segment), cut.whole_offset, cut.whole_position)
+            self.hints.put(log.segment.log_version, cut.whole_offset, cut.whole_position)
         cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
-        return FoundBatches(cut_pieces, first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
+        return _found(log, wanted, walk, cut_pieces, cut)
 
 
 def _end_ahead(log: SegmentLog, end: int) -> int:
@@ -559,9 +552,20 @@ class _Cut(NamedTuple):
     whole_offset: int
 
 
-def _damaged(walk: BatchWalk, unsound: UnsoundBatch) -> FoundBatches:
-    """Make the result for a damaged first batch."""
-    return FoundBatches((), unsound.position, 0, walk.first_base_offset, walk.first_base_offset, unsound.error)
+def _found(
+    log: SegmentLog, wanted: WantedBatches, walk: BatchWalk, pieces: Sequence[memoryview | FilePart], cut: _Cut
+) -> FoundBatches:
+    first = walk.first_position
+    return FetchDataInfo(
+        wanted.offset,
+        log.segment.start_offset,
+        first,
+        pieces,
+        cut.stop - first,
+        walk.first_base_offset,
+        cut.whole_offset - 1,
+        first_entry_incomplete=not pieces,
+    )
 
 
 def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
