@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tests.support.batches import Batch, encode
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.producers.producer_state import ProducerState
-from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
+from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, LogLoader
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -46,16 +46,16 @@ def load(
     """Load a log; its segments are closed."""
     machine = machine_of(files)
     place = LogFolder(machine, folder)
-    loaded = load_log(
+    loader = LogLoader(
         place,
         machine=machine,
         config=config or LogConfig(),
         epochs=LeaderEpochCache(EpochCheckpointFile(files, place), machine=machine),
-        producers=producers or ProducerState(expiration_ms=2**62),
+        producers=producers or ProducerState(ProducerSettings(producer_id_expiration_ms=2**62)),
         checkpoints=LogCheckpoints(recovery_point=recovery_point, log_start_offset=log_start),
         had_clean_shutdown=clean,
-        remote_log_enabled=tiered,
     )
+    loaded = loader.load(remote_log_enabled=tiered)
     for segment in loaded.segments:
         segment.close()
     return loaded

@@ -44,7 +44,7 @@ def test_nobody_opens_a_log_beside_the_directory_that_has_it(tmp_path: pathlib.P
     with LogDirectory.open(str(tmp_path / "logs")) as directory:
         append(directory.log("orders", 0), b"one")
         for other in (folder, f"{folder}/", str(tmp_path / "logs" / "new-0")):
-            with pytest.raises(StoreUnavailableError, match="has its log directory open"):
+            with pytest.raises(StoreUnavailableError, match="has this log directory open"):
                 UnifiedLog.open(other)
         assert not (tmp_path / "logs" / "new-0").exists()
     with UnifiedLog.open(folder, had_clean_shutdown=True) as log:

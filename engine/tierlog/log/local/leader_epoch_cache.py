@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tierlog._native.appends import LatestEpoch
 from tierlog.arguments import require_int32, require_int64, require_type, wrong_type
-from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
-from tierlog.log.local.log_folder import LogFolder
+from tierlog.log.local.log_folder import LogFolder, read_small_file
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.machine import Machine
 
@@ -43,14 +42,7 @@ class EpochCheckpointFile:
         Raises:
             CorruptIndexError: the file is malformed. Kafka takes the log dir offline then. StoreError.
         """
-        try:
-            data = self._files.read_whole(self.path)
-        except ObjectNotFoundError:
-            return LeaderEpochs()
-        try:
-            return parse_leader_epochs(data)
-        except CorruptIndexError as error:
-            raise error.located(self.path) from None
+        return read_small_file(self._files, self.path, parse_leader_epochs) or LeaderEpochs()
 
     def write(self, epochs: LeaderEpochs) -> None:
         """Write beside, fsync, rename, fsync the folder. Raises StoreError."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 from tierlog._native.appends import LogEnd
 from tierlog.arguments import INT32_MAX, require_type
@@ -19,14 +18,13 @@ from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.local.recovery.folder_tidying import DELETED
 from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 
 _log = logging.getLogger(__name__)
-
-DELETED_SUFFIX: Final = ".deleted"
 
 
 class LocalLog:
@@ -261,7 +259,7 @@ class LocalLog:
         """
         self._set_segments(self.segments.without(segments))
         for segment in segments:
-            segment.change_suffix(DELETED_SUFFIX)
+            segment.change_suffix(DELETED)
         self._machine.files.fsync_directory(self.folder)
         self._remove_later(segments)
 
@@ -269,7 +267,7 @@ class LocalLog:
         """Set the last segments aside, the latest first, each durably: what a crash leaves has no hole."""
         gone = sorted(segments, key=lambda segment: segment.base_offset, reverse=True)
         for segment in gone:
-            segment.change_suffix(DELETED_SUFFIX)
+            segment.change_suffix(DELETED)
             self._machine.files.fsync_directory(self.folder)
         self._set_segments(self.segments.without(gone))
         self._remove_later(gone)

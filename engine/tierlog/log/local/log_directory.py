@@ -19,13 +19,14 @@ from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_pa
 from tierlog.errors import StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.directory.directory_files import DirectoryIdentity, lock_directory, write_marker
-from tierlog.log.local.directory.directory_state import DirectoryState, PartitionKey
+from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey, write_marker
+from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_folder import (
     deleted_folder_name,
     iter_partition_folders,
+    lock_directory,
     partition_folder_name,
     remove_folder,
     require_topic_id,

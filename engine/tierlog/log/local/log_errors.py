@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tierlog.errors import StoreError, TierlogError
@@ -77,11 +78,8 @@ class OffsetOutOfRangeError(TierlogError, LookupError):
         self.log_end_offset = log_end_offset
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _out_of_range, (self.text, self.offset, self.log_start_offset, self.log_end_offset)
-
-
-def _out_of_range(text: str, offset: int, log_start_offset: int, log_end_offset: int) -> OffsetOutOfRangeError:
-    return OffsetOutOfRangeError(text, offset=offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+        offsets = {name: getattr(self, name) for name in ("offset", "log_start_offset", "log_end_offset")}
+        return partial(type(self), self.text, **offsets), ()
 
 
 class LogOfflineError(StoreError):

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from tierlog.arguments import require_int, require_path, require_text, require_type
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
@@ -33,12 +33,15 @@ from tierlog.log.formats.segment_files import (
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogTruncatedError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files, ReadableFile, UpdatableFile
+from tierlog.runtime.machine.files import FileLock, Files, ReadableFile, UpdatableFile
 from tierlog.runtime.machine.randomness import Rng
 
 _INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
+
+
+Parsed = TypeVar("Parsed")
 
 
 def require_topic_id(topic_id: object) -> None:
@@ -69,30 +72,48 @@ def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
     return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in _INTERNAL_TOPICS
 
 
+def lock_directory(files: Files, path: str) -> FileLock:
+    """Lock a log directory that exists, against brokers and against Tierlog; the file stays, as Kafka's does.
+
+    Raises:
+        StoreUnavailableError: somebody has the directory open. StoreError: the file cannot be made or locked.
+    """
+    held = files.try_record_lock(f"{path}/{LOCK}")
+    if held is None:
+        raise StoreUnavailableError(f"{path}: a broker, or another process, has this log directory open ({LOCK})")
+    return held
+
+
 def check_unlocked(files: Files, folder: str) -> None:
     """Raise StoreUnavailableError if another process has the log directory of a partition's folder open. StoreError."""
-    path = f"{folder.rstrip('/').rpartition('/')[0] or '.'}/{LOCK}"
-    if files.find(path) is not None:
-        held = files.try_record_lock(path)
-        if held is None:
-            raise StoreUnavailableError(f"{folder}: a broker, or another process, has its log directory open ({LOCK})")
-        held.release()
+    directory = folder.rstrip("/").rpartition("/")[0] or "."
+    if files.find(f"{directory}/{LOCK}") is not None:
+        lock_directory(files, directory).release()
+
+
+def read_small_file(
+    files: Files, path: str, parse: Callable[[bytes], Parsed], *, limit_bytes: int = 1 << 30
+) -> Parsed | None:
+    """Read a file's content; None if there is no file. Raises CorruptIndexError: with the path. StoreError."""
+    try:
+        return parse(files.read_whole(path, limit_bytes=limit_bytes))
+    except ObjectNotFoundError:
+        return None
+    except CorruptIndexError as error:
+        raise error.located(path) from None
 
 
 def agreed_topic_id(machine: Machine, folder: str, topic_id: Uuid | None) -> Uuid | None:
     """The topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
     path = f"{folder}/{PARTITION_METADATA}"
-    try:
-        known = parse_partition_metadata(machine.files.read_whole(path)).topic_id
-    except ObjectNotFoundError:
-        if topic_id is not None:
-            machine.files.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
-        return topic_id
-    except CorruptIndexError as error:
-        raise error.located(path) from None
-    if topic_id is not None and topic_id != known:
-        raise InconsistentTopicIdError(f"{folder}: topic id {known}, not {topic_id}")
-    return known
+    found = read_small_file(machine.files, path, parse_partition_metadata)
+    if topic_id is None:
+        return None if found is None else found.topic_id
+    if found is None:
+        machine.files.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
+    elif found.topic_id != topic_id:
+        raise InconsistentTopicIdError(f"{folder}: topic id {found.topic_id}, not {topic_id}")
+    return topic_id
 
 
 _log = logging.getLogger(__name__)
@@ -160,12 +181,16 @@ def remove_folder(files: Files, path: str) -> None:
     try:
         if files.find(path) is None:
             return
-        for entry in list(files.iter_directory(path)):
-            files.remove(entry.path)
-        files.remove(path)
+        _remove_all(files, path)
         files.fsync_directory(path.rpartition("/")[0] or ".")
     except StoreError as error:
         _log.warning("%s: a deleted log stays until the next start: %s", path, error)
+
+
+def _remove_all(files: Files, path: str) -> None:
+    for entry in list(files.iter_directory(path)):
+        files.remove(entry.path)
+    files.remove(path)
 
 
 class LogFolder:
@@ -209,9 +234,7 @@ class LogFolder:
         """
         with self.lock:
             self.is_deleted = True
-            for found in list(self._files.iter_directory(self.path)):
-                self._files.remove(found.path)
-            self._files.remove(self.path)
+            _remove_all(self._files, self.path)
         self._files.fsync_directory(self.parent)
 
 

@@ -11,10 +11,10 @@ from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
     OffsetCheckpointFile,
     check_identity,
-    lock_directory,
     read_identity,
     write_identity,
 )
+from tierlog.log.local.log_folder import lock_directory
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tierlog.log.formats.producer_snapshot import (
     encode_producer_snapshot,
     parse_producer_snapshot,
 )
+from tierlog.log.local.log_config import ProducerSettings
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
 from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry
@@ -25,6 +27,7 @@ from tierlog.log.local.producers.producer_state import AbortedTransaction, Prepa
 
 NOW = 1_700_000_000_000
 YEARS_AGO_MS = 1_750_000_000_000
+VERIFYING = ProducerSettings(transaction_partition_verification_enable=True)
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 
 
@@ -59,7 +62,7 @@ def replayed(folder: Path, *, restarted: bool = False) -> int:
     A broker that was restarted has dropped producers whose records have the generator's timestamps, years old.
     """
     logs = sorted(folder.glob("*.log"))
-    state = ProducerState(expiration_ms=2**62)
+    state = ProducerState(ProducerSettings(producer_id_expiration_ms=2**62))
     state.restart(int(logs[0].stem))
     compared = 0
     for log in logs:
@@ -96,11 +99,11 @@ def test_what_brokers_knew_comes_out_of_their_logs_in_the_full_set(fixtures: Pat
 def test_a_snapshot_goes_out_and_comes_in(data: Path) -> None:
     """Else after a restart a duplicate is appended, or a transaction is taken for ended."""
     log = next(iter(sorted((data / "main-plain").glob("local-before/*/fx-txn-0/*.log"))))
-    state = ProducerState(expiration_ms=2**62)
+    state = ProducerState(ProducerSettings(producer_id_expiration_ms=2**62))
     batches = batches_of(log.read_bytes())
     state.replay(batches[: len(batches) // 2], end_offset=500)
     stored = parse_producer_snapshot(encode_producer_snapshot(state.snapshot()))
-    again = ProducerState(expiration_ms=2**62)
+    again = ProducerState(ProducerSettings(producer_id_expiration_ms=2**62))
     again.load(stored, offset=500, now_ms=NOW)
     assert again.snapshot() == state.snapshot()
     assert again.first_undecided_offset == state.first_undecided_offset
@@ -321,7 +324,7 @@ def ask(state: ProducerState, sequence: int = 0, epoch: int = 0, *, v2: bool = F
 
 def test_a_transaction_begins_only_if_it_was_verified() -> None:
     """Else a transaction hangs for ever: its coordinator knows nothing of it."""
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     assert refused(state, batch(txn=True)) is KafkaError.INVALID_TXN_STATE
     guard = ask(state)
     assert guard is not None
@@ -341,13 +344,13 @@ def test_a_transaction_begins_only_if_it_was_verified() -> None:
 
 def test_a_marker_takes_the_guard_away() -> None:
     """Else a batch that comes after its transaction's abort begins one that nobody ends."""
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state)
     append(state, marker(at=0, commit=False), origin=COORDINATOR, version=1)
     with pytest.raises(AppendRefusedError):
         state.prepare([batch(at=1, txn=True)], origin=CLIENT, guard=guard)
     # Of version 2 the marker of the transaction before has the epoch of the next one: its guard stays.
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state, epoch=3, v2=True)
     append(state, marker(epoch=3, at=0), origin=COORDINATOR, version=2)
     assert state.prepare([batch(epoch=3, at=1, txn=True)], origin=CLIENT, guard=guard).duplicate is None
@@ -358,7 +361,7 @@ def test_a_marker_takes_the_guard_away() -> None:
 
 def test_the_lowest_sequence_that_asked_comes_first() -> None:
     """Else a batch that has to be asked for again is out of order for ever."""
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state, sequence=4)
     assert ask(state, sequence=2) is guard
     assert ask(state, sequence=3) is guard
@@ -368,7 +371,7 @@ def test_the_lowest_sequence_that_asked_comes_first() -> None:
     assert state.prepare([batch(sequence=2, txn=True)], origin=CLIENT, guard=guard).appends
     ask(state, sequence=9, epoch=1)  # a later epoch begins anew
     assert state.prepare([batch(epoch=1, sequence=9, txn=True)], origin=CLIENT, guard=guard).appends
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state, sequence=2, v2=True)
     with pytest.raises(AppendRefusedError, match="begins with 0"):
         state.prepare([batch(sequence=2, txn=True)], origin=CLIENT, guard=guard)
@@ -376,17 +379,17 @@ def test_the_lowest_sequence_that_asked_comes_first() -> None:
 
 def test_what_does_not_touch_a_question() -> None:
     """Else an answer of the coordinator is thrown away, or counts for another epoch."""
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state, sequence=5)
     append(state, batch(sequence=0))  # of no transaction
     assert state.prepare([batch(sequence=1, at=1, txn=True)], origin=CLIENT, guard=guard).appends
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     append(state, batch(sequence=0, count=2))
     guard = ask(state, sequence=2, v2=True)  # it is known, so it need not begin with 0
     prepared = state.prepare([batch(sequence=2, at=2, txn=True)], origin=CLIENT, guard=guard)
     state.apply(prepared, end_offset=3)
     assert refused(state, batch(epoch=1, at=3, txn=True)) is KafkaError.INVALID_TXN_STATE  # the open one is not its own
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     guard = ask(state, sequence=4, epoch=3)
     assert ask(state, sequence=9, epoch=2) is guard  # of an earlier epoch: late, and passed over
     with pytest.raises(AppendRefusedError) as caught:
@@ -396,7 +399,7 @@ def test_what_does_not_touch_a_question() -> None:
 
 def test_a_fenced_producer_is_told_so_first() -> None:
     """Else it takes a recoverable error for a fatal one."""
-    state = ProducerState(verifies=True)
+    state = ProducerState(VERIFYING)
     append(state, batch(epoch=5))
     with pytest.raises(AppendRefusedError) as caught:
         ask(state, epoch=4)
@@ -409,7 +412,7 @@ def test_a_fenced_producer_is_told_so_first() -> None:
 
 def test_producers_expire_and_open_transactions_do_not() -> None:
     """Else the state grows for ever, or an open transaction loses its producer."""
-    state = ProducerState(expiration_ms=1000, verifies=True)
+    state = ProducerState(replace(VERIFYING, producer_id_expiration_ms=1000))
     append(state, batch(1, at=0), batch(-1, at=1))
     append(state, batch(2, at=2))
     append(state, batch(3, at=3, txn=True), origin=REPLICATION)
@@ -425,7 +428,7 @@ def test_producers_expire_and_open_transactions_do_not() -> None:
 
 def test_late_transactions() -> None:
     """Else nobody is told of a transaction that hangs."""
-    state = ProducerState(transaction_timeout_ms_max=1000)
+    state = ProducerState(ProducerSettings(transaction_max_timeout_ms=1000))
     assert not state.has_late_transaction(2**62)
     append(state, batch(1, at=0, txn=True))
     append(state, batch(2, at=1, txn=True))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tierlog.arguments import require_int, require_text, require_type
-from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.errors import ConfigError, CorruptIndexError, StoreError
 from tierlog.log.formats.checkpoints import encode_offset_checkpoint, parse_offset_checkpoint
 from tierlog.log.formats.identity_files import (
     CLEAN_SHUTDOWN_BYTES_MAX,
@@ -26,9 +26,10 @@ from tierlog.log.formats.identity_files import (
     parse_clean_shutdown,
     parse_meta_properties,
 )
-from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES
+from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, META_PROPERTIES
+from tierlog.log.local.log_folder import read_small_file
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import FileLock, Files
+from tierlog.runtime.machine.files import Files
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -68,11 +69,9 @@ def read_identity(files: Files, folder: str) -> MetaProperties | None:
     """
     path = f"{folder}/{META_PROPERTIES}"
     try:
-        return parse_meta_properties(files.read_whole(path, limit_bytes=META_PROPERTIES_BYTES_MAX))
-    except ObjectNotFoundError:
-        return None
+        return read_small_file(files, path, parse_meta_properties, limit_bytes=META_PROPERTIES_BYTES_MAX)
     except CorruptIndexError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(str(error)) from error
 
 
 def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> MetaProperties | None:
@@ -139,20 +138,9 @@ def write_marker(files: Files, folder: str, *, broker_epoch: int = -1) -> None:
     files.write_whole(f"{folder}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
 
 
-def lock_directory(files: Files, path: str) -> FileLock:
-    """Lock a log directory that exists, against brokers and against Tierlog; the file stays, as Kafka's does.
-
-    Raises:
-        StoreUnavailableError: somebody has the directory open. StoreError: the file cannot be made or locked.
-    """
-    held = files.try_record_lock(f"{path}/{LOCK}")
-    if held is None:
-        raise StoreUnavailableError(f"{path}: a broker, or another process, has this log directory open ({LOCK})")
-    return held
-
-
-#: (topic, partition) to offset.
-PartitionOffsets = Mapping[tuple[str, int], int]
+#: (topic, partition).
+PartitionKey = tuple[str, int]
+PartitionOffsets = Mapping[PartitionKey, int]
 
 
 class OffsetCheckpointFile:
@@ -168,21 +156,54 @@ class OffsetCheckpointFile:
         self._files = files
         self.path = f"{folder}/{name}"
 
-    def read(self) -> dict[tuple[str, int], int]:
+    def read(self) -> dict[PartitionKey, int]:
         """Read the offsets, in the file's order; none if there is no file.
 
         Raises:
             CorruptIndexError: the file is malformed. StoreError.
         """
-        try:
-            return parse_offset_checkpoint(self._files.read_whole(self.path))
-        except ObjectNotFoundError:
-            return {}
-        except CorruptIndexError as error:
-            raise error.located(self.path) from None
+        return read_small_file(self._files, self.path, parse_offset_checkpoint) or {}
 
     def write(self, offsets: PartitionOffsets) -> None:
         """Replace the offsets, durably, in the mapping's order. Raises StoreError: the old offsets are there, or the
         new ones, as after a crash.
         """
         self._files.write_whole(self.path, encode_offset_checkpoint(offsets))
+
+
+class KeptCheckpoint(OffsetCheckpointFile):
+    """A checkpoint that is read when it is made, and written when it changes. Raises StoreError.
+
+    Attributes:
+        offsets: The checkpoint's content; empty where there is no file, or where it cannot be read.
+        on_disk: What the file says, as far as it can be read.
+        is_whole: Whether there is a file that can be read.
+        fault: Why it cannot be read; None otherwise.
+    """
+
+    def __init__(self, files: Files, folder: str, name: str) -> None:
+        super().__init__(files, folder, name)
+        self.fault: CorruptIndexError | None = None
+        self.offsets: dict[PartitionKey, int] = {}
+        try:
+            self.offsets = self.read()
+        except CorruptIndexError as error:
+            self.fault = error
+        self.is_whole = self.fault is None and files.find(self.path) is not None
+        self.on_disk = dict(self.offsets)
+
+    def replace(self, changed: Mapping[PartitionKey, int | None]) -> None:
+        """Take other offsets (None: none), and write them if that makes a difference."""
+        for key, offset in changed.items():
+            if offset is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets[key] = offset
+        self.replace_all(self.offsets)
+
+    def replace_all(self, offsets: PartitionOffsets) -> None:
+        """Have exactly these offsets in the file."""
+        if offsets != self.on_disk or not self.is_whole:
+            self.write(offsets)
+            self.on_disk = dict(offsets)
+            self.is_whole = True

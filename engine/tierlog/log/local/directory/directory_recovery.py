@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierlog.errors import ConfigError, CorruptDataError, CorruptIndexError, StoreError
+from tierlog.errors import ConfigError, CorruptDataError, StoreError
 from tierlog.log.formats.segment_files import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -27,18 +27,17 @@ from tierlog.log.formats.segment_files import (
     find_partition_folder,
     find_segment_file,
 )
-from tierlog.log.local.directory.directory_files import OffsetCheckpointFile, lock_directory, take_marker, write_marker
+from tierlog.log.local.directory.directory_files import KeptCheckpoint, PartitionKey, take_marker, write_marker
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_folder import LogFolder, agreed_topic_id
+from tierlog.log.local.log_folder import CLUSTER_METADATA, LogFolder, agreed_topic_id, lock_directory
 from tierlog.log.local.producers.producer_state import ProducerState
-from tierlog.log.local.recovery.log_loader import LogCheckpoints, load_log
+from tierlog.log.local.recovery.log_loader import LogCheckpoints, LogLoader
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 
-_METADATA_TOPIC: Final = "__cluster_metadata"
 #: Folders that a broker loads under their partition's own name: the copy that moves in from another directory, too.
 _CURRENT: Final = ("", "future")
 
@@ -150,7 +149,7 @@ def _why_left(name: str, folder: PartitionFolder | None) -> str | None:
         return "the cache of the tier's indexes, which a broker fills by itself"
     if folder is not None and folder.purpose == "delete":
         return "a broker deletes it when it starts"
-    if folder is not None and folder.topic == _METADATA_TOPIC:
+    if folder is not None and folder.topic == CLUSTER_METADATA:
         return "a broker recovers the metadata log at each start"
     return None
 
@@ -164,24 +163,18 @@ class _Run:
         self._config = config
         self._last_stop = take_marker(machine.files, path)
         self.outcome = DirectoryRecovery(path, was_clean=self._last_stop.was_clean)
-        self._points = self._read(RECOVERY_POINTS)
-        self._starts = self._read(LOG_STARTS)
-        self._new_points: dict[tuple[str, int], int] = {}
-        self._new_starts: dict[tuple[str, int], int] = {}
-        self._ends: dict[tuple[str, int], int] = {}
-
-    def _read(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            return OffsetCheckpointFile(self._machine.files, self._path, name).read()
-        except CorruptIndexError as error:
-            self.outcome.notes.append(f"{error}; taken as empty")
-            return {}
+        self._points = KeptCheckpoint(machine.files, path, RECOVERY_POINTS)
+        self._starts = KeptCheckpoint(machine.files, path, LOG_STARTS)
+        faults = (self._points.fault, self._starts.fault)
+        self.outcome.notes += [f"{fault}; taken as empty" for fault in faults if fault is not None]
+        self._ends: dict[PartitionKey, int] = {}
+        self._new_starts: dict[PartitionKey, int] = {}
 
     def recover(self, name: str, folder: PartitionFolder) -> RecoveredLog:
         """Recover one folder, and note its values for the checkpoints."""
         key = (folder.topic, folder.partition)
-        start = self._starts.get(key)
-        checkpoints = LogCheckpoints(recovery_point=self._points.get(key), log_start_offset=start or 0)
+        start = self._starts.offsets.get(key)
+        checkpoints = LogCheckpoints(recovery_point=self._points.offsets.get(key), log_start_offset=start or 0)
         log = _recovered(
             f"{self._path}/{name}",
             folder,
@@ -193,7 +186,6 @@ class _Run:
             is_tiered=start is not None,
         )
         if folder.purpose in _CURRENT and log.error is None:
-            self._new_points[key] = log.log_end_offset
             self._ends[key] = log.log_end_offset
             if start is not None:
                 self._new_starts[key] = log.log_start_offset
@@ -201,26 +193,17 @@ class _Run:
 
     def write_checkpoints(self) -> None:
         """Write down that all of the logs is on the disk. Raises StoreError."""
-        for name, before, now in (
-            (RECOVERY_POINTS, self._points, self._new_points),
-            (LOG_STARTS, self._starts, self._new_starts),
-        ):
-            file = OffsetCheckpointFile(self._machine.files, self._path, name)
-            if before != now or self._machine.files.find(file.path) is None or self.outcome.notes:
-                file.write(dict(sorted(now.items())))
+        self._points.replace_all(dict(sorted(self._ends.items())))
+        self._starts.replace_all(dict(sorted(self._new_starts.items())))
         self._cut_high_watermarks()
 
     def _cut_high_watermarks(self) -> None:
         """Cut high watermarks to their logs' ends; a broker reads them when it starts."""
-        file = OffsetCheckpointFile(self._machine.files, self._path, HIGH_WATERMARKS)
-        try:
-            before = file.read()
-        except CorruptIndexError as error:
-            self.outcome.notes.append(f"{error}; left as it is")
-            return
-        now = {key: min(offset, self._ends.get(key, offset)) for key, offset in before.items()}
-        if now != before:
-            file.write(now)
+        kept = KeptCheckpoint(self._machine.files, self._path, HIGH_WATERMARKS)
+        if kept.fault is not None:
+            self.outcome.notes.append(f"{kept.fault}; left as it is")
+        elif kept.is_whole:
+            kept.replace_all({key: min(offset, self._ends.get(key, offset)) for key, offset in kept.offsets.items()})
 
     def mark_clean(self) -> None:
         """Write the marker: no broker needs to recover anything here. Raises StoreError.
@@ -244,7 +227,7 @@ def _recovered(
     try:
         agreed_topic_id(machine, path, None)  # a broker does not load a log of an unknown topic
         place = LogFolder(machine, path)
-        loaded = load_log(
+        loader = LogLoader(
             place,
             machine=machine,
             config=config,
@@ -252,9 +235,9 @@ def _recovered(
             producers=ProducerState(),
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,
-            remote_log_enabled=is_tiered,
             keeps_holes=True,  # the disk does not say which topics are compacted
         )
+        loaded = loader.load(remote_log_enabled=is_tiered)
     except (CorruptDataError, StoreError) as error:
         _log.info("%s: %s", path, error)
         return RecoveredLog(path, folder, -1, -1, RecoveryReport(), error)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
-from tierlog.errors import CorruptDataError, CorruptIndexError, StoreError
+from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.formats.identity_files import MetaProperties
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
-    OffsetCheckpointFile,
+    KeptCheckpoint,
+    PartitionKey,
     check_identity,
     read_identity,
     take_marker,
@@ -108,44 +109,6 @@ def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | 
     return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)
 
 
-#: (topic, partition).
-PartitionKey = tuple[str, int]
-
-
-class _Kept:
-    """One checkpoint: its offsets, and those of the file as far as it can be read.
-
-    Attributes:
-        is_whole: Whether there is a file that can be read.
-    """
-
-    def __init__(self, files: Files, folder: str, name: str) -> None:
-        self._file = OffsetCheckpointFile(files, folder, name)
-        self.is_whole = False
-        self.offsets: dict[PartitionKey, int] = {}
-        self.on_disk: dict[PartitionKey, int] = {}
-        if files.find(self._file.path) is None:
-            return
-        try:
-            self.offsets = self._file.read()
-            self.on_disk = dict(self.offsets)
-            self.is_whole = True
-        except CorruptIndexError as error:
-            _log.warning("taken as empty: %s", error)
-
-    def replace(self, changed: Mapping[PartitionKey, int | None]) -> None:
-        """Take other offsets (None: none), and write them if that makes a difference."""
-        for key, offset in changed.items():
-            if offset is None:
-                self.offsets.pop(key, None)
-            else:
-                self.offsets[key] = offset
-        if self.offsets != self.on_disk or not self.is_whole:
-            self._file.write(self.offsets)
-            self.on_disk = dict(self.offsets)
-            self.is_whole = True
-
-
 class DirectoryCheckpoints:
     """The checkpoints of one log directory, read when it is made: a malformed one counts as empty, as Kafka has it.
 
@@ -165,10 +128,10 @@ class DirectoryCheckpoints:
     """
 
     def __init__(self, files: Files, folder: str, *, there: Collection[PartitionKey]) -> None:
-        self._recovery_points: Final = _Kept(files, folder, RECOVERY_POINTS)
+        self._recovery_points: Final = _kept(files, folder, RECOVERY_POINTS)
         self._unknown = set() if self._recovery_points.is_whole else set(there)
-        self._log_starts: Final = _Kept(files, folder, LOG_STARTS)
-        self._high_watermarks: Final = _Kept(files, folder, HIGH_WATERMARKS)
+        self._log_starts: Final = _kept(files, folder, LOG_STARTS)
+        self._high_watermarks: Final = _kept(files, folder, HIGH_WATERMARKS)
         if not there and not self._recovery_points.is_whole:
             self._recovery_points.replace({})
 
@@ -217,6 +180,13 @@ class DirectoryCheckpoints:
             self._recovery_points.replace({key: None})
         for kept in (self._log_starts, self._high_watermarks):
             kept.replace({key: None})
+
+
+def _kept(files: Files, folder: str, name: str) -> KeptCheckpoint:
+    kept = KeptCheckpoint(files, folder, name)
+    if kept.fault is not None:
+        _log.warning("taken as empty: %s", kept.fault)
+    return kept
 
 
 def _key(log: UnifiedLog) -> PartitionKey:

@@ -22,6 +22,7 @@ from tierlog._native.appends import KnownProducers
 from tierlog.arguments import require_flag, require_int32, require_int64
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from tierlog.log.local.log_config import ProducerSettings
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import (
     AppendOrigin,
@@ -37,9 +38,6 @@ from tierlog.log.local.producers.producer_entries import (
     VerificationStateEntry,
 )
 
-#: Kafka's producer.id.expiration.ms and transaction.max.timeout.ms.
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
-TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
 #: An open transaction is late when its producer has been silent for the longest timeout and this.
 LATE_TRANSACTION_BUFFER_MS: Final = 300_000
 
@@ -77,8 +75,7 @@ class ProducerState:
     """The producers of one log.
 
     Args:
-        expiration_ms: ``producer.id.expiration.ms``.
-        verifies: ``transaction.partition.verification.enable``.
+        settings: The broker's; None: Kafka's defaults.
 
     Attributes:
         snapshot_offset: That of the last snapshot written or loaded.
@@ -86,16 +83,9 @@ class ProducerState:
     Not thread-safe: it belongs to the log's writer.
     """
 
-    def __init__(
-        self,
-        *,
-        expiration_ms: int = PRODUCER_EXPIRATION_MS,
-        transaction_timeout_ms_max: int = TRANSACTION_TIMEOUT_MS_MAX,
-        verifies: bool = False,
-    ) -> None:
-        self._expiration_ms = expiration_ms
-        self._late_ms = transaction_timeout_ms_max + LATE_TRANSACTION_BUFFER_MS
-        self._verifies = verifies
+    def __init__(self, settings: ProducerSettings | None = None) -> None:
+        self._settings = settings or ProducerSettings()
+        self._expiration_ms = self._settings.producer_id_expiration_ms
         self._producers: dict[int, ProducerStateEntry] = {}
         self._verifications: dict[int, VerificationStateEntry] = {}
         #: First offset → producer id. A transaction begins behind all that are open: the first key is the least. It is
@@ -118,9 +108,7 @@ class ProducerState:
 
     def anew(self) -> ProducerState:
         """Make an empty one with the same settings."""
-        other = ProducerState(expiration_ms=self._expiration_ms, verifies=self._verifies)
-        other._late_ms = self._late_ms
-        return other
+        return ProducerState(self._settings)
 
     # ---- look-ups
 
@@ -163,7 +151,8 @@ class ProducerState:
         """Whether the earliest open transaction should have been ended by its coordinator long ago."""
         producer_id = next(iter(self._open.values()), None)
         entry = None if producer_id is None else self._producers.get(producer_id)
-        return entry is not None and entry.last_timestamp_ms > 0 and now_ms - entry.last_timestamp_ms > self._late_ms
+        late_ms = self._settings.transaction_max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return entry is not None and entry.last_timestamp_ms > 0 and now_ms - entry.last_timestamp_ms > late_ms
 
     # ---- verification
 
@@ -375,7 +364,7 @@ class ProducerState:
         if self.has_open_transaction(batch.producer_id, batch.producer_epoch):
             return
         self._check_known_epoch(batch.producer_id, batch.producer_epoch)
-        if not self._verifies or batch.is_control:
+        if not self._settings.transaction_partition_verification_enable or batch.is_control:
             return
         entry = self._verifications.get(batch.producer_id)
         if entry is None or guard is not entry.guard:

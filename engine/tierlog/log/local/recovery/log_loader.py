@@ -86,25 +86,11 @@ class LoadedLog:
     report: RecoveryReport
 
 
-def load_log(
-    folder: LogFolder,
-    *,
-    machine: Machine,
-    config: LogConfig,
-    epochs: LeaderEpochCache,
-    producers: ProducerState,
-    checkpoints: LogCheckpoints,
-    had_clean_shutdown: bool,
-    remote_log_enabled: bool = False,
-    keeps_holes: bool = False,
-) -> LoadedLog:
-    """Load the log of a folder that exists, and mend it: interrupted deletions and swaps finished, indexes rebuilt,
-    after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state restored.
-    Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then, and
+class LogLoader:
+    """Loads the log of a folder that exists, once, and mends it: interrupted deletions and swaps finished, indexes
+    rebuilt, after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state
+    restored. Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then, and
     where a hole stays.
-
-    All that was mended is fsynced on return, the folder included. After an error or a crash, loading again gives the
-    same log.
 
     Args:
         folder: The partition's.
@@ -114,24 +100,8 @@ def load_log(
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
         had_clean_shutdown: Whether the log directory was closed cleanly: then only what is missing is rebuilt.
-        remote_log_enabled: Whether the log is tiered: it may begin in front of its first segment.
         keeps_holes: Whether what lies behind a hole between segments stays even if it was never flushed: the topic may
             be compacted, for all that the caller knows.
-
-    Raises:
-        CorruptRecordError: flushed records cannot be read. StoreError: a file cannot be read or written. Nothing is
-            open after an error.
-    """
-    loading = _Loading(folder, machine, config, epochs, producers, checkpoints, had_clean_shutdown, keeps_holes)
-    try:
-        return loading.run(remote_log_enabled=remote_log_enabled)
-    except BaseException:
-        loading.close()
-        raise
-
-
-class _Loading:
-    """One call of load_log.
 
     Attributes:
         segments: Those that are open.
@@ -140,13 +110,14 @@ class _Loading:
     def __init__(
         self,
         folder: LogFolder,
+        *,
         machine: Machine,
         config: LogConfig,
         epochs: LeaderEpochCache,
         producers: ProducerState,
         checkpoints: LogCheckpoints,
         had_clean_shutdown: bool,
-        keeps_holes: bool,
+        keeps_holes: bool = False,
     ) -> None:
         self._folder = folder.path
         self._place = folder
@@ -167,13 +138,30 @@ class _Loading:
         self._split: set[int] = set()
         self.segments = LogSegments()
 
-    def close(self) -> None:
+    def load(self, *, remote_log_enabled: bool = False) -> LoadedLog:
+        """Load the log. All that was mended is fsynced on return, the folder included. After an error or a crash,
+        loading again gives the same log.
+
+        Args:
+            remote_log_enabled: Whether the log is tiered: it may begin in front of its first segment.
+
+        Raises:
+            CorruptRecordError: flushed records cannot be read. StoreError: a file cannot be read or written. Nothing is
+                open after an error.
+        """
+        try:
+            return self._load(remote_log_enabled=remote_log_enabled)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
         for segment in self.segments:
             segment.close()
 
     # ---- the steps
 
-    def run(self, *, remote_log_enabled: bool) -> LoadedLog:
+    def _load(self, *, remote_log_enabled: bool) -> LoadedLog:
         while True:
             tidy_folder(self._machine, self._folder, config=self._config, report=self._report)
             self._snapshots.relist()
@@ -194,7 +182,7 @@ class _Loading:
                     report=self._report,
                     next_base_offset=self._base_behind(overflow.segment),
                 )
-                self.close()
+                self._close()
         end_offset = self._find_end()
         recovery_point = min(self._recovery_point, end_offset)
         if self._was_clean or not self._is_point_known or self._holes:
@@ -477,22 +465,17 @@ def open_folder(
     known_id = agreed_topic_id(machine, folder, topic_id)
     place = LogFolder(machine, folder)
     epochs = LeaderEpochCache(EpochCheckpointFile(machine.files, place), machine=machine)
-    producers = ProducerState(
-        expiration_ms=settings.producer_id_expiration_ms,
-        transaction_timeout_ms_max=settings.transaction_max_timeout_ms,
-        verifies=settings.transaction_partition_verification_enable,
-    )
     tiered = is_tiered(topic, config, broker_tiers=remote_log_enabled)
-    loaded = load_log(
+    loader = LogLoader(
         place,
         machine=machine,
         config=config,
         epochs=epochs,
-        producers=producers,
+        producers=ProducerState(settings),
         checkpoints=checkpoints,
         had_clean_shutdown=had_clean_shutdown,
-        remote_log_enabled=tiered,
     )
+    loaded = loader.load(remote_log_enabled=tiered)
     return OpenedFolder(topic, partition, known_id, loaded, epochs, checkpoints.high_watermark, tiered)
 
 

@@ -15,7 +15,10 @@ import contextlib
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import ClassVar, Final, NamedTuple
+
+from typing_extensions import Buffer
 
 from tierlog._native.appends import WaitingEntries
 from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, lookup_timestamp
@@ -194,6 +197,21 @@ class IndexFile:
         self._page = _Page(number, generation, bytes(data))
         return self._page.data
 
+    def _look_up(self, key: int, find: Callable[[Buffer], tuple[int, int]]) -> tuple[int, int]:
+        """The result of a search in the page that may have the last entry whose first field is at or below a key; of
+        a search in no entries where all lie above it.
+        """
+        self._know()
+        while True:
+            with self._lock:
+                self._collect()
+                if not self._firsts or self.entry.unpack_from(self._tail)[0] <= key:
+                    return find(self._tail)
+                number, generation = bisect_right(self._firsts, key) - 1, self._generation
+            page = self._read_page(number, generation) if number >= 0 else b""
+            if page is not None:
+                return find(page)
+
     # ---- changing
 
     def append(self, entries: bytes) -> None:
@@ -293,19 +311,8 @@ class OffsetIndexFile(IndexFile):
         Raises:
             CorruptIndexError: the entry's position is negative, or the file has become shorter. StoreError.
         """
-        self._know()
         base, relative = self._base_offset, min(offset - self._base_offset, _RELATIVE_MAX)
-        while True:
-            with self._lock:
-                self._collect()
-                if not self._firsts or self.entry.unpack_from(self._tail)[0] <= relative:
-                    return self._position(lookup_offset(self._tail, base, base + relative)[1])
-                number, generation = bisect_right(self._firsts, relative) - 1, self._generation
-            if number < 0:
-                return 0
-            page = self._read_page(number, generation)
-            if page is not None:
-                return self._position(lookup_offset(page, base, base + relative)[1])
+        return self._position(self._look_up(relative, lambda page: lookup_offset(page, base, base + relative))[1])
 
     def find_upper_bound(self, position: int) -> int | None:
         """Offset of the first entry at or behind a position; None if there is none. Raises as ``find_position``."""
@@ -349,19 +356,7 @@ class TimeIndexFile(IndexFile):
         Raises:
             CorruptIndexError: the file has become shorter. StoreError.
         """
-        self._know()
-        base = self._base_offset
-        while True:
-            with self._lock:
-                self._collect()
-                if not self._firsts or self.entry.unpack_from(self._tail)[0] <= timestamp_ms:
-                    return lookup_timestamp(self._tail, base, timestamp_ms)[1]
-                number, generation = bisect_right(self._firsts, timestamp_ms) - 1, self._generation
-            if number < 0:
-                return base
-            page = self._read_page(number, generation)
-            if page is not None:
-                return lookup_timestamp(page, base, timestamp_ms)[1]
+        return self._look_up(timestamp_ms, lambda page: lookup_timestamp(page, self._base_offset, timestamp_ms))[1]
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or behind an offset."""
