@@ -28,7 +28,7 @@ def is_written_to() -> bool:
 
 @told_in_one_line()
 def refuse_writing() -> NoReturn:
-    """Raises ConfigError, always: this source is only read."""
+    """Raise ConfigError, always: this source is only read."""
     from tierlog.errors import ConfigError
 
     raise ConfigError(_WRITES)
@@ -36,7 +36,7 @@ def refuse_writing() -> NoReturn:
 
 @told_in_one_line()
 def refuse_streaming() -> NoReturn:
-    """Raises ConfigError, always: this source has no streams."""
+    """Raise ConfigError, always: this source has no streams."""
     from tierlog.errors import ConfigError
 
     raise ConfigError(_STREAMS)

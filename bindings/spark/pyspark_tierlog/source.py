@@ -91,11 +91,11 @@ class DefaultSource(DataSource):
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002  Spark's signature
-        """Raises ConfigError, always: this source is only read."""
+        """Raise ConfigError, always: this source is only read."""
         refuse_writing()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802, ARG002  Spark's
-        """Raises ConfigError, always: this source is only read."""
+        """Raise ConfigError, always: this source is only read."""
         refuse_writing()
 
     def __getstate__(self) -> dict[str, object]:

@@ -34,7 +34,9 @@ class ManagerWorker(Worker):
             raise RetriableRemoteStorageException(str(error)) from error
 
     async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
-        """The result of a submitted call, as Worker says. Raises RemoteStorageException: closed before it began."""
+        """Wait for the result of a submitted call, as Worker says. Raises RemoteStorageException: closed before it
+        began.
+        """
         try:
             return await super().result(future, seconds=seconds)
         except PoolClosedError:
@@ -54,7 +56,7 @@ class LoopReads:
         self._worker = worker
 
     async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
-        """The bytes that follow: at least one, at most ``size``; None at the end."""
+        """Take the next bytes: at least one, at most ``size``; None at the end."""
         stream = self._stream
         size = stream.left_bytes if size_bytes < 0 else min(size_bytes, stream.left_bytes)
         if not size:
@@ -86,7 +88,7 @@ class ThreadReads:
             raise
 
     async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:  # noqa: ARG002 - the stream's to say
-        """The bytes that follow: at least one, at most ``size``; None at the end."""
+        """Take the next bytes: at least one, at most ``size``; None at the end."""
         most = None if size_bytes < 0 else size_bytes
         reading: Future[memoryview | None] = self._worker.submit(lambda: next(self._stream.buffers(most), None))
         try:

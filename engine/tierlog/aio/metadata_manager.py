@@ -69,7 +69,7 @@ class AsyncLogMetadataManager:
     async def remote_log_segment_metadata(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The finished segment whose part of a leader epoch holds an offset, or None."""
+        """Return the finished segment whose part of a leader epoch holds an offset, or None."""
         return await self._asked(
             topic_id_partition, lambda: self.manager.remote_log_segment_metadata(topic_id_partition, epoch, offset)
         )
@@ -77,13 +77,13 @@ class AsyncLogMetadataManager:
     async def next_segment_with_txn_index(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first segment from the one with the offset on that may have a transaction index, or None."""
+        """Return the first segment from the one with the offset on that may have a transaction index, or None."""
         return await self._asked(
             topic_id_partition, lambda: self.manager.next_segment_with_txn_index(topic_id_partition, epoch, offset)
         )
 
     async def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
-        """The largest offset of an epoch that any finished segment ever had, or None."""
+        """Return the largest offset of an epoch that any finished segment ever had, or None."""
         return await self._asked(
             topic_id_partition, lambda: self.manager.highest_offset_for_epoch(topic_id_partition, epoch)
         )
@@ -91,13 +91,13 @@ class AsyncLogMetadataManager:
     async def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, epoch: int | None = None
     ) -> list[RemoteLogSegmentMetadata]:
-        """The segments of a partition in every state but DELETE_SEGMENT_FINISHED, all of one moment."""
+        """List the segments of a partition in every state but DELETE_SEGMENT_FINISHED, all of one moment."""
         return await self._asked(
             topic_id_partition, lambda: list(self.manager.list_remote_log_segments(topic_id_partition, epoch))
         )
 
     async def remote_log_size(self, topic_id_partition: TopicIdPartition, epoch: int) -> int:
-        """The sum of the sizes of all segments that the list of an epoch has, in bytes."""
+        """Return the sum of the sizes of all segments in the list of an epoch, in bytes."""
         return await self._asked(topic_id_partition, lambda: self.manager.remote_log_size(topic_id_partition, epoch))
 
     def on_partition_leadership_changes(

@@ -54,7 +54,7 @@ class AsyncSegmentStream:
         return view
 
     async def next_view(self, max_bytes: int = -1) -> memoryview | None:
-        """The bytes that follow: at most ``size`` and at most a chunk (-1: as many as are fetched); None at the end."""
+        """Return the next bytes: at most ``size`` and at most a chunk (-1: as many as are fetched); None at the end."""
         view = await self._take(require_int("max_bytes", max_bytes), lean=True)
         self._position += 0 if view is None else len(view)
         return view

@@ -89,7 +89,7 @@ class AsyncStorageManager:
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> AsyncSegmentStream:
-        """A byte range of a segment, as RemoteStorageManager fetches it. Nothing is asked for before the first read,
+        """Fetch a byte range of a segment, as RemoteStorageManager does. Nothing is asked for before the first read,
         which raises the errors of opening too.
 
         ::
@@ -110,7 +110,7 @@ class AsyncStorageManager:
         return AsyncSegmentStream(begin)
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """All bytes of one part beside the log, as RemoteStorageManager fetches it."""
+        """Fetch all bytes of one part beside the log, as RemoteStorageManager does."""
 
         manager = self.manager
         if isinstance(manager, TieredStorageManager):

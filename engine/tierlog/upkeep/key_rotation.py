@@ -160,7 +160,7 @@ class KeyRotation:
         return Rewrap(name, key, RewrapState.REWRAPPED, key_id)
 
     def _require_no_digest(self, key: ObjectKey, name: str) -> None:
-        """Raises ObjectConflictError if the segment's metadata may hold a digest of the manifest."""
+        """Raise ObjectConflictError if the segment's metadata may hold a digest of the manifest."""
         if self._metadata is None or key.segment_id is None:
             return
         known = self._metadata.find(RemoteLogSegmentId(key.topic_id_partition, key.segment_id))

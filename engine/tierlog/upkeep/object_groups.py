@@ -57,7 +57,7 @@ def listed_key(tier: Tier, full_key: str) -> ObjectKey | None:
 
 
 class Wholeness:
-    """Finds out which objects a segment lacks. One thread.
+    """The check which objects a segment lacks. One thread.
 
     Args:
         tier: The tier of the objects; its descriptions are read where the listing is not enough.

@@ -60,7 +60,7 @@ class FrameWriter:
         self._stream = stream
 
     def write(self, kind: str, body: bytes | bytearray | memoryview = b"") -> None:
-        """Raises ValueError: the body is larger than a frame may be."""
+        """Write one frame. Raises ValueError: the body is larger than a frame may be."""
         if len(body) > FRAME_BYTES_MAX:
             raise ValueError(f"a frame {kind} of {len(body)} bytes, at most {FRAME_BYTES_MAX} are allowed")
         self._stream.write(_HEAD.pack(len(body), ord(kind)))

@@ -81,14 +81,16 @@ class _Joined(io.RawIOBase):
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles enumerations by value: Python 3.11.0 to 3.11.3 would use ``getattr``, which no unpickler may have."""
+    """A pickler that pickles enumerations by value: Python 3.11.0 to 3.11.3 would use ``getattr``, which no unpickler
+    may have.
+    """
 
     def reducer_override(self, value: object) -> Any:
         return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
-    """Creates only our own values, since the bytes may have been changed on their way."""
+    """An unpickler that creates only our own values, since the bytes may have been changed on their way."""
 
     def __init__(self, stream: io.RawIOBase) -> None:
         super().__init__(io.BufferedReader(stream))

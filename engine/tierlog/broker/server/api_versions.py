@@ -17,14 +17,14 @@ SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 
-#: What a client may call its software, as Kafka's ApiVersionsRequest demands.
+#: Allowed names of a client's software, as Kafka's ApiVersionsRequest demands.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
     """ApiVersions: the ranges of all handlers.
 
-    No features are told: neither supported nor finalized ones, as of a Kafka cluster that has none (their epoch is -1).
+    No features are sent: neither supported nor finalized ones, as of a Kafka cluster that has none (their epoch is -1).
 
     Args:
         handlers: Of the other APIs.
@@ -56,8 +56,8 @@ class ApiVersionsHandler:
         return self._lists[version]
 
     def answer_unsupported(self) -> ResponsePayload:
-        """What a client gets for a version that is not served: version 0 of the answer, with the range of this API, so
-        that it can ask again.
+        """Make the answer to an unsupported version: version 0, with the range of this API, so that the client can ask
+        again.
         """
         return self._response(0, ErrorCode.unsupported_version, (API_VERSIONS,))
 

@@ -1,4 +1,4 @@
-"""From the bytes of a request to those of its reply, by the handler of its API."""
+"""The reply to the bytes of a request, by the handler of its API."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class KafkaClient(Client):
     """A client of Kafka's protocol.
 
     Attributes:
-        advertised_host, advertised_port: Under which it is told to reach this server.
-        authenticator: What it has to get through first; None once it is through, or if nothing is asked of it.
-        principal: Who it is.
+        advertised_host, advertised_port: The address of this server in its answers.
+        authenticator: Its authentication; None once it is done, or if none is required.
+        principal: Its identity.
     """
 
     advertised_host: str
@@ -104,7 +104,7 @@ class RequestAnswers:
         """The reply to a request; None if the client expects none.
 
         Raises:
-            RefusedError: the connection is to be closed. Else what a handler raises that it should not.
+            RefusedError: the connection is to be closed. Else a handler's unexpected errors.
         """
         try:
             return await self._answer(client, frame)
@@ -157,12 +157,12 @@ class RequestAnswers:
             coding.give_back()
 
     def _may_read(self, principal: str, topic: str) -> bool:
-        """As the file says now: a right that is withdrawn counts for a fetch that waits, too."""
+        """Whether the current file allows it: a right that is withdrawn counts for a waiting fetch, too."""
         return self.topic_access is None or self.topic_access.value.may_read(principal, topic)
 
     def _answer_unsupported(self, header: RequestHeader) -> Reply:
-        """Kafka answers an unknown version of ApiVersions alone, so that a newer client can ask again; it closes the
-        connection for any other API.
+        """Answer an unsupported version as Kafka does: of ApiVersions alone, so that a newer client can ask again; the
+        connection is closed for any other API.
         """
         if header.api_key == API_VERSIONS:
             response = encode_response(header, self.api_versions.answer_unsupported())

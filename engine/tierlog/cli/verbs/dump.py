@@ -108,7 +108,7 @@ def dump(
 
 @dataclass(slots=True)
 class _Run:
-    """Prints parts and counts their faults."""
+    """The printing of parts, with a count of their faults."""
 
     deep: bool
     print_payloads: bool

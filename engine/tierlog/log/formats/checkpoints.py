@@ -35,7 +35,7 @@ class CheckpointLine:
     position: int
 
     def corrupt(self, why: str) -> CorruptIndexError:
-        """The error for this line, to be raised."""
+        """Make the error for this line, to be raised."""
         return _corrupt(self.position, f"{' '.join(self.fields)!r:.80}: {why}", "BAD_ENTRY")
 
 
@@ -64,7 +64,7 @@ def parse_checkpoint(data: Buffer) -> tuple[CheckpointLine, ...]:
 
 
 def parse_number(line: CheckpointLine, place: int, name: str, maximum: int) -> int:
-    """A field as a number in 0 … maximum. Raises CorruptIndexError."""
+    """Parse a field as a number in 0 … maximum. Raises CorruptIndexError."""
     text = line.fields[place]
     if _NUMBER.fullmatch(text) is None or not 0 <= int(text) <= maximum:
         raise line.corrupt(f"{name} is no number in 0 … {maximum}")
@@ -72,14 +72,14 @@ def parse_number(line: CheckpointLine, place: int, name: str, maximum: int) -> i
 
 
 def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:
-    """The bytes of a checkpoint file."""
+    """Encode a checkpoint file."""
     lines = [" ".join(str(field) for field in entry) for entry in entries]
     return "".join(f"{line}\n" for line in [str(VERSION), str(len(lines)), *lines]).encode("utf-8")
 
 
 def parse_offset_checkpoint(data: Buffer) -> dict[tuple[str, int], int]:
-    """One of a log dir's offset checkpoints: (topic, partition) to offset in the file's order; of a duplicate the last
-    one counts.
+    """Parse one of a log dir's offset checkpoints: (topic, partition) to offset in the file's order; of a duplicate the
+    last one counts.
 
     Raises:
         CorruptIndexError: a line is malformed.
@@ -94,7 +94,7 @@ def parse_offset_checkpoint(data: Buffer) -> dict[tuple[str, int], int]:
 
 
 def encode_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The bytes of an offset checkpoint, in the mapping's order: Kafka's is that of a hash table, and means nothing."""
+    """Encode an offset checkpoint, in the mapping's order: Kafka's is that of a hash table, and means nothing."""
     return encode_checkpoint((*partition, offset) for partition, offset in offsets.items())
 
 

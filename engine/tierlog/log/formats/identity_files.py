@@ -63,7 +63,7 @@ class Uuid:
 
     @classmethod
     def random(cls, rng: Rng | None = None) -> Uuid:
-        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character.
+        """Make a new id, as Kafka does: never one of the two reserved ones, never with "-" as its first character.
 
         Args:
             rng: Its randomness; by default the operating system's.
@@ -129,7 +129,7 @@ def parse_meta_properties(data: Buffer) -> MetaProperties:
 
 
 def encode_meta_properties(properties: MetaProperties, *, written_ms: int) -> bytes:
-    """The bytes of the file, as Kafka writes it in UTC.
+    """Encode the file, as Kafka writes it in UTC.
 
     Args:
         properties: Its content.
@@ -213,7 +213,7 @@ def parse_partition_metadata(data: Buffer) -> PartitionMetadata:
 
 
 def encode_partition_metadata(metadata: PartitionMetadata) -> bytes:
-    """The bytes of the file."""
+    """Encode the file."""
     return f"version: {metadata.version}\ntopic_id: {metadata.topic_id}".encode()
 
 
@@ -225,7 +225,7 @@ def _field(line: str, name: str, position: int) -> str:
 
 
 def parse_clean_shutdown(data: Buffer) -> int | None:
-    """The broker's epoch; None where the file has none, or cannot be read, which Kafka ignores as well."""
+    """Parse the broker's epoch; None where the file has none, or cannot be read, which Kafka ignores as well."""
     view = memoryview(data).cast("B")
     if len(view) > CLEAN_SHUTDOWN_BYTES_MAX:
         return None
@@ -244,5 +244,5 @@ def parse_clean_shutdown(data: Buffer) -> int | None:
 
 
 def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
-    """The bytes of the file, as Kafka writes them; -1 is no epoch."""
+    """Encode the file, as Kafka writes it; -1 is no epoch."""
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch

@@ -92,22 +92,22 @@ class LeaderEpochs:
         return self.entries[-1] if self.entries else None
 
     def find_entry(self, epoch: int) -> EpochEntry | None:
-        """The entry of exactly this epoch."""
+        """Find the entry of exactly this epoch."""
         at = bisect_left(self._epochs, epoch)
         return self.entries[at] if at < len(self.entries) and self._epochs[at] == epoch else None
 
     def find_previous(self, epoch: int) -> EpochEntry | None:
-        """The entry of the largest epoch below this one."""
+        """Find the entry of the largest epoch below this one."""
         at = bisect_left(self._epochs, epoch)
         return self.entries[at - 1] if at else None
 
     def find_next(self, epoch: int) -> EpochEntry | None:
-        """The entry of the smallest epoch above this one."""
+        """Find the entry of the smallest epoch above this one."""
         at = bisect_right(self._epochs, epoch)
         return self.entries[at] if at < len(self.entries) else None
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which an offset was written; None before the first entry."""
+        """Return the epoch in which an offset was written; None before the first entry."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else None
 
@@ -128,8 +128,8 @@ class LeaderEpochs:
         return self._epochs[at - 1], self._starts[at]
 
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
-        """The epochs with a new one from an offset on. Entries that contradict it are removed; an epoch that is known
-        already changes nothing.
+        """Return the epochs with a new one from an offset on. Entries that contradict it are removed; an epoch that is
+        known already changes nothing.
 
         Raises:
             ValueError: the epoch or the offset is negative.
@@ -141,18 +141,20 @@ class LeaderEpochs:
         return LeaderEpochs([*kept, (epoch, start_offset)])
 
     def truncate_from_end(self, end_offset_exclusive: int) -> LeaderEpochs:
-        """The epochs of a log that ends before an offset: without those that begin at or behind it."""
+        """Return the epochs of a log that ends before an offset: without those that begin at or behind it."""
         return LeaderEpochs(self.entries[: bisect_left(self._starts, end_offset_exclusive)])
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
-        """The epochs of a log that begins at an offset: the epoch of that offset now begins there."""
+        """Return the epochs of a log that begins at an offset: the epoch of that offset now begins there."""
         at = bisect_right(self._starts, start_offset)
         if at == 0:
             return self
         return LeaderEpochs([(self._epochs[at - 1], start_offset), *self.entries[at:]])
 
     def range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
-        """The epochs of the offsets [start, end), as they go with a segment; a negative start cuts nothing off."""
+        """Return the epochs of the offsets [start, end), as they go with a segment; a negative start cuts
+        nothing off.
+        """
         return self.truncate_from_start(start_offset).truncate_from_end(end_offset_exclusive)
 
 
@@ -181,5 +183,5 @@ def parse_leader_epochs(data: Buffer) -> LeaderEpochs:
 
 
 def encode_leader_epochs(epochs: LeaderEpochs) -> bytes:
-    """The bytes of a ``leader-epoch-checkpoint`` file."""
+    """Encode a ``leader-epoch-checkpoint`` file."""
     return encode_checkpoint(epochs.entries)

@@ -22,7 +22,7 @@ _NUMBERS = {1: struct.Struct(">b"), 2: struct.Struct(">h"), 4: struct.Struct(">i
 
 
 def corrupt(text: str, fault: str, position: int, *, expected: int = 0, found: int = 0) -> CorruptRecordError:
-    """The error of a malformed message; the position is that in the record's key or value."""
+    """Make the error of a malformed message; the position is that in the record's key or value."""
     return CorruptRecordError(text, fault=fault, position=position, expected=expected, found=found)
 
 
@@ -46,12 +46,12 @@ class MessageReader:
         return self._view[start : self.position]
 
     def number(self, size_bytes: int, what: str) -> int:
-        """A signed number of 1, 2, 4 or 8 bytes."""
+        """Read a signed number of 1, 2, 4 or 8 bytes."""
         value: int = _NUMBERS[size_bytes].unpack(self.take(size_bytes, what))[0]
         return value
 
     def unsigned_varint(self, what: str) -> int:
-        """An unsigned varint of at most five bytes: 0 … 2^32-1."""
+        """Read an unsigned varint of at most five bytes: 0 … 2^32-1."""
         start, value = self.position, 0
         for place in range(VARINT_SIZE_BYTES_MAX):
             byte = self.take(1, what)[0]
@@ -66,7 +66,7 @@ class MessageReader:
         return None if size < 0 else bytes(self.take(size, what))
 
     def compact_string(self, what: str) -> str:
-        """A compact string. Null is an error, as it is in Kafka for a field that is not nullable."""
+        """Read a compact string. Null is an error, as it is in Kafka for a field that is not nullable."""
         start = self.position
         raw = self.compact_bytes(what)
         if raw is None:
@@ -74,7 +74,7 @@ class MessageReader:
         return self._text(raw, start, what)
 
     def string(self, what: str) -> str:
-        """A string of the old form, with an int16 length. Null is an error."""
+        """Read a string of the old form, with an int16 length. Null is an error."""
         start = self.position
         size = self.number(2, f"length of {what}")
         if size < 0:
@@ -82,12 +82,12 @@ class MessageReader:
         return self._text(bytes(self.take(size, what)), start, what)
 
     def compact_count(self, what: str, element_size_bytes_min: int) -> int | None:
-        """The number of elements of a compact array; None for null."""
+        """Read the number of elements of a compact array; None for null."""
         start = self.position
         return self._count(start, self.unsigned_varint(f"number of {what}") - 1, what, element_size_bytes_min)
 
     def count(self, what: str, element_size_bytes_min: int) -> int | None:
-        """The number of elements of an array of the old form, an int32; None for null."""
+        """Read the number of elements of an array of the old form, an int32; None for null."""
         start = self.position
         return self._count(start, self.number(4, f"number of {what}"), what, element_size_bytes_min)
 

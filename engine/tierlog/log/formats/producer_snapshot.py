@@ -111,7 +111,7 @@ def parse_producer_snapshot(data: Buffer) -> ProducerSnapshot:
 
 
 def encode_producer_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a ``.snapshot`` file, producers in the given order."""
+    """Encode a ``.snapshot`` file, producers in the given order."""
     rows = np.array(
         [
             (

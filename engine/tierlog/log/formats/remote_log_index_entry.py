@@ -88,7 +88,7 @@ class RemoteLogIndexEntry:
         return FIXED_BYTES + len(self.identifier)
 
     def encode(self) -> bytes:
-        """The bytes of the entry."""
+        """Encode the entry."""
         facts = _FACTS.pack(
             self.first_offset,
             self.last_offset,
@@ -159,7 +159,7 @@ def require_order(entry: RemoteLogIndexEntry, first_offset_before: int, position
 
 
 def encode_entries(entries: Iterable[RemoteLogIndexEntry]) -> bytes:
-    """The bytes of a file. Raises ValueError: first offsets do not strictly rise."""
+    """Encode a file. Raises ValueError: first offsets do not strictly rise."""
     made, before = [], -1
     for entry in entries:
         if entry.first_offset <= before:
@@ -170,7 +170,7 @@ def encode_entries(entries: Iterable[RemoteLogIndexEntry]) -> bytes:
 
 
 def encode_identifier(key: str, position: int = 0) -> bytes:
-    """The identifier of data in a store.
+    """Encode the identifier of data in a store.
 
     Args:
         key: The object's key; it may contain a ``#``.

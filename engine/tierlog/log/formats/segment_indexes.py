@@ -68,7 +68,7 @@ class OffsetIndex:
         return (require_int64(name, number) for name, number in {"base_offset": self.base_offset, **numbers}.items())
 
     def lookup(self, target_offset: int) -> OffsetPosition:
-        """The entry with the largest offset at or below the target; without one, the start of the segment."""
+        """Find the entry with the largest offset at or below the target; without one, the start of the segment."""
         return OffsetPosition(*indexes.lookup_offset(self.data, *self._int64s(target_offset=target_offset)))
 
     def lookup_many(self, target_offsets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -80,13 +80,13 @@ class OffsetIndex:
         return indexes.lookup_offsets(self.data, require_int64("base_offset", self.base_offset), target_offsets)
 
     def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
-        """Offset of the first entry at or behind ``position + size_bytes``; a fetch of that size returns no later
-        offset.
+        """Find the offset of the first entry at or behind ``position + size_bytes``; a fetch of that size returns no
+        later offset.
         """
         return indexes.find_upper_bound_offset(self.data, *self._int64s(position=position, size_bytes=size_bytes))
 
     def find_end_position(self, end_offset_inclusive: int) -> int | None:
-        """A position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
+        """Find a position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
         return indexes.find_end_position(self.data, *self._int64s(end_offset_inclusive=end_offset_inclusive))
 
     def check(self, *, segment_size_bytes: int | None = None) -> None:
@@ -95,7 +95,7 @@ class OffsetIndex:
 
 
 def encode_offset_index(base_offset: int, offsets: ArrayLike, positions: ArrayLike) -> bytes:
-    """The bytes of an index, without preallocation.
+    """Encode an index, without preallocation.
 
     Raises:
         ValueError: offsets do not strictly rise, or an offset or position does not fit its 31 bits.
@@ -150,7 +150,7 @@ class TimeIndex:
         return indexes.read_time_index(self.data, self.base_offset)
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
-        """The entry with the largest timestamp at or below the target; without one, (-1, base offset)."""
+        """Find the entry with the largest timestamp at or below the target; without one, (-1, base offset)."""
         base_offset = require_int64("base_offset", self.base_offset)
         target_ms = require_int64("target_timestamp_ms", target_timestamp_ms)
         return TimestampOffset(*indexes.lookup_timestamp(self.data, base_offset, target_ms))
@@ -170,7 +170,7 @@ class TimeIndex:
 
 
 def encode_time_index(base_offset: int, timestamps_ms: ArrayLike, offsets: ArrayLike) -> bytes:
-    """The bytes of an index, without preallocation.
+    """Encode an index, without preallocation.
 
     Raises:
         ValueError: timestamps do not strictly rise, offsets fall, or an offset does not fit its 31 bits.
@@ -222,7 +222,7 @@ class TransactionIndex:
         return memoryview(self.data).nbytes // TRANSACTION_ENTRY_BYTES
 
     def entries(self) -> NDArray[np.void]:
-        """All whole entries, dtype TRANSACTION_DTYPE, by last offset ascending.
+        """Return all whole entries, dtype TRANSACTION_DTYPE, by last offset ascending.
 
         A partial entry at the end is left out, as Kafka's readers do. Raises CorruptIndexError on an unknown version
         or a wrong order.
@@ -230,7 +230,7 @@ class TransactionIndex:
         return indexes.read_transaction_index(self.data)
 
     def collect_aborted(self, *, fetch_offset: int, upper_bound_offset_exclusive: int) -> tuple[NDArray[np.void], bool]:
-        """Aborted transactions that touch a range: Kafka's collectAbortedTxns over one segment.
+        """Collect the aborted transactions that touch a range: Kafka's collectAbortedTxns over one segment.
 
         Returns:
             (entries of ABORTED_DTYPE, complete): complete when no later segment can hold more.
@@ -245,7 +245,7 @@ class TransactionIndex:
 
 
 def encode_transaction_index(transactions: NDArray[np.void]) -> bytes:
-    """The bytes of an index from rows of TRANSACTION_DTYPE.
+    """Encode an index from rows of TRANSACTION_DTYPE.
 
     Raises:
         ValueError: last offsets do not strictly rise, or a transaction ends before it begins.

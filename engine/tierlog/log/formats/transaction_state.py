@@ -52,7 +52,7 @@ def key_version(key: Buffer) -> int:
 
 
 def parse_transactional_id(key: Buffer) -> str:
-    """The transactional id of a record's key.
+    """Parse the transactional id of a record's key.
 
     Raises:
         CorruptRecordError: the key is malformed or of an unknown version.

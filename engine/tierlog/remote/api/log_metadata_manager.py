@@ -70,20 +70,20 @@ class RemoteLogMetadataManager(Closeable, ABC):
     def remote_log_segment_metadata(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The segment in state COPY_SEGMENT_FINISHED whose part of a leader epoch holds an offset, or None."""
+        """Return the segment in state COPY_SEGMENT_FINISHED whose part of a leader epoch holds an offset, or None."""
 
     @abstractmethod
     def next_segment_with_txn_index(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first segment from the one with the offset on, of this epoch and without a gap before it, that may have a
-        transaction index; None if there is none.
+        """Return the first segment from the one with the offset on, of this epoch and without a gap before it, that may
+        have a transaction index; None if there is none.
         """
 
     @abstractmethod
     def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
-        """The largest offset of an epoch that any segment in state COPY_SEGMENT_FINISHED ever had; None if none had
-        one. It does not go back when segments are deleted.
+        """Return the largest offset of an epoch that any segment in state COPY_SEGMENT_FINISHED ever had; None if none
+        had one. It does not go back when segments are deleted.
         """
 
     @abstractmethod
@@ -96,16 +96,16 @@ class RemoteLogMetadataManager(Closeable, ABC):
     def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, epoch: int | None = None
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments of a partition in every state but DELETE_SEGMENT_FINISHED.
+        """List the segments of a partition in every state but DELETE_SEGMENT_FINISHED.
 
         Args:
-            topic_id_partition: Of which partition.
+            topic_id_partition: The partition.
             epoch: Only those with offsets of this leader epoch, ascending by start offset. None: all, in any order.
         """
 
     @abstractmethod
     def remote_log_size(self, topic_id_partition: TopicIdPartition, epoch: int) -> int:
-        """The sum of ``segment_size_in_bytes`` of all segments that the list of an epoch has."""
+        """Return the sum of ``segment_size_in_bytes`` of all segments in the list of an epoch."""
 
     @abstractmethod
     def on_partition_leadership_changes(

@@ -81,7 +81,7 @@ class RemoteLogSegmentId:
 
     @classmethod
     def generate_new(cls, topic_id_partition: TopicIdPartition, *, rng: Rng | None = None) -> RemoteLogSegmentId:
-        """The id of a new copy attempt; ``rng`` as for ``Uuid.random``."""
+        """Make the id of a new copy attempt; ``rng`` as for ``Uuid.random``."""
         return cls(topic_id_partition, Uuid.random(rng))
 
     def __str__(self) -> str:
@@ -275,7 +275,7 @@ class RemoteLogSegmentMetadata:
         return self.remote_log_segment_id.topic_id_partition
 
     def create_with_updates(self, update: RemoteLogSegmentMetadataUpdate) -> RemoteLogSegmentMetadata:
-        """The metadata after an update of the same segment. Raises ValueError for another segment's update."""
+        """Return the metadata after an update of the same segment. Raises ValueError for another segment's update."""
         _require(
             update.remote_log_segment_id == self.remote_log_segment_id,
             f"update of {update.remote_log_segment_id} given to {self.remote_log_segment_id}",

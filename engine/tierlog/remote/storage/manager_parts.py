@@ -37,7 +37,7 @@ _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
 _CALLS = 32
 
 Result = TypeVar("Result")
-#: What an object counts as, by the suffix of its key.
+#: Kind as which an object counts, by the suffix of its key.
 _OBJECT_KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
 
 
@@ -52,7 +52,7 @@ class ManagerParts:
         segment_files: Where the segments are that the broker gives it.
         fetcher: Reads them.
         leftovers: What failed calls left in the store.
-        probe: Asks the store who we are to it.
+        probe: Asks the store for our identity.
         limiters: Of "upload" and "download".
     """
 
@@ -81,7 +81,7 @@ class ManagerParts:
             metrics=metrics,
             machine=machine,
             longest_seconds=_NO_DEADLINE_SECONDS,
-            on_idle=drop_contexts,  # what the next copy makes anew goes back to the system
+            on_idle=drop_contexts,  # contexts go back to the system; the next copy makes them anew
         )
         self.segment_files = SegmentFiles(machine.files)
         self.fetcher = SegmentFetcher(
@@ -99,8 +99,8 @@ class ManagerParts:
         metrics.ask("upload_buffer_bytes", lambda: buffers.budget_bytes, label="budget")
 
     def close(self) -> None:
-        """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
-        where the store hangs: what it does not let go of is left in a thread that nobody waits for.
+        """Cancel all work, then wait for it: copies for their undo, which needs the store. In two seconds, also where
+        the store hangs: a call that does not end is left in a thread without a waiter.
         """
         self.leftovers.expect_close()
         self.copies.running.call_off()
@@ -142,8 +142,8 @@ def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseE
 def counted_by_partition(store: ObjectStore, config: StorageConfig, metrics: StorageMetrics) -> ObjectStore:
     """The store, with its calls counted by partition where the configuration's level of metrics asks for it.
 
-    Outside of all other layers: partitions are taken from keys that are asked for, never from messages, and a read
-    counts once, into however many pieces it is cut.
+    Outside of all other layers: partitions come from keys of requests, never from messages, and a read counts once,
+    into however many pieces it is cut.
     """
     if config.metrics_recording_level == "INFO":
         return store
@@ -151,7 +151,7 @@ def counted_by_partition(store: ObjectStore, config: StorageConfig, metrics: Sto
 
 
 class PartitionStore(PassingStore):
-    """Passes all calls on, and counts those whose key names a partition.
+    """A wrapper that passes all calls on, and counts those whose key names a partition.
 
     Args:
         store: The store behind this one.
@@ -167,7 +167,7 @@ class PartitionStore(PassingStore):
         self._metrics = metrics
 
     def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
-        """See PassingStore. Of a deletion, which names the objects of one segment, the first key tells."""
+        """Count a call by partition. A deletion names the objects of one segment: its first key counts."""
         found = self._parse(call.key) if call.objects and call.verb != "LIST" else None
         if found is None:
             return run()

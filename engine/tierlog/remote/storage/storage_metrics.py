@@ -5,8 +5,8 @@ Their labels have fixed values, no topic and no partition among them, so that th
 cluster.
 
 Those of PARTITION_SERIES are the figures by topic and partition, on request (``metrics.recording.level=DEBUG``). A
-partition's series appear with its first event. Only a fixed number of partitions is told apart; later ones are counted
-together, so that the memory of a broker and of its scraper has a bound.
+partition's series appear with its first event. Only a fixed number of partitions has series of its own; later ones are
+counted together, so that the memory of a broker and of its scraper has a bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX: Final = "tierlog_remote_"
 
 Operation = Literal["copy", "fetch_segment", "fetch_index", "delete"]
 OPERATIONS: Final[tuple[Operation, ...]] = ("copy", "fetch_segment", "fetch_index", "delete")
-#: What an operator would do differently about: see ``error_kind`` of the manager.
+#: Kinds of errors with different remedies for an operator: see ``error_kind`` of the manager.
 ERROR_KINDS: Final = (
     "unavailable",
     "refused",
@@ -43,7 +43,7 @@ ERROR_KINDS: Final = (
     "other",
 )
 OBJECTS: Final = ("log", "indexes", "manifest")
-#: What a running copy is about.
+#: Phases of a running copy.
 PHASES: Final = ("waiting", "checking", "log", "indexes", "manifest", "removing")
 DIRECTIONS: Final = ("upload", "download")
 CACHES: Final = ("chunks_memory", "chunks_disk", "indexes", "manifests")
@@ -163,7 +163,7 @@ REQUESTS: Final = Series(
     VERBS,
     "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
 )
-#: What the store was found to do at the start: facts as labels, so apart from the table of one.
+#: The store's features as found at the start: facts as labels, so apart from the other tables.
 STORE_INFO: Final = Series(
     "gauge",
     "store_info",
@@ -184,7 +184,7 @@ ERRORS: Final = Series(
 
 
 PARTITION_PREFIX: Final = "tierlog_remote_partition_"
-#: Partitions that are told apart: a broker has a few thousand.
+#: Partitions with series of their own: a broker has a few thousand.
 PARTITIONS_MAX: Final = 10_000
 #: Topic and partition of all others; no topic can be called so.
 OTHERS: Final = ("(others)", "")
@@ -233,7 +233,7 @@ class PartitionMetrics:
 
     Args:
         registry: Where the series are collected.
-        partitions_max: How many partitions are told apart.
+        partitions_max: Number of partitions with series of their own.
     """
 
     def __init__(self, registry: CollectorRegistry, *, partitions_max: int = PARTITIONS_MAX) -> None:
@@ -383,7 +383,7 @@ class StorageMetrics(SeriesMetrics):
                 self._errors.labels(operation, kind)
 
     def record_partitions(self) -> PartitionMetrics:
-        """From now on count by topic and partition too."""
+        """Count by topic and partition too, from now on."""
         if self._partitions is None:
             self._partitions = PartitionMetrics(self.registry)
         return self._partitions

@@ -49,7 +49,7 @@ class TieredStorageManager(RemoteStorageManager):
     """The RemoteStorageManager of the KIP over the configured store.
 
     Args:
-        machine: What the manager runs on; by default this machine.
+        machine: The machine that the manager runs on; this machine by default.
         registry: Where metrics are collected; None makes a registry (``metrics.registry``).
         wrap_store: Called with the store; returns the store to use, for tests that count or break calls.
 
@@ -77,8 +77,8 @@ class TieredStorageManager(RemoteStorageManager):
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take the configuration: the plugin's ``rsm.config.*`` keys, with or without that prefix, and ours.
 
-        The store is asked once who we are to it and what it can do (``store.probe.enabled``); if it does not answer,
-        that is logged, and it is asked again later.
+        The store is asked once for our identity and its features (``store.probe.enabled``); if it does not answer, that
+        is logged, and it is asked again later.
 
         Raises:
             ConfigError: as RemoteStorageManager says; and: the store, its root or a key file does not exist, the store
@@ -121,7 +121,7 @@ class TieredStorageManager(RemoteStorageManager):
 
     @property
     def store_identity(self) -> str | None:
-        """Who we are to the store, never a secret; None if the source of credentials has not answered."""
+        """Our identity for the store, never a secret; None if the source of credentials has not answered."""
         return self._configured().probe.identity
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
@@ -148,7 +148,7 @@ class TieredStorageManager(RemoteStorageManager):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> SegmentStream:
-        """A byte range of a segment, as RemoteStorageManager demands."""
+        """Fetch a byte range of a segment, as RemoteStorageManager demands."""
         _require_range(metadata, start_position, end_position)
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.fetch_log_segment(metadata, start_position, end_position)
@@ -168,13 +168,13 @@ class TieredStorageManager(RemoteStorageManager):
             return (yield from parts.fetcher.fetch_index_waits(metadata, index_type))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        """The exact bytes of one part beside the log, as RemoteStorageManager demands."""
+        """Fetch the exact bytes of one part beside the log, as RemoteStorageManager demands."""
         _require_index(metadata, index_type)
         with self._translated("fetch_index", metadata) as parts:
             return parts.fetcher.fetch_index(metadata, index_type)
 
     def fetch_log_index(self, metadata: RemoteLogSegmentMetadata) -> tuple[RemoteLogIndexEntry, ...]:
-        """The segment's entries of the remote log index, which ``log.index.object.enabled`` stores beside it.
+        """Fetch the segment's entries of the remote log index, which ``log.index.object.enabled`` stores beside it.
 
         Raises:
             RemoteResourceNotFoundException: the segment is gone, or was copied without entries.
@@ -236,7 +236,7 @@ class TieredStorageManager(RemoteStorageManager):
         limiters[direction].change(bytes_per_second)
 
     def close(self) -> None:
-        """Release what is held: copies under way are cancelled and undone. In a fork nothing is closed, since it is the
+        """Release all resources: running copies are cancelled and undone. In a fork nothing is closed, since it is the
         parent's.
         """
         if not self._origin.is_here:

@@ -17,8 +17,8 @@ from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 
 class Answers:
-    """Waits for the futures of one client. librdkafka drops those that are under way when it is destroyed, so that
-    ``close`` has to end the waiting.
+    """Waiting for the futures of one client. librdkafka drops the pending ones when it is destroyed, so that ``close``
+    has to end the waiting.
 
     It holds no reference to the client: futures are completed in a thread of librdkafka's, and a client whose last
     reference ends there ends the process.
@@ -26,7 +26,7 @@ class Answers:
     Args:
         machine: Has the clock.
         name: Of the client, for messages.
-        complaints: What the client complains of.
+        complaints: The client's last error beside its answers.
 
     Thread safety: any number of threads.
     """
@@ -53,10 +53,10 @@ class Answers:
         """Wait until a future is done.
 
         Args:
-            what: What it does, for the message.
+            what: Its action, for the message.
             future: Of a call of confluent-kafka.
             until: In the clock's monotonic seconds.
-            poll: Makes the client say what it complains of.
+            poll: Makes the client report its errors.
 
         Raises:
             StoreUnavailableError: the time is up. StorePermissionError: it is, since the cluster does not take us for
@@ -81,7 +81,7 @@ class Answers:
         return self.outcome(what, future)
 
     def outcome(self, what: str, future: Future[Any]) -> Any:
-        """The result of a future that is done. Raises the error of ours for what the call raised."""
+        """The result of a future that is done. Raises our error for the call's."""
         from confluent_kafka import KafkaException
 
         try:
@@ -131,7 +131,7 @@ class LeaderLog:
         start_offset: First offset that is there, in the tier or on the leader's disk.
         end_offset: Offset behind the last record that every replica in sync has.
         first_epoch: Leader epoch of the start offset; None if the leader knows none.
-        last_epoch: The epoch of the leader itself; None from a broker that does not tell it.
+        last_epoch: The epoch of the leader itself; None from a broker that does not send it.
     """
 
     start_offset: int
@@ -141,10 +141,10 @@ class LeaderLog:
 
 
 class TopicAdmin(Closeable):
-    """Asks a cluster about topics.
+    """A client that asks a cluster about topics.
 
     Raises (all methods): StoreUnavailableError, which is retriable: the cluster is not reached, is not ready, or did
-    not answer in time; ConfigError: it refuses what was asked for; StorePermissionError; ClientClosedError; StoreError.
+    not answer in time; ConfigError: it refuses the request; StorePermissionError; ClientClosedError; StoreError.
     ForkedProcessError: this is a fork of the process that made it.
 
     Thread safety: any number of threads.
@@ -160,7 +160,7 @@ class TopicAdmin(Closeable):
         self._answers = Answers(machine, "the Kafka admin client", self._complaints)
 
     def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
-        """What is known of a topic; None if there is none."""
+        """Describe a topic; None if there is none."""
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         answer = self._ask_for_topic(topic, timeout_seconds)
         self._answers.wait(f"describing topic {topic}", answer, until=until, poll=self.poll)
@@ -168,14 +168,14 @@ class TopicAdmin(Closeable):
         return _description(topic, self._answers, answer)
 
     def begin_describe_topic(self, topic: str, *, timeout_seconds: float) -> Future[TopicDescription | None]:
-        """As ``describe_topic``, for who does not wait. Once the client is closed the future is never done."""
+        """Begin ``describe_topic`` without waiting. Once the client is closed the future is never done."""
         told: PendingFuture[TopicDescription | None] = self._machine.scheduler.future()
         answers = self._answers  # and nothing that leads to the client: this runs in a thread of librdkafka's
 
         def take(answer: Future[Any]) -> None:
             try:
                 told.set_result(_description(topic, answers, answer))
-            except Exception as error:  # noqa: BLE001 - it is raised in who asks
+            except Exception as error:  # noqa: BLE001 - it is raised in the caller
                 told.set_exception(error)
 
         self._ask_for_topic(topic, timeout_seconds).add_done_callback(take)
@@ -244,7 +244,7 @@ class TopicAdmin(Closeable):
             try:
                 return self._leader_logs(topic, sorted(set(partitions)), until)
             except StoreUnavailableError:
-                # Leaders have moved, perhaps: librdkafka tells it, and has learnt them by the next time.
+                # Leaders have moved, perhaps: librdkafka reports it, and has learnt them by the next time.
                 left = until - clock.monotonic_seconds()
                 if left <= _PAUSE_SECONDS:
                     raise
@@ -274,7 +274,7 @@ class TopicAdmin(Closeable):
         }
 
     def poll(self) -> None:
-        """Hand librdkafka's messages to the log. Who calls for nothing else calls this now and then."""
+        """Write librdkafka's messages to the log. An otherwise idle caller calls this now and then."""
         from confluent_kafka import KafkaException
 
         client = self._client
@@ -285,7 +285,7 @@ class TopicAdmin(Closeable):
             self._complaints.take(error.args[0])
 
     def close(self) -> None:
-        """End what is under way; idempotent."""
+        """End pending calls; idempotent."""
         self._answers.close()
         if self._origin.is_here:
             release_client(self)

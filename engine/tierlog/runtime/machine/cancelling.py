@@ -93,13 +93,13 @@ def cancelled_by(scope: CancelScope) -> Iterator[None]:
 
 
 def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
-    """The result of a call that is made within such a block."""
+    """Make a call within such a block."""
     with cancelled_by(scope):
         return call()
 
 
 def as_wanted_here(call: Callable[[], Result]) -> Callable[[], Result]:
-    """A call for another thread that runs there within the blocks of this thread."""
+    """Wrap a call for another thread, so that it runs there within the blocks of this thread."""
     scopes = _scopes.get()
 
     def wanted() -> Result:

@@ -15,7 +15,7 @@ class Clock(Protocol):
         """Wall-clock time, milliseconds since 1970-01-01 UTC; may jump."""
 
     def monotonic_seconds(self) -> float:
-        """Seconds since an arbitrary start; they never go back. For durations."""
+        """Return the seconds since an arbitrary start; they never go back. For durations."""
 
     def sleep(self, seconds: float) -> None:
         """Wait; zero or less returns at once."""
@@ -32,7 +32,7 @@ class Timers(Protocol):
     """The time of an event loop, and calls that it makes later. Used in the loop's thread."""
 
     def monotonic_seconds(self) -> float:
-        """Seconds since an arbitrary start; they never go back."""
+        """Return the seconds since an arbitrary start; they never go back."""
 
     def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
         """Make a call after a time; zero or less: when the loop comes round."""

@@ -57,7 +57,7 @@ class _Descriptor:
             self.number = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def regular_size_bytes(self) -> int:
-        """The file's size. Raises StoreError, and closes the file, if it is no regular file."""
+        """Return the file's size. Raises StoreError, and closes the file, if it is no regular file."""
         with translated(self.path):
             found = os.fstat(self.number)
         if not stat_bits.S_ISREG(found.st_mode):
@@ -370,19 +370,19 @@ class PosixFiles:
     """The Files of this machine."""
 
     def stat(self, path: str) -> FileInfo:
-        """Size, kind and times of a file or directory. Raises ObjectNotFoundError."""
+        """Return the size, kind and times of a file or directory. Raises ObjectNotFoundError."""
         with translated(path):
             return _info(path, os.stat(path))
 
     def find(self, path: str) -> FileInfo | None:
-        """Size, kind and times of a file or directory; None if the path names nothing."""
+        """Find the size, kind and times of a file or directory; None if the path names nothing."""
         try:
             return self.stat(path)
         except ObjectNotFoundError:
             return None
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """A directory's entries by name."""
+        """Iterate a directory's entries by name."""
         with translated(path):
             names = sorted(os.listdir(path))
         for name in names:
@@ -397,11 +397,11 @@ class PosixFiles:
                 yield _info(child, found)
 
     def open_read(self, path: str) -> ReadableFile:
-        """An open file, for reads from any number of threads."""
+        """Open a file, for reads from any number of threads."""
         return PosixFile(path)
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content of a file. Raises StoreError if it is larger than the limit."""
+        """Read the content of a file. Raises StoreError if it is larger than the limit."""
         with PosixFile(path) as file:
             if file.size_bytes > limit_bytes:
                 raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
@@ -410,7 +410,7 @@ class PosixFiles:
         return bytes(memoryview(data)[:count])
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
+        """Read the content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
         file, data = _Descriptor(path, os.O_RDONLY), bytearray()
         try:
             with translated(path):
@@ -423,7 +423,7 @@ class PosixFiles:
         return bytes(data)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """The part of a range that a file has, by one call without the interpreter's lock."""
+        """Read the part of a range that a file has, by one call without the interpreter's lock."""
         try:
             return PROCESS_BUFFERS.read_range(path, start_position, end_position_exclusive)
         except (OSError, ValueError) as cause:
@@ -444,7 +444,7 @@ class PosixFiles:
             raise _read_error(cause, path) from cause
 
     def open_write(self, path: str) -> WritableFile:
-        """A new file that gets its name on commit."""
+        """Open a new file that gets its name on commit."""
         with translated(path):
             target = os.path.realpath(path) if os.path.islink(path) else path
             with contextlib.suppress(FileNotFoundError):
@@ -460,7 +460,7 @@ class PosixFiles:
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
-        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
+        """Open a file to change in place, made (empty) if it does not exist; its directory must exist."""
         return PosixUpdatableFile(path, private=private)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
@@ -508,9 +508,11 @@ class PosixFiles:
             return shutil.disk_usage(path).free
 
     def try_lock(self, path: str) -> FileLock | None:
-        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
+        """Acquire the lock of a name, which is a file that exists while the lock is held; None if any
+        process holds it.
+        """
         return PosixLock.taken(path)
 
     def try_record_lock(self, path: str) -> FileLock | None:
-        """The lock of a file, as Java's ``FileChannel.tryLock`` takes it; None if any process holds it."""
+        """Acquire the lock of a file, as Java's ``FileChannel.tryLock`` does; None if any process holds it."""
         return PosixRecordLock.taken(path)

@@ -10,7 +10,7 @@ _KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
 
 
 def parse_properties(text: str) -> Iterator[tuple[str, str]]:
-    """Key and value pairs in order, as ``java.util.Properties`` reads them; white space at the end of values is
+    """Yield key and value pairs in order, as ``java.util.Properties`` reads them; white space at the end of values is
     removed.
 
     Raises:

@@ -15,10 +15,10 @@ class Rng(Protocol):
         """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
 
     def uniform(self, low: float, high: float) -> float:
-        """A random number from low to high, both included: for jitter, and for events of some probability."""
+        """Draw a random number from low to high, both included: for jitter, and for events of some probability."""
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """A random integer from 0 to limit - 1. Raises ValueError: the limit is less than 1."""
+        """Draw a random integer from 0 to limit - 1. Raises ValueError: the limit is less than 1."""
 
 
 class SystemRng:
@@ -29,11 +29,11 @@ class SystemRng:
         return os.urandom(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """A random number from low to high, both included: for jitter, and for events of some probability."""
+        """Draw a random number from low to high, both included: for jitter, and for events of some probability."""
         return random.uniform(low, high)  # noqa: S311
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """A random integer from 0 to limit - 1."""
+        """Draw a random integer from 0 to limit - 1."""
         return random.randrange(limit_exclusive)  # noqa: S311
 
 
@@ -50,11 +50,11 @@ class SeededRng:
             return self._random.randbytes(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """A random number from low to high, both included: for jitter, and for events of some probability."""
+        """Draw a random number from low to high, both included: for jitter, and for events of some probability."""
         with self._lock:
             return self._random.uniform(low, high)
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """A random integer from 0 to limit - 1."""
+        """Draw a random integer from 0 to limit - 1."""
         with self._lock:
             return self._random.randrange(limit_exclusive)

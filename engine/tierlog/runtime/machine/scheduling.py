@@ -116,10 +116,10 @@ class Scheduler(Protocol):
     def lock(self) -> Lock: ...
     def condition(self) -> Condition: ...
     def future(self) -> PendingFuture[Result]:
-        """A future whose maker calls ``set_result`` or ``set_exception``."""
+        """Make a future whose maker calls ``set_result`` or ``set_exception``."""
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """A pool whose workers start when there is work. With 0 workers, ``submit`` runs the call itself."""
+        """Make a pool whose workers start when there is work. With 0 workers, ``submit`` runs the call itself."""
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
         """Run a long task in a daemon thread of its own."""

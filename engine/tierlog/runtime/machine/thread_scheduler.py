@@ -167,21 +167,21 @@ class ThreadScheduler:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def lock(self) -> Lock:
-        """A lock of this process."""
+        """Make a lock of this process."""
         return threading.Lock()
 
     def condition(self) -> Condition:
-        """A condition of this process."""
+        """Make a condition of this process."""
         return threading.Condition(threading.Lock())
 
     def future(self) -> PendingFuture[Result]:
-        """A future whose maker calls ``set_result`` or ``set_exception``."""
+        """Make a future whose maker calls ``set_result`` or ``set_exception``."""
         future: ThreadFuture[Result] = ThreadFuture()
         future.set_running_or_notify_cancel()  # or a waiter could cancel it, and its maker fail to fill it
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """A pool whose workers start when there is work."""
+        """Make a pool whose workers start when there is work."""
         return ThreadPool(workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:

@@ -37,12 +37,14 @@ _REFUSED_KEY: Final = re.compile(r"[Kk]ey: '([^']*)' is not valid")
 _MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 _memory_lock = threading.Lock()
-#: The memory stores of this process by name: a second ``memory://name`` sees what the first one put.
+#: The memory stores of this process by name: a second ``memory://name`` sees the objects of the first one.
 _memory_buckets: dict[str, MemoryBucket] = {}
 
 
 def open_bucket(scheme: str, bucket: str, folder: str, options: StoreOptions, machine: Machine) -> RemoteStore:
-    """A store over the folder of a bucket; ``scheme`` is s3, gs or az. Raises ConfigError: what the store refuses."""
+    """Open a store over the folder of a bucket; ``scheme`` is s3, gs or az. Raises ConfigError: the store refuses an
+    option.
+    """
     name = f"{scheme}://{bucket}/{folder}".rstrip("/")
     opening = {"s3": _open_s3, "az": _open_azure, "gs": _open_google}[scheme]
     return opening(bucket, folder, name, options, machine, RequestCounts())
@@ -109,7 +111,7 @@ def _open_google(
 def _endpoint_check(
     name: str, options: StoreOptions, machine: Machine, make: Callable[..., Any], extra: str
 ) -> EndpointCheck:
-    """What asks the endpoint of a store when its first read gets no good answer."""
+    """Make the check that asks the endpoint of a store when its first read gets no good answer."""
 
     def ask(url: str) -> HttpAnswer:
         from tierlog.runtime.stores.writing.bucket_client import ask_once
@@ -156,5 +158,5 @@ def _make(
             raise unknown_key(f"store.{refused[1]}", scheme) from None
         raise ConfigError(f"store option: {short_text(error)}") from None
     except (exceptions.BaseError, ValueError, TypeError) as error:
-        # Without its cause, which may quote what it was given.
+        # Without its cause, which may quote options.
         raise ConfigError(f"{scheme}://{bucket}: {short_text(error)}") from None

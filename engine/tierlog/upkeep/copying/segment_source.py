@@ -238,7 +238,7 @@ class SegmentSource(ReadableFiles):
         return bytes(data)
 
     def require_snapshot(self) -> None:
-        """Raises DataLossError: there is no producer snapshot to copy."""
+        """Raise DataLossError if there is no producer snapshot to copy."""
         if IndexType.PRODUCER_SNAPSHOT in self.parts:
             return
         raise missing_snapshot(self._segment.name, self._segment.end_offset)

@@ -54,8 +54,8 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 def kafka_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
-    """The topic of a running Kafka, by its client. Raises ConfigError: the extra ``kafka`` is not installed, or a key
-    is missing.
+    """Make the opener of a running Kafka's topic, by its client. Raises ConfigError: the extra ``kafka`` is not
+    installed, or a key is missing.
     """
     from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
 
@@ -63,8 +63,8 @@ def kafka_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
 
 
 def configured_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
-    """The topic that the configuration names: of a directory of this process's own, or of a running Kafka. Raises
-    ConfigError as ``kafka_logs``.
+    """Make the opener of the topic that the configuration names: of a directory of this process's own, or of a running
+    Kafka. Raises ConfigError as ``kafka_logs``.
     """
     if config.topic_local_dir is None:
         return kafka_logs(config, machine=machine)
@@ -253,7 +253,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def remote_log_segment_metadata(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The finished segment with an offset of a leader epoch, as RemoteLogMetadataManager says."""
+        """Return the finished segment with an offset of a leader epoch, as RemoteLogMetadataManager says."""
         if not _may_exist(epoch, offset):
             return self._ask(topic_id_partition, lambda _: None)
         return self._ask(topic_id_partition, lambda table: table.find(topic_id_partition, epoch, offset))
@@ -261,13 +261,13 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def next_segment_with_txn_index(
         self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The next segment that may have a transaction index, as RemoteLogMetadataManager says."""
+        """Return the next segment that may have a transaction index, as RemoteLogMetadataManager says."""
         if not _may_exist(epoch, offset):
             return self._ask(topic_id_partition, lambda _: None)
         return self._ask(topic_id_partition, lambda table: table.next_with_txn_index(topic_id_partition, epoch, offset))
 
     def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
-        """The largest offset that a finished segment of an epoch ever had, as RemoteLogMetadataManager says."""
+        """Return the largest offset that a finished segment of an epoch ever had, as RemoteLogMetadataManager says."""
         if not _may_exist(epoch):
             return self._ask(topic_id_partition, lambda _: None)
         return self._ask(topic_id_partition, lambda table: table.highest_offset(topic_id_partition, epoch))
@@ -275,8 +275,9 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def list_remote_log_segments(
         self, topic_id_partition: TopicIdPartition, epoch: int | None = None
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments of a partition, as RemoteLogMetadataManager says; found while it goes on, so that a long list
-        takes no memory. If the partition is stopped meanwhile, the iterator raises RemoteResourceNotFoundException.
+        """List the segments of a partition, as RemoteLogMetadataManager says; found while it goes on, so that a long
+        list takes no memory. If the partition is stopped meanwhile, the iterator raises
+        RemoteResourceNotFoundException.
         """
         known = epoch is None or _may_exist(epoch)
         kept = self._ready(topic_id_partition)
@@ -294,7 +295,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             )
 
     def remote_log_size(self, topic_id_partition: TopicIdPartition, epoch: int) -> int:
-        """The bytes of an epoch's segments, as RemoteLogMetadataManager says."""
+        """Return the bytes of an epoch's segments, as RemoteLogMetadataManager says."""
         if not _may_exist(epoch):
             return self._ask(topic_id_partition, lambda _: 0)
         return self._ask(topic_id_partition, lambda table: table.size_in_bytes(topic_id_partition, epoch))

@@ -26,8 +26,8 @@ class IndexCache(LoadingCache[_Key, bytes]):
     """Indexes of segments, fetched together."""
 
     def find(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
-        """A part's bytes as the broker had them if they are at hand; b"" for an empty one. Of the zeros behind an
-        active segment's index one entry is left. This waits for nothing.
+        """Return a part's bytes as the broker had them if they are cached; b"" for an empty one. Of the zeros behind an
+        active segment's index one entry is left. This does not wait.
 
         Raises:
             ObjectNotFoundError: there is no such part.
@@ -99,7 +99,7 @@ class IndexCache(LoadingCache[_Key, bytes]):
     def _opened_all(
         self, segment: StoredSegment, index_type: IndexType, part: StoredPart, stored: memoryview, start: int
     ) -> bytes:
-        """Open and keep the part that was asked for and those that came with it; returns the first."""
+        """Open and cache the wanted part and those that came with it; return the first."""
         if part.size_bytes == UNKNOWN_SIZE:
             data = bytes(stored)
             self._keep(segment, index_type, data)
@@ -111,7 +111,7 @@ class IndexCache(LoadingCache[_Key, bytes]):
                 try:
                     self._keep(segment, kind, self._open(segment, kind, other, stored, start))
                 except CorruptObjectError:
-                    continue  # told to who asks for that one
+                    continue  # raised for the caller that wants that part
         self._keep(segment, index_type, data)
         return data
 

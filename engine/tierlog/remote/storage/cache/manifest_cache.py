@@ -22,7 +22,7 @@ from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.waits import Waits
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
-#: What a parsed description takes beside its chunk sizes: objects of Python, keys, names.
+#: Bytes of a parsed description beside its chunk sizes: objects of Python, keys, names.
 _OVERHEAD_BYTES: Final = 4096
 #: One chunk of a variable index: its size, and where it begins.
 _CHUNK_BYTES: Final = 12
@@ -32,7 +32,7 @@ _Key = tuple[RemoteLogSegmentId, int, bytes | None]
 
 
 class OpenedSegment:
-    """A segment's description, and its log once somebody reads it. Any number of threads."""
+    """A segment's description, and its log once it is read. Any number of threads."""
 
     __slots__ = ("_key_ring", "_log", "segment")
 
@@ -57,17 +57,17 @@ Value = TypeVar("Value")
 
 
 class LoadingCache(Generic[Key, Value]):
-    """A cache of what is read from the store, kept up to a number of bytes; one load for all who ask for the same.
+    """A cache of objects read from the store, bounded by bytes; one load for all callers that want the same.
 
     Args:
         requests: Reads the objects.
-        key_ring: Opens what is encrypted.
-        pool: Parses or opens what came.
+        key_ring: Opens encrypted objects.
+        pool: Parses or opens the objects.
         entries_max, size_bytes_max: -1 for no limit.
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
         machine: Its clock and locks.
-        on_evict: Told how many had to make room.
+        on_evict: Called with the number of evicted entries.
 
     Thread safety: any number of threads.
     """
@@ -108,7 +108,7 @@ class LoadingCache(Generic[Key, Value]):
             self._under_way.leave(load)
 
     def _end(self, load: SharedLoad[Key, Value], work: Callable[[], None]) -> None:
-        """Run what ends a load with its value; whoever waits hears of an error, whatever it is."""
+        """Run what ends a load with its value; the waiters get an error, whatever it is."""
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - as above
@@ -116,10 +116,10 @@ class LoadingCache(Generic[Key, Value]):
 
 
 class ManifestCache(LoadingCache[_Key, OpenedSegment]):
-    """Parsed descriptions of segments, kept up to a number of bytes and (as by the plugin) of entries.
+    """A cache of parsed descriptions of segments, bounded by bytes and (as in the plugin) by entries.
 
     Args:
-        lookup: Says what to read for one.
+        lookup: Names the reads for a description.
         requests: Reads it.
         more: See LoadingCache.
     """
@@ -131,14 +131,14 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
         self._count_miss = requests.metrics.counting("cache_misses_total", "manifests")
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
-        """The segment's description if it is at hand; this waits for nothing."""
+        """Return the segment's description if it is cached; this does not wait."""
         found = self._cache.find(_key_of(metadata))
         if found is not None:
             self._count_hit()
         return found
 
     def peek(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
-        """As ``find``, but this does not count as a use."""
+        """Find like ``find``, without counting as a use."""
         return self._cache.peek(_key_of(metadata))
 
     def fetch(self, metadata: RemoteLogSegmentMetadata) -> Waits[OpenedSegment]:
@@ -151,7 +151,7 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
         return (yield from self._loaded(self.begin(metadata), f"the manifest of {metadata.remote_log_segment_id}"))
 
     def begin(self, metadata: RemoteLogSegmentMetadata) -> SharedLoad[_Key, OpenedSegment]:
-        """The load under way, begun now if there is none; who waits for it also ``run``s and leaves it."""
+        """Join the pending load, or begin one; a waiter also ``run``s and leaves it."""
         key = _key_of(metadata)
         load, is_new = self._under_way.join(key)
         if is_new:
@@ -176,7 +176,7 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
         steps: LookupSteps,
         answer: memoryview | BaseException | None,
     ) -> None:
-        """Take the next step of a lookup, and ask the store for what it needs."""
+        """Take the next step of a lookup, and request its object from the store."""
         try:
             if answer is None:
                 wanted = next(steps)
@@ -217,13 +217,13 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
             self._under_way.continue_in(self._pool, load, lambda: self._go_on(load, metadata, steps, answer))
 
     def _land(self, load: _Load, found: FoundSegment) -> None:
-        """Keep what was looked up, and tell those who wait."""
+        """Cache the found description, and land the load."""
         opened = OpenedSegment(found.segment, self._key_ring)
         self._cache.put(load.key, opened, _size_of(found.segment, found.description_bytes))
         self._under_way.land(load, opened)
 
     def leave(self, load: _Load) -> None:
-        """Say that one who began or joined a load waits no more."""
+        """Note that a waiter has left a load."""
         self._under_way.leave(load)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:

@@ -1,8 +1,8 @@
 """The objects of a segment that was copied: whether all of them are there, their deletion, its entry of the log index.
 
-Whether an id was copied before is decided by what is in the store. A deletion takes the description first, so that no
-reader begins with half a segment, and goes to the place that the segment's custom metadata names as well as to the
-configured one: the plugin goes by the configured prefix alone, and leaves what was copied under another one for ever
+The store's objects decide whether an id was copied before. A deletion removes the description first, so that no reader
+begins with half a segment, and goes to the place that the segment's custom metadata names as well as to the configured
+one: the plugin goes by the configured prefix alone, and leaves objects under another one for ever
 (docs/formats/objects.md, Where Tierlog and the plugin differ).
 
 With ``log.index.object.enabled`` one more object holds the segment's entry of the remote log index: the bytes of an
@@ -59,7 +59,7 @@ class CopiedSegment:
 def find_copied_before(
     store: ObjectStore, config: StorageConfig, metadata: RemoteLogSegmentMetadata, description_key: str
 ) -> CopiedSegment | None:
-    """What an earlier copy of this id stored, if all of it is there: described as this segment, each object whole.
+    """Find an earlier copy of this id, if all of it is there: described as this segment, each object whole.
 
     Returns:
         None: nothing, or less than a segment, or not this one.
@@ -90,7 +90,7 @@ def find_copied_before(
 def delete_segment(
     store: ObjectStore, config: StorageConfig, metadata: RemoteLogSegmentMetadata, *, uploads_too: bool = False
 ) -> None:
-    """Remove what there is of a segment; what is not there is fine.
+    """Remove all objects of a segment; missing ones are fine.
 
     Args:
         store: Has it.
@@ -100,8 +100,8 @@ def delete_segment(
 
     Raises:
         StoreError and its kinds: some of it is still there; call again. If the description could not be removed,
-            nothing else was touched. CorruptObjectError: its custom metadata is damaged, and what the configured place
-            has was removed.
+            nothing else was touched. CorruptObjectError: its custom metadata is damaged, and the objects of the
+            configured place were removed.
     """
     try:
         removal = plan_removal(config, metadata)
@@ -134,12 +134,12 @@ OBJECT_BYTES_MAX: Final = 4 << 20
 def segment_entry(
     metadata: RemoteLogSegmentMetadata, *, log_key: str, stored_bytes: int, first_timestamp_ms: int
 ) -> RemoteLogIndexEntry:
-    """What the index says of a segment.
+    """Make the index's entry of a segment.
 
     Args:
         metadata: Of the segment.
         log_key: Of its log's object.
-        stored_bytes: Of that object. The entry's field ends at 2^31-1, which is what it says of a larger one.
+        stored_bytes: Of that object. The entry's field ends at 2^31-1, also for a larger object.
         first_timestamp_ms: See ``first_timestamp_ms``.
 
     Raises:
@@ -156,7 +156,9 @@ def segment_entry(
 
 
 def first_timestamp_ms(log: ReadableFile) -> int:
-    """Of the first record, as the header of its batch says; -1 where that says nothing (magic 0, an empty log)."""
+    """Return the timestamp of the first record, from the header of its batch; -1 where that has none (magic 0, an empty
+    log).
+    """
     header = read_header(log, 0)
     if header is None or header.magic == 0:
         return NO_TIMESTAMP_MS

@@ -1,7 +1,7 @@
-"""What a segment must be before it may count as copied: checked while it streams by, at the cost of one CRC-32C pass.
+"""Checks of a segment before it may count as copied: made while it streams by, at the cost of one CRC-32C pass.
 
-Why: what is tiered is soon gone from the broker's disk. A batch that rotted, an index of another segment, a file that
-changed while it was read, a segment that was not closed: each is an error here, and nothing of it becomes visible.
+Why: a tiered segment is soon deleted from the broker's disk. A batch that rotted, an index of another segment, a file
+that changed while it was read, a segment that was not closed: each is an error here, and nothing of it becomes visible.
 
 A folder as a store fails with the same kinds of StoreError as the disk that the segment lies on. The broker acts
 differently on them, so that every error of a segment's own file gets a type of its own where the file is read
@@ -45,12 +45,16 @@ class SourceFiles:
 
     @classmethod
     def of(cls, files: ReadableFiles, data: LogSegmentData) -> SourceFiles:
-        """Raises ObjectNotFoundError and other kinds of StoreError for a file that is not there or not readable."""
+        """Note the files' state. Raises ObjectNotFoundError and other kinds of StoreError for a file that is missing or
+        not readable.
+        """
         paths = [data.log_segment, data.offset_index, data.time_index, data.producer_snapshot, data.transaction_index]
         return cls(files, tuple(files.stat(path) for path in paths if path is not None))
 
     def check_unchanged(self) -> None:
-        """Raises CorruptObjectError for one that was written or replaced, ObjectNotFoundError for one that is gone."""
+        """Check that the files are as before. Raises CorruptObjectError for a changed file, ObjectNotFoundError for a
+        missing one.
+        """
         for before in self.infos:
             now = self.files.stat(before.path)
             if now != before:
@@ -62,7 +66,7 @@ class SourceFiles:
 
 
 def check_size(log: ReadableFile, path: str, metadata: RemoteLogSegmentMetadata) -> None:
-    """Raises CorruptObjectError: the file is not as long as the broker says the segment is."""
+    """Raise CorruptObjectError if the file has another size than the broker's metadata."""
     if log.size_bytes != metadata.segment_size_in_bytes:
         text = f"the log has {log.size_bytes} bytes, the segment's metadata say {metadata.segment_size_in_bytes}"
         raise CorruptObjectError(
@@ -95,7 +99,7 @@ def check_index_parts(
 
 @dataclass(slots=True)
 class LogCheck:
-    """Looks at every batch of a log whose windows go by, and holds the index entries against them.
+    """The checks of every batch of a log, window by window, and of the index entries against them.
 
     Args:
         metadata: The segment: its offsets.
@@ -112,7 +116,7 @@ class LogCheck:
     findings: list[Finding] = field(default_factory=list)
 
     def follow(self, windows: Iterator[memoryview]) -> None:
-        """Draw all windows, in order, and check what they hold.
+        """Draw all windows, in order, and check their batches.
 
         Raises:
             CorruptRecordError: a batch that is damaged, or out of place. CorruptIndexError: an entry that leads
@@ -145,7 +149,7 @@ class LogCheck:
             self._raise_first(check.finish(self))
 
     def _index_checks(self) -> list[SegmentCheck]:
-        """Raises CorruptIndexError for an index that is wrong in itself."""
+        """Check the indexes. Raises CorruptIndexError for an index that is wrong in itself."""
         base = self.metadata.start_offset
         offsets, times = self.parts[IndexType.OFFSET], self.parts[IndexType.TIMESTAMP]
         return [
@@ -154,7 +158,7 @@ class LogCheck:
         ]
 
     def _check_sizes(self, columns: BatchColumns) -> None:
-        """Raises CorruptRecordError for a batch that no reader would take."""
+        """Raise CorruptRecordError for a batch that no reader would accept."""
         oversized = np.flatnonzero(columns["size_bytes"].astype(np.int64) > BATCH_SIZE_BYTES_MAX)
         if len(oversized):
             at = int(oversized[0])
@@ -187,7 +191,7 @@ def is_mostly_compressed(log: ReadableFile, offset_index: Buffer, *, base_offset
         _, entries = indexes.read_offset_index(offset_index, base_offset)
         positions = np.unique(np.concatenate(([0], entries.astype(np.int64))))
     except CorruptDataError:
-        positions = np.zeros(1, np.int64)  # the checks say what is wrong with it
+        positions = np.zeros(1, np.int64)  # the checks report its fault
     if len(positions) == 1:
         positions = np.fromiter(_walk_headers(log), np.int64)
     if not len(positions):

@@ -40,7 +40,7 @@ class StoredCopy:
     Args:
         segment: As its description says.
         stored_bytes: Of all its objects.
-        custom_metadata: What a broker would keep with the segment's metadata; None for nothing.
+        custom_metadata: The bytes that a broker would store with the segment's metadata; None for none.
     """
 
     segment: StoredSegment
@@ -49,17 +49,17 @@ class StoredCopy:
 
 
 class CopyTarget:
-    """Copies segments into one store, finds and removes them. A context manager is its tier: ``close`` this instead.
+    """A store to copy segments into, to find and to remove them. Its tier is a context manager: ``close`` this instead.
 
     Args:
-        store: Gets the objects, and keeps to the download limit; closed with this.
-        config: What they look like; checked by ``check_for_writing``.
+        store: Receives the objects, and obeys the download limit; closed with this.
+        config: Their form; checked by ``check_for_writing``.
         key_ring: Wraps data keys, and unwraps them for reading back.
         machine: Threads and clock.
         url: Of the store.
 
     Attributes:
-        tier: Reads what was written.
+        tier: Reads the written segments.
 
     Thread safety: any number of threads.
     """
@@ -67,7 +67,7 @@ class CopyTarget:
     def __init__(
         self, store: ObjectStore, config: StorageConfig, key_ring: KeyRing, *, machine: Machine, url: str
     ) -> None:
-        # Whoever copies by hand copies what nobody checked.
+        # Segments copied by hand have not been checked.
         config = replace(config, copy_source_verification_enabled=True)
         self.config = config
         self._store = store
@@ -85,7 +85,7 @@ class CopyTarget:
             config,
             key_ring,
             limiter=RateLimiter(config.upload_rate_limit_bytes_per_second, machine=machine),
-            # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
+            # Ids may be made of the content: another run's new copies must not count as leftovers.
             leftovers=Leftovers(machine, metrics, keeps=False),
             metrics=metrics,
             machine=machine,
@@ -122,7 +122,7 @@ class CopyTarget:
         delete_segment(self._store, self.config, replace(metadata, custom_metadata=None), uploads_too=True)
 
     def close(self) -> None:
-        """Call off what is being copied, and release threads and store; idempotent."""
+        """Cancel running copies, and release threads and store; idempotent."""
         self._copies.end()
         self._copies.close()
         self.tier.close()

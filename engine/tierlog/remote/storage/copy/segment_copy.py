@@ -3,19 +3,19 @@
 The order of one copy, and why:
 
 1. Memory, all that it needs, before anything else. The indexes, read and checked. The choice of compression, the key.
-2. The log: read, checked, transformed and sent as parts that nobody sees. Nothing is visible while anything of the
-   segment is unchecked, so that a bad one never was there.
-3. The files are looked at again: one that changed or went means that what was sent never existed.
-4. The first object that becomes visible is stored only if nothing has its key (the log, where that is one PUT; else the
-   first small object). That asks, without a request of its own, whether this id was copied before: then what is there
-   is verified and returned, or, if it is no whole segment, taken away. A live log is never overwritten, and a request
+2. The log: read, checked, transformed and sent as invisible parts. Nothing is visible while a part of the segment is
+unchecked, so that a bad one never was there. 3. The files are looked at again: a changed or missing one means that the
+sent segment never existed. 4. The first object that becomes visible is stored only if nothing has its key (the log,
+where that is one PUT; else the
+   first small object). That asks, without a request of its own, whether this id was copied before: then the earlier
+   copy is verified and returned, or, if it is no whole segment, removed. A live log is never overwritten, and a request
    of an earlier attempt that lands late does not replace anything.
 5. The log and the rest, each confirmed by the store with its size; the description last.
 
-Whatever fails is undone, the description first, and for no longer than the caller can wait. Where the first object's
-request failed without saying whether its key was free, what is there may be an earlier copy: it is one if it has a
-description, and stays. What could not be removed is named in the error, the log and a metric, tried again later
-(``leftovers``), and found by ``tierlog orphans``.
+A failed copy is undone, the description first, and for no longer than the caller can wait. Where the first object's
+request failed without saying whether its key was free, the objects there may be an earlier copy: they are one if they
+have a description, and stay. Objects that could not be removed are named in the error, the log and a metric, tried
+again later (``leftovers``), and found by ``tierlog orphans``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SENDERS: Final = 32
 
 @dataclass(slots=True)
 class _Attempt:
-    """What one copy holds and has stored so far.
+    """The resources and the stored objects of one copy so far.
 
     Attributes:
         owns_id: Its first object is stored, so that no other copy's is there.
@@ -94,11 +94,11 @@ class _Attempt:
 
 
 class SegmentCopier:
-    """Copies segments into one store.
+    """The copier of segments into one store.
 
     Args:
         store: Gets the objects; it stays the caller's.
-        config: What they look like, and the deadline of a copy.
+        config: Their form, and the deadline of a copy.
         key_ring: Wraps data keys, where segments are encrypted.
         limiter: Of uploads.
         leftovers: Undoes what fails; closed with this.
@@ -146,7 +146,7 @@ class SegmentCopier:
     def copy(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, *, files: ReadableFiles | None = None
     ) -> bytes | None:
-        """See RemoteStorageManager.copy_log_segment_data.
+        """Copy a segment, as RemoteStorageManager.copy_log_segment_data does.
 
         Args:
             metadata: Of the segment.
@@ -154,8 +154,8 @@ class SegmentCopier:
             files: Where they are; by default the machine's.
 
         Raises:
-            CorruptDataError: the segment, or an index of it, is not what it should be. ObjectNotFoundError: a file of
-                it is gone. StoreError and its kinds; StoreUnavailableError where a later attempt may work. ConfigError.
+            CorruptDataError: the segment, or an index of it, is damaged. ObjectNotFoundError: a file of it is gone.
+                StoreError and its kinds; StoreUnavailableError where a later attempt may work. ConfigError.
         """
         clock = self._machine.clock
         began = clock.monotonic_seconds()
@@ -181,7 +181,7 @@ class SegmentCopier:
     def _copied(self, attempt: _Attempt) -> bytes | None:
         try:
             return self._copy(attempt)
-        except PoolClosedError as cause:  # a read of its disk held it up until nobody waited for it any more
+        except PoolClosedError as cause:  # a read of its disk delayed it until no caller waited any more
             attempt.running.call_off("the manager was closed")
             raise attempt.running.abandoned() from cause
 
@@ -282,15 +282,15 @@ class SegmentCopier:
         )
 
     def _draw(self, attempt: _Attempt, copier: LogCopy, parts: dict[IndexType, bytes]) -> None:
-        """Send the log to the store, as parts that nobody sees, and through the checks on its way."""
+        """Send the log to the store, as invisible parts, through the checks."""
         windows = copier.windows()
         if self._config.copy_source_verification_enabled:
             LogCheck(attempt.metadata, parts, attempt.paths, attempt.data.log_segment).follow(windows)
-        for _ in windows:  # what the checks did not ask for: without them, all
+        for _ in windows:  # windows that the checks did not draw: without them, all
             pass
 
     def _make_visible(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> CopiedSegment | None:
-        """Store what makes the segment visible. Returns what an earlier copy stored, if that is whole."""
+        """Store the objects that make the segment visible. Returns an earlier copy, if that is whole."""
         try:
             self._store_objects(attempt, objects, description)
         except ObjectConflictError:
@@ -346,7 +346,9 @@ class SegmentCopier:
         self._metrics.add("upload_bytes_total", stored.size_bytes, label=kind)
 
     def _undo(self, attempt: _Attempt, error: BaseException) -> None:
-        """Take away what was stored, the description first; what stays is told. Never raises a StoreError."""
+        """Remove the stored objects, the description first; the rest is noted in the error. Never raises a
+        StoreError.
+        """
         attempt.running.phase = "removing"
         left = self._remove(attempt, pending=attempt.requests.end())
         if left:
@@ -355,7 +357,7 @@ class SegmentCopier:
             _log.warning("%s: the copy failed, and some of it %s", attempt.metadata.remote_log_segment_id, text)
 
     def _remove(self, attempt: _Attempt, *, objects: bool = True, pending: Sequence[Future[object]] = ()) -> list[str]:
-        """Take away the upload, and the objects. Returns what stays."""
+        """Remove the upload, and the objects. Returns those that stay."""
         stream, requests, description_key = attempt.stream, attempt.requests, attempt.description_key
         segment_id = attempt.metadata.remote_log_segment_id
 
@@ -389,7 +391,7 @@ class SegmentCopier:
         return self._leftovers.undo(remains, seconds_left=attempt.running.undo_seconds_left)
 
     def end(self) -> None:
-        """Call off what is being copied, and wait for its undo, which needs the store; idempotent."""
+        """Cancel running copies, and wait for their undo, which needs the store; idempotent."""
         self.running.close()
         self._leftovers.close()
 

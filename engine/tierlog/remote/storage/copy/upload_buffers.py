@@ -1,12 +1,11 @@
 """The memory of all copies of a process: a fixed number of bytes, lent out whole or not at all.
 
 Why: the plugin takes a buffer of part size for every object of every copy, and a broker with many partitions dies of
-it. Here a copy asks once for the least with which it can finish, and waits in line until it can have all of that at
-once: nobody waits while holding, so no two copies can wait for each other. What it can use beyond that (more parts
-under way) it takes only if it is free and nobody is in line.
+it. Here a copy asks once for the least with which it can finish, and waits in a queue until it can have all of that at
+once: no copy waits while holding, so no two can wait for each other. Memory beyond that (for more pending parts) it
+takes only if it is free and the queue is empty.
 
-The memory is that of ``runtime.machine.buffers``: used again by the next copy, and given back to the system when none
-comes.
+The memory is that of ``runtime.machine.buffers``: reused by the next copy, and released to the system when none comes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class LentBuffer:
         self.view = new_buffer(size_bytes)
 
     def give_back(self) -> None:
-        """Give the memory back; nothing may read or write it afterwards."""
+        """Release the memory; nothing may read or write it afterwards."""
         lender, self._lender = self._lender, None
         if lender is not None:
             with contextlib.suppress(BufferError):  # an error's traceback may still look at it
@@ -50,9 +49,9 @@ class UploadBuffers:
     """The memory of all uploads, lent in turns.
 
     Args:
-        budget_bytes: All that is lent at once. A copy that cannot do with that is given what it needs once nobody else
-            has anything: a chunk that is larger than the budget still gets uploaded.
-        machine: Its threads wait in line.
+        budget_bytes: All that is lent at once. A copy that needs more gets it once no other copy has anything: a chunk
+            that is larger than the budget still gets uploaded.
+        machine: Its threads wait in the queue.
 
     Thread safety: any number of threads.
     """
@@ -76,7 +75,7 @@ class UploadBuffers:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits, so that whoever holds more than needed gives it back."""
+        """Whether a copy waits, so that others release the memory that they do not need."""
         return bool(self._line)
 
     def grow(self, budget_bytes: int) -> None:
@@ -86,11 +85,11 @@ class UploadBuffers:
             self._changed.notify_all()
 
     def borrow(self, sizes_bytes: Sequence[int], *, check: Callable[[], None] = lambda: None) -> list[LentBuffer]:
-        """Wait in line for all of these at once. Never call it while holding some.
+        """Wait in the queue for all of these at once. Never call it while holding some.
 
         Args:
             sizes_bytes: Of each buffer.
-            check: Called now and then while waiting; what it raises ends the wait.
+            check: Called now and then while waiting; its error ends the wait.
 
         Raises:
             MemoryError: the system has none.
@@ -109,7 +108,7 @@ class UploadBuffers:
                 self._changed.notify_all()
 
     def try_borrow(self, size_bytes: int) -> LentBuffer | None:
-        """One more buffer, if memory is free and nobody waits; None if not. Fine while holding others."""
+        """Borrow one more buffer, if memory is free and no copy waits; None if not. Fine while holding others."""
         with self._changed:
             if self._line or self._lent_bytes + size_bytes > self._budget_bytes:
                 return None

@@ -3,8 +3,8 @@
 A shared access signature covers the blob and the right to write it, not the rest of the query: one signature serves all
 blocks of an upload, whatever kind of credentials obstore has. Each body carries its MD5, which Azure checks.
 
-Azure has no request that throws away blocks of an upload that was given up: nobody sees them, and Azure removes them
-after a week. So ``abort`` sends nothing, and ``iter_uploads`` finds nothing.
+Azure has no request that deletes the blocks of an aborted upload: they are invisible, and Azure removes them after a
+week. So ``abort`` sends nothing, and ``iter_uploads`` finds nothing.
 
 obstore 0.12 signs keys wrongly that a URL must encode (a space, a letter of another alphabet). No topic has such a
 name, a prefix may: such objects go through obstore's own PUT, without an encryption scope, and cannot have parts.
@@ -56,16 +56,16 @@ _CONDITION: Final = frozenset(("412", "BlobAlreadyExists"))
 
 
 class AzureWriter(ObstoreWriter):
-    """See StoreWriter. Deletions are obstore's.
+    """The StoreWriter of Azure Blob Storage. Deletions are obstore's.
 
     Args:
         store: obstore's, rooted where keys begin.
         client: Sends and tries again.
-        sas_token: The one that is configured; obstore signs nothing with it, it is the signature.
+        sas_token: The configured one; obstore signs nothing with it, it is the signature.
         url: Of the folder, for such a token.
-        identity: Who we are, for messages.
-        tier: Of what is written; the account's if None.
-        encryption_scope: Of what is written; the container's if None.
+        identity: Our identity, for messages.
+        tier: Access tier of written blobs; the account's if None.
+        encryption_scope: Of written blobs; the container's if None.
     """
 
     checksum_name = "md5"
@@ -118,7 +118,6 @@ class AzureWriter(ObstoreWriter):
         return self.client.send(key, lambda: HttpRequest("PUT", url, checked, data), scope, passing=passing)
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
-        """See StoreWriter."""
         if not self._can_sign(key):
             if self._scope_header:
                 raise StoreError(f"{self.client.place(key)}: a key that Azure's encryption scope cannot be set for")
@@ -146,22 +145,20 @@ class AzureWriter(ObstoreWriter):
             return bytes(obstore.get(self._azure, key).bytes()) == b"".join(data)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See StoreWriter. Sends nothing yet. Raises StoreError: a key that cannot be signed."""
+        """Begin an upload, without a request. Raises StoreError: a key that cannot be signed."""
         if not self._can_sign(key):
             raise StoreError(f"{self.client.place(key)}: a key that can have no parts on Azure: use letters and digits")
         return AzureUpload(self, key, part_bytes, self._tier_header)
 
     def identity(self) -> str:
-        """See ProbedStore."""
         return self._identity
 
     def close(self) -> None:
-        """See StoreWriter."""
         self.client.close()
 
 
 class AzureUpload(PartedUpload):
-    """See Upload. Blocks are named by the upload and their number: two uploads to one blob do not mix."""
+    """An Upload in blocks, which are named by the upload and their number: two uploads to one blob do not mix."""
 
     def __init__(self, writer: AzureWriter, key: str, part_bytes: int, headers: Mapping[str, str]) -> None:
         super().__init__(key, part_bytes, place=writer.client.place(key), lock=writer.machine.scheduler.lock())
@@ -205,7 +202,7 @@ _MEANINGS: Final = {
 
 
 def find_fault(answer: HttpAnswer) -> StoreFault | None:
-    """See FaultReader."""
+    """Read the fault of an answer, as a FaultReader."""
     if answer.status < 300:
         return None
     fault = find_xml_fault(answer.body) or StoreFault(answer.headers.get("x-ms-error-code", ""), "")

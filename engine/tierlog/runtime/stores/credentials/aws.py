@@ -1,4 +1,4 @@
-"""Who we are to S3: one source of credentials, chosen once, for reading and writing alike.
+"""Credentials for S3: one source, chosen once, for reading and writing alike.
 
 The first source that is configured is the one: static keys, a file of keys, the environment, a web identity, a profile,
 a container, and only where nothing of that is there the machine's own role. If the chosen one fails, that is an error:
@@ -139,7 +139,9 @@ def read_key_file(path: str, files: Files, *, option: str = "the file of AWS key
 
 
 def _longest_named(pairs: Mapping[str, str], name: str) -> str | None:
-    """The value of a name, or of the longest one that ends with it behind a dot; None where it is empty or missing."""
+    """Return the value of a name, or of the longest name that ends with it behind a dot; None where it is empty or
+    missing.
+    """
     names = [each for each in pairs if each == name or each.endswith(f".{name}")]
     return pairs[max(names, key=len)] or None if names else None
 
@@ -162,7 +164,7 @@ class _BotocoreCredentials(AwsCredentials):
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
         try:
-            with self._lock:  # all who come meanwhile want the same
+            with self._lock:  # callers that come meanwhile want the same
                 self._loaded = self._loaded or self._load()
             if self._loaded is None:
                 raise StorePermissionError(f"AWS credentials: {self.name} gives none")
@@ -179,17 +181,17 @@ class _BotocoreCredentials(AwsCredentials):
 def choose_credentials(
     config: Mapping[str, str], machine: Machine, *, source: str = "default", file: str | None = None, region: str = ""
 ) -> AwsCredentials:
-    """The one source of keys that is configured.
+    """Choose the configured source of keys.
 
     Args:
-        config: Options in obstore's words; what they leave open the environment says (``AWS_…``).
+        config: Options in obstore's words; the environment sets those left open (``AWS_…``).
         machine: Its files and clock.
         source: One of SOURCES; another one than "default" is that and nothing else.
         file: A file of keys.
-        region: For the exchange of a web identity; "" for the one that is configured.
+        region: For the exchange of a web identity; "" for the configured one.
 
     Raises:
-        ConfigError: half of what a source needs, or an unknown one.
+        ConfigError: half of a source's options, or an unknown source.
     """
     if source not in SOURCES:
         raise ConfigError(f"unknown source of AWS credentials {source!r}; one of {', '.join(SOURCES)}")
@@ -247,7 +249,7 @@ def _has_keys(path: str, machine: Machine) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Options in obstore's words, with or without ``aws_`` in front; what they leave open the environment says."""
+    """Options in obstore's words, with or without ``aws_`` in front; the environment sets those left open."""
 
     config: Mapping[str, str] = field(repr=False)
 
@@ -258,11 +260,11 @@ class S3Options:
         )
 
     def option(self, name: str) -> str | None:
-        """What the options say."""
+        """Return the value of an option."""
         return self.config.get(name) or self.config.get(f"aws_{name}") or None
 
     def environment(self, name: str) -> str | None:
-        """What the environment says."""
+        """Return the value of the environment."""
         return os.environ.get(f"AWS_{name.upper()}") or None
 
     def endpoint(self) -> str:
@@ -348,12 +350,12 @@ def _load_instance(endpoint: str) -> Any:
 
 
 def shared_config_path() -> str:
-    """Where profiles are configured."""
+    """Return the path of the file with the profiles."""
     return os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")
 
 
 def shared_credentials_path() -> str:
-    """Where profiles have their keys."""
+    """Return the path of the file with the profiles' keys."""
     return os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
 
 

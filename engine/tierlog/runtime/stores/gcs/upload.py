@@ -15,7 +15,7 @@ from tierlog.runtime.stores.protocol.store_writer import PartedUpload, before_re
 from tierlog.runtime.stores.writing.bucket_client import RequestRefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
-#: What is not the end comes in multiples of this.
+#: All bytes but the last come in multiples of this.
 _UNIT_BYTES: Final = 256 << 10
 _MORE: Final = frozenset(("308",))
 _GONE: Final = frozenset(("499", "404", "410"))
@@ -24,7 +24,7 @@ _TRIES: Final = 5
 
 
 class GcsUpload(PartedUpload):
-    """See Upload: parts wait for those before them. What does not fill a unit is kept and goes with the next part.
+    """An Upload whose parts wait for those before them. The bytes behind the last whole unit go with the next part.
 
     Args:
         session: The address of the upload; it needs no other right.
@@ -45,7 +45,7 @@ class GcsUpload(PartedUpload):
     def _send(self, number: int, views: list[memoryview]) -> None:
         """Raises StoreError also where the parts before it do not come in time."""
         if not self._wait_for_turn(number):
-            return  # it is there already: what was sent cannot be sent again
+            return  # it is there already: sent bytes cannot be sent again
         try:
             self._send_units(views)
             for view in views:
@@ -72,7 +72,7 @@ class GcsUpload(PartedUpload):
                 self._turn.wait(1.0)
 
     def _send_units(self, views: Sequence[memoryview]) -> None:
-        """The kept rest and the views, as far as they fill units; the new rest is kept."""
+        """Send the stored rest and the views, as far as they fill units; store the new rest."""
         pieces = [memoryview(self._rest), *views] if self._rest else list(views)
         total = sum(len(piece) for piece in pieces)
         whole = total - total % _UNIT_BYTES
@@ -90,7 +90,9 @@ class GcsUpload(PartedUpload):
         raise StoreUnavailableError(f"{self._place}: the store takes {self._sent} of {start + whole} bytes")
 
     def _send_from(self, pieces: Sequence[memoryview], begin: int, end: int) -> int:
-        """Send a part of the pieces; returns how much the store has of all. What it has already it passes over."""
+        """Send a part of the pieces; return the number of bytes that the store has. It passes over bytes that it has
+        already.
+        """
         body = _cut(pieces, begin, end)
         headers = {"Content-Range": f"bytes {self._sent}-{self._sent + end - begin - 1}/*"}
         try:
@@ -126,7 +128,7 @@ class GcsUpload(PartedUpload):
 
 
 def _sent_of(answer: HttpAnswer) -> int:
-    """How many bytes the store has."""
+    """Return the number of bytes that the store has."""
     found = _RANGE.fullmatch(answer.headers.get("range", ""))
     return int(found[1]) + 1 if found else 0
 

@@ -1,7 +1,7 @@
 """Writing to Google Cloud Storage through its JSON interface: an object in one request, or by a resumable upload.
 
 A resumable upload takes its bytes in order, so its parts are sent one after another, each waiting for its turn. Google
-forgets one that is given up after a week, and lists none. What the store made is compared by CRC-32C.
+forgets an abandoned one after a week, and lists none. The stored object is compared by CRC-32C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BOUNDARY_BYTES: Final = 16
 
 
 class GcsWriter(StoreWriter):
-    """See StoreWriter. An ETag is the object's generation."""
+    """The StoreWriter of Google Cloud Storage. An ETag is the object's generation."""
 
     checksum_name = "crc32c"
     limits = LIMITS
@@ -39,7 +39,7 @@ class GcsWriter(StoreWriter):
         self.name = requests.client.name
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
-        """See StoreWriter: metadata and bytes in one request, the checksum among the former."""
+        """Put an object: metadata and bytes in one request, the checksum among the former."""
         checksum = crc32c_base64(data)
         boundary = f"tierlog-{self._requests.machine.rng.secret_bytes(_BOUNDARY_BYTES).hex()}"
         described = json.dumps(self._requests.metadata(crc32c=checksum))
@@ -63,7 +63,7 @@ class GcsWriter(StoreWriter):
         return self._requests.confirmed(key, answer, checksum, sum(len(view) for view in data))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See StoreWriter: one request a key."""
+        """Delete objects, by one request a key."""
         failed: dict[str, StoreError] = {}
         delete_each(
             keys,
@@ -75,7 +75,6 @@ class GcsWriter(StoreWriter):
             raise deletion_error(self.name, failed)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See StoreWriter."""
         body = [memoryview(json.dumps(self._requests.metadata()).encode())]
         headers = {"Content-Type": "application/json; charset=UTF-8"}
         answer = self._requests.send(key, "POST", self._requests.insert_url(key, "resumable"), headers, body)
@@ -85,11 +84,9 @@ class GcsWriter(StoreWriter):
         return GcsUpload(self._requests, key, part_bytes, session)
 
     def identity(self) -> str:
-        """See ProbedStore."""
         return self._requests.identity()
 
     def close(self) -> None:
-        """See StoreWriter."""
         self._client.close()
 
 

@@ -25,7 +25,7 @@ def temporary_name(path: str, rng: Rng) -> str:
 
 
 def uploaded_name(name: str) -> str | None:
-    """What a file under a temporary name was going to be called; None if the name is no such one."""
+    """Return the final name of a file under a temporary name; None if the name is not temporary."""
     found = _TEMPORARY.fullmatch(name)
     return found[1] if found else None
 
@@ -46,7 +46,7 @@ class NewObject:
         self._file.write_at(data, position=position)
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """Have the disk begin to write a part, so that commit has less to wait for."""
+        """Make the disk begin to write a part, so that commit has less to wait for."""
         if self._durable:
             self._file.begin_write_out(position=position, size_bytes=size_bytes)
 
@@ -73,7 +73,7 @@ class NewObject:
 
 
 class LocalUpload(PartedUpload):
-    """See Upload. Parts are written one after another: a file takes one write at a time.
+    """An Upload into a file. Parts are written one after another: a file takes one write at a time.
 
     Args:
         new: Open; closed by complete or abort.

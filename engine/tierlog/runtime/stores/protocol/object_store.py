@@ -120,16 +120,17 @@ class ObjectStore(Protocol):
         """Whether a read is a memory copy (a disk, memory): no use in fetching ahead or in large pieces."""
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose key begins with ``prefix`` (any string, not only whole folders), in no promised order.
+        """Iterate all objects whose key begins with ``prefix`` (any string, not only whole folders), in no promised
+        order.
 
         Lazy: a page at a time. Objects that vanish while listing may or may not appear.
         """
 
     def list_folder(self, prefix: str = "") -> FolderListing:
-        """The objects and folders that lie directly in the folder ``prefix`` ("" or ending with "/")."""
+        """List the objects and folders that lie directly in the folder ``prefix`` ("" or ending with "/")."""
 
     def fetch(self, key: str) -> Buffer:
-        """The bytes of a whole object."""
+        """Fetch the bytes of a whole object."""
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """Fetch a range of an object, in one request; no copy where the store's client has none.
@@ -139,7 +140,7 @@ class ObjectStore(Protocol):
         """
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Size and age of one object, in one request; None if it is not there."""
+        """Find the size and age of one object, in one request; None if it is not there."""
 
     @property
     def upload_limits(self) -> UploadLimits: ...
@@ -185,7 +186,7 @@ class ObjectStore(Protocol):
         """The number of requests sent so far, further tries among them, by verb of VERBS."""
 
     def describe(self) -> str:
-        """The name of the store for messages, without secrets."""
+        """Return the name of the store for messages, without secrets."""
 
     def close(self) -> None:
         """Release connections and threads; idempotent."""
@@ -222,6 +223,6 @@ class RequestCounts:
             self._counts[verb] += count
 
     def snapshot(self) -> Mapping[str, int]:
-        """The counts as they are now, in a mapping that does not change."""
+        """Return the current counts, in a mapping that does not change."""
         with self._lock:
             return dict(self._counts)

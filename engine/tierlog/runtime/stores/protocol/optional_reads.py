@@ -44,7 +44,8 @@ class OptionalReads(Protocol):
         """
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
-        """The objects of ``iter_objects`` whose keys are greater than ``key``, ascending; requests for those alone.
+        """Iterate the objects of ``iter_objects`` whose keys are greater than ``key``, ascending; requests for those
+        alone.
 
         Args:
             key: Of an object that was listed. (SeaweedFS takes a folder's name for all that lies in it.)
@@ -67,7 +68,8 @@ def find_started_reads(store: ObjectStore) -> OptionalReads | None:
 
 
 def find_direct_reads(store: ObjectStore) -> OptionalReads | None:
-    """The store, if it reads into given memory what its ``fetch_range`` reads; rules as of ``find_started_reads``.
+    """Return the store, if it reads into given memory the same bytes as its ``fetch_range``; rules as of
+    ``find_started_reads``.
 
     One around another store says by ``reads_directly`` whether that one does.
     """
@@ -75,7 +77,7 @@ def find_direct_reads(store: ObjectStore) -> OptionalReads | None:
 
 
 def find_ready_reads(store: ObjectStore) -> OptionalReads | None:
-    """The store, if its ``fetch_range`` reads files that it can open; rules as of ``find_started_reads``.
+    """Return the store, if its ``fetch_range`` reads files that it can open; rules as of ``find_started_reads``.
 
     None for one around another store: it may wait.
     """
@@ -83,7 +85,7 @@ def find_ready_reads(store: ObjectStore) -> OptionalReads | None:
 
 
 def find_resumed_listings(store: ObjectStore) -> OptionalReads | None:
-    """The store, if it begins listings behind a key; rules as of ``find_started_reads``, for ``iter_objects``.
+    """Return the store, if it begins listings behind a key; rules as of ``find_started_reads``, for ``iter_objects``.
 
     One around another store says by ``resumes_listings`` whether that one does.
     """

@@ -1,4 +1,4 @@
-"""What a store can: what it says of itself, and what it is found to do when it is asked."""
+"""The features of a store: as it states them, and as a probe finds them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class StoreCapabilities:
-    """What a store can; stores that speak the same protocol differ in it.
+    """The features of a store; stores that speak the same protocol differ in them.
 
     Args:
         addressing: Where requests go, and whether the bucket is in the path or in the host name.
-        checksums: Of what is written: "crc32c", "md5" or "none".
+        checksums: Of written objects: "crc32c", "md5" or "none".
         checks_bodies: Whether a body with a wrong checksum was refused.
         conditional_put: Whether a second object "only if absent" was refused.
         batch_delete: Whether many objects go in one request.
-        part_bytes_min: The smallest part that is not the last; what the store took, not what it documents.
+        part_bytes_min: The smallest part that is not the last; as found, not as documented.
     """
 
     addressing: str
@@ -49,27 +49,29 @@ class StoreCapabilities:
 
 @runtime_checkable
 class ProbedStore(Protocol):
-    """A store that says who we are to it, and finds out what it can."""
+    """A store that knows our identity, and probes its features."""
 
     def identity(self) -> str:
-        """Who we are to the store; never a secret. Raises StoreError: nobody, or the source does not answer."""
+        """Return our identity for the store; never a secret. Raises StoreError: there is none, or the source does not
+        answer.
+        """
 
     def capabilities(self, key: str) -> StoreCapabilities:
-        """Find out what the store can, by objects whose keys begin with ``key``. Raises StoreError and its kinds."""
+        """Probe the store's features, by objects whose keys begin with ``key``. Raises StoreError and its kinds."""
 
 
 _log = logging.getLogger(__name__)
-#: What the keys of the probe begin with, behind the prefix of all keys.
+#: Prefix of the probe's keys, behind the prefix of all keys.
 PROBE_PREFIX: Final = ".tierlog-probe-"
 #: Behind the key of an object that is sent in parts.
 PARTS_SUFFIX: Final = "-parts"
 
 
 def probe_store(store: ObjectStore, key: str) -> StoreCapabilities:
-    """Ask a store what it can. Leaves nothing behind if the store lets it; ``remove_probe`` takes away what is left.
+    """Probe a store's features. Leaves no object behind if the store allows it; ``remove_probe`` removes leftovers.
 
     Args:
-        store: Its write half is told what is found.
+        store: Its write half uses the result.
         key: Of ``probe_key``.
 
     Raises:
@@ -80,25 +82,27 @@ def probe_store(store: ObjectStore, key: str) -> StoreCapabilities:
 
 
 def remove_probe(store: ObjectStore, key: str) -> None:
-    """Take away what a probe that was ended has left. Raises StoreError and its kinds."""
+    """Remove the leftovers of an interrupted probe. Raises StoreError and its kinds."""
     store.delete([key, f"{key}{PARTS_SUFFIX}"])
     for upload in list(store.iter_uploads(key)):
         store.abort_upload(upload)
 
 
 def identity_of(store: ObjectStore) -> str:
-    """Who we are to a store, never a secret. Raises StoreError and its kinds: nobody, or the source does not answer."""
+    """Return our identity for a store, never a secret. Raises StoreError and its kinds: there is none, or the source
+    does not answer.
+    """
     inner = unwrapped(store)
     return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
 
 
 def probe_key(machine: Machine, key_prefix: str = "") -> str:
-    """A new key, which no object has."""
+    """Make a new key, which no object has."""
     return f"{key_prefix}{PROBE_PREFIX}{machine.rng.secret_bytes(8).hex()}"
 
 
 def unwrapped(store: ObjectStore) -> ObjectStore:
-    """The store inside all wrappers."""
+    """Return the store inside all wrappers."""
     while (inner := getattr(store, "inner", None)) is not None:
         store = inner
     return store
@@ -106,7 +110,7 @@ def unwrapped(store: ObjectStore) -> ObjectStore:
 
 @contextmanager
 def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> Iterator[None]:
-    """Removes the objects at the end; where the block failed, its error is the one that is told."""
+    """Remove the objects at the end; where the block failed, its error is raised."""
     try:
         yield
     except StoreError as error:
@@ -121,7 +125,7 @@ def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> It
 def plain_capabilities(
     store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
 ) -> StoreCapabilities:
-    """The capabilities that can be found out of any store."""
+    """Probe the capabilities that can be found out of any store."""
     with removing(store.delete, [key]):
         conditional = refuses_second(lambda etag: store.put(key, b"tierlog", expected_etag=etag), store.describe())
     return StoreCapabilities(

@@ -1,4 +1,4 @@
-"""The write half of a bucket, and what the write halves of all clouds share."""
+"""The write half of a bucket, and the shared parts of all clouds' write halves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
 
 
 class StoreWriter(ABC):
-    """What writes to a bucket: see ObjectStore for the methods of the same names. Any number of threads.
+    """The writer of a bucket: see ObjectStore for the methods of the same names. Any number of threads.
 
     Keys are relative to the store's root.
     """
@@ -56,10 +56,10 @@ class StoreWriter(ABC):
 
     @abstractmethod
     def identity(self) -> str:
-        """See ProbedStore."""
+        """Return our identity; see ProbedStore."""
 
     def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - nothing to ask
-        """See ProbedStore; None where nothing differs between stores of the kind."""
+        """Probe the features; None where nothing differs between stores of the kind."""
         return None
 
     @abstractmethod
@@ -68,7 +68,7 @@ class StoreWriter(ABC):
 
 
 class PartSizes:
-    """The sizes of the parts that have come, by number. Not thread-safe: whoever holds it locks."""
+    """The sizes of the parts that have come, by number. Not thread-safe: its owner locks."""
 
     def __init__(self, key: str, part_bytes: int) -> None:
         self._key = key
@@ -76,7 +76,7 @@ class PartSizes:
         self._sizes: dict[int, int] = {}
 
     def check(self, number: int, size_bytes: int) -> None:
-        """Raises ValueError: a number below 1, an empty part or one that is too large."""
+        """Check a part. Raises ValueError: a number below 1, an empty part or a too large one."""
         if number < 1 or not 1 <= size_bytes <= self._part_bytes:
             raise ValueError(f"{self._key}: part {number} of {size_bytes} bytes: 1 to {self._part_bytes} expected")
 
@@ -115,13 +115,13 @@ class PartedUpload(ABC):
         self._place = place
         self._lock = lock
         self._sizes = PartSizes(key, part_bytes)
-        #: Part number → what the store answered.
+        #: Part number → the store's answer.
         self._parts: dict[int, Any] = {}
         self._aborted = False
         self._stored: StoredObject | None = None
 
     def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        """See Upload."""
+        """Put a part. See Upload."""
         views = views_of(data)
         size = sum(len(view) for view in views)
         self._sizes.check(number, size)
@@ -133,7 +133,7 @@ class PartedUpload(ABC):
             self._parts[number] = answer
 
     def complete(self) -> StoredObject:
-        """See Upload."""
+        """Complete the upload. See Upload."""
         with self._lock:
             if self._stored is not None:
                 return self._stored
@@ -145,7 +145,7 @@ class PartedUpload(ABC):
         return stored
 
     def abort(self) -> None:
-        """See Upload."""
+        """Abort the upload. See Upload."""
         with self._lock:
             if self._aborted or self._stored is not None:
                 return
@@ -242,7 +242,7 @@ _UNANSWERED_SECONDS: Final = 60.0
 def delete_each(
     keys: Iterable[str], delete: Callable[[str], object], clock: Clock, failed: dict[str, StoreError]
 ) -> None:
-    """Remove objects by one request each; what is not there is fine, what cannot be removed is entered in ``failed``.
+    """Remove objects by one request each; missing ones are fine, failures are entered in ``failed``.
 
     A store that has not answered for a minute is not asked for each of the others, a minute each: they fail likewise.
     """
@@ -293,7 +293,7 @@ def asked_before_resending(ask: Callable[[], None]) -> Iterator[None]:
 
 
 def before_resending() -> None:
-    """Called by whoever sends the same body a second time. Raises what the block's ``ask`` raises."""
+    """Call the block's ``ask`` before the same body is sent a second time. Raises its errors."""
     ask = _ask.get()
     if ask is not None:
         ask()

@@ -1,4 +1,4 @@
-"""A bucket of S3 whose whole objects are compared with the checksum that the store keeps of them.
+"""A bucket of S3 whose whole objects are compared with the store's checksums.
 
 What ``StoreOptions.check_reads`` asks for. A range of an object has no checksum in S3, so ranges are not
 compared: chunks have GCM's tags, or the checksums of the batches in them.
@@ -31,10 +31,10 @@ _TRIES: Final = 2
 
 
 class CheckedS3Store(RemoteStore):
-    """See RemoteStore. Costs one HEAD for each whole object."""
+    """A RemoteStore of S3 with checksums. Costs one HEAD for each whole object."""
 
     def fetch(self, key: str) -> Buffer:
-        """See ObjectStore. Raises StoreUnavailableError too: what came is not what the store has a checksum of."""
+        """Fetch an object. Raises StoreUnavailableError too: its bytes do not match the store's checksum."""
         told = ""
         for _ in range(_TRIES):
             found = super().fetch(key)
@@ -45,7 +45,7 @@ class CheckedS3Store(RemoteStore):
         raise StoreUnavailableError(f"{self.describe()}/{key}: {told}")
 
     def _difference(self, key: str, found: Buffer) -> str:
-        """How the bytes differ from the checksum that the store keeps; "" where they do not, or it keeps none."""
+        """Describe how the bytes differ from the store's checksum; "" where they do not, or there is none."""
         writer = self._writing()
         assert isinstance(writer, S3Writer), "made for S3"
         settings = writer.requests.settings

@@ -34,7 +34,7 @@ from tierlog.runtime.machine.clock import Clock, SystemClock
 
 
 class ObstoreWriter(StoreWriter):
-    """See StoreWriter.
+    """A StoreWriter over obstore.
 
     Args:
         store: obstore's, rooted where keys begin.
@@ -49,7 +49,6 @@ class ObstoreWriter(StoreWriter):
         self._counts = counts
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
-        """See StoreWriter."""
         self._counts.add("PUT")
         mode: PutMode = "overwrite"
         if expected_etag is not None:
@@ -59,11 +58,10 @@ class ObstoreWriter(StoreWriter):
         return StoredObject(sum(len(view) for view in data), done["e_tag"])
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """Raises StoreError: obstore has no parts that can be put one by one."""
+        """Raise StoreError: obstore has no parts that can be put one by one."""
         raise StoreError(f"{self.name}/{key}: this store takes no uploads in parts of {part_bytes} bytes")
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See StoreWriter."""
         failed: dict[str, StoreError] = {}
         for key in keys:
             self._counts.add("DELETE")
@@ -81,7 +79,6 @@ class ObstoreWriter(StoreWriter):
             raise deletion_error(self.name, failed)
 
     def identity(self) -> str:
-        """See ProbedStore."""
         return "this process"
 
     def close(self) -> None:
@@ -102,19 +99,15 @@ class MemoryBucket:
 
 
 class MemoryWriter(ObstoreWriter):
-    """See StoreWriter."""
-
     def __init__(self, bucket: MemoryBucket, name: str, counts: RequestCounts, clock: Clock | None = None) -> None:
         super().__init__(bucket.store, name, _LIMITS, counts)
         self._bucket = bucket
         self._clock = clock or SystemClock()
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
-        """See StoreWriter. A copy: obstore's store would keep the caller's buffers themselves, which change again."""
         return super().put(key, [memoryview(b"".join(data))], expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See StoreWriter."""
         self._counts.add("POST")
         bucket = self._bucket
         with bucket.lock:
@@ -128,21 +121,20 @@ class MemoryWriter(ObstoreWriter):
         self._counts.add(verb)
 
     def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See StoreWriter."""
+        """The StoreWriter of memory."""
         self._counts.add("LIST")
         with self._bucket.lock:
             found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]
         return (UnfinishedUpload(u.key, u.upload_id, u.started_ms) for u in found)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See StoreWriter."""
         self._counts.add("DELETE")
         with self._bucket.lock:
             self._bucket.uploads.pop(upload.upload_id, None)
 
 
 class MemoryUpload(PartedUpload):
-    """See Upload; under way as long as the bucket knows it."""
+    """An Upload to memory; it is unfinished as long as the bucket knows it."""
 
     def __init__(
         self, writer: MemoryWriter, bucket: MemoryBucket, key: str, part_bytes: int, upload_id: str, started_ms: int
@@ -158,7 +150,7 @@ class MemoryUpload(PartedUpload):
         if self.upload_id not in self._bucket.uploads:
             raise StoreError(f"{self.key}: the upload was aborted")
 
-    def _send(self, number: int, views: list[memoryview]) -> bytes:  # noqa: ARG002 - the base keeps it by its number
+    def _send(self, number: int, views: list[memoryview]) -> bytes:  # noqa: ARG002 - the base stores it by its number
         self._writer.count("PUT")
         return b"".join(views)
 

@@ -1,9 +1,9 @@
-"""How obstore is kept from following a redirect to another host.
+"""Settings with which obstore cannot follow a redirect to another host.
 
-Its HTTP client follows up to ten and has no switch for it. With such a request goes AWS's session token, and what
-another host answers would be taken for the object. But the client takes a proxy, and hosts that are reached without it:
-with a proxy that nothing can listen at, and the store's own hosts excepted, all others are out of reach. No request
-passes a proxy then, and none is slower. Where a proxy is really used there is no room for this one.
+Its HTTP client follows up to ten and has no switch for it. With such a request goes AWS's session token, and another
+host's answer would pass for the object. But the client takes a proxy, and hosts that are reached without it: with a
+proxy that nothing can listen at, and the store's own hosts excepted, all others are out of reach. No request passes a
+proxy then, and none is slower. Where a proxy is really used there is no room for this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOWHERE: Final = "127.0.0.1:0"
 #: How the debug form of obstore 0.12 names a server that was not reached.
 _TRIED_NOWHERE: Final = re.compile(rf'"tcp connect error",\s+{re.escape(_NOWHERE)},')
 _HOST: Final = re.compile(r"(https?)://(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:?#\"'\\]+))", re.IGNORECASE)
-#: What the environment says of a store, its accounts and its sources of credentials.
+#: Prefixes of the environment's variables about a store, its accounts and its sources of credentials.
 _AMBIENT: Final = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_", "AZURITE_", "IDENTITY_", "MSI_")}
 #: Where obstore asks by itself for what options leave open: the store, tokens, the machine's identity.
 _USUAL: Final[dict[str, frozenset[str]]] = {
@@ -40,10 +40,10 @@ _USUAL: Final[dict[str, frozenset[str]]] = {
         )
     ),
 }
-#: The store where nothing names another one, and who gives tokens for it.
+#: The default host of a store, and its host of tokens.
 _STORE_HOSTS: Final = {"gs": "storage.googleapis.com", "az": "blob.core.windows.net"}
 _TOKEN_HOSTS: Final = {"gs": "oauth2.googleapis.com", "az": "login.microsoftonline.com"}
-#: Credentials with which obstore asks nobody for a token.
+#: Credentials with which obstore asks no host for a token.
 _FIXED: Final = {
     "gs": frozenset(("bearer_token", "skip_signature")),
     "az": frozenset(
@@ -92,7 +92,7 @@ def own_hosts_only(
 
 
 def is_refused_redirect(debug_text: str) -> bool:
-    """Whether obstore's long form of an error tells of another host that it was sent to."""
+    """Whether obstore's long form of an error names another host, of a redirect."""
     return _TRIED_NOWHERE.search(debug_text) is not None
 
 
@@ -133,7 +133,7 @@ def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
     for name in _KEY_FILES:
         path = config.get(name) or ambient.get(name)
         if path is not None:
-            with contextlib.suppress(StoreError):  # obstore says what is wrong with it
+            with contextlib.suppress(StoreError):  # obstore reports the fault
                 text = files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX).decode("utf-8", "replace")
                 found |= {host[2] or host[3] for host in _HOST.finditer(text)}
     return found

@@ -1,7 +1,7 @@
 """Requests about objects of one bucket of S3: signed, with the checksum that the store knows, and confirmed.
 
-What a store checks of a body is found out by the way: CRC-32C is sent, and where the answer does not repeat it, MD5 is
-sent from then on, which every store of this kind has checked from the beginning. No request is spent on confirming.
+The checksum that a store checks is found out on the way: CRC-32C is sent, and where the answer does not repeat it, MD5
+is sent from then on, which every store of this kind has checked from the beginning. No request is spent on confirming.
 Errors are a code in XML, in an answer of status 200 too.
 """
 
@@ -39,7 +39,7 @@ _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where the bucket is, and what every request says.
+    """The address of the bucket, and the properties of every request.
 
     Args:
         name: The URL of the store, for messages.
@@ -48,8 +48,8 @@ class S3Settings:
         region: For signatures.
         unsigned_payload: Leave bodies out of the signature; over https they always are, since TLS and the checksum
             hold them.
-        storage_class: Of what is written; None is the bucket's own.
-        encryption: Headers of the server's encryption of what is written.
+        storage_class: Of written objects; None is the bucket's own.
+        encryption: Headers of the server's encryption of written objects.
         customer_key: Headers of a key of the customer's, which each request about the object's bytes carries.
         payer: The header of a bucket whose reader pays.
     """
@@ -100,7 +100,7 @@ _signers: list[Any] = []
 
 
 def _signer() -> Any:
-    """Botocore's signer of S3, told what the body's digest is: it would hash a body that is one piece of bytes."""
+    """Make botocore's signer of S3 for a given digest of the body: it would hash a body that is one piece of bytes."""
     if not _signers:
         from botocore.auth import S3SigV4Auth
 
@@ -137,7 +137,9 @@ _MEANINGS: Final = {
 
 
 def find_fault(answer: HttpAnswer) -> StoreFault | None:
-    """See FaultReader. A slow completion begins with status 200, and says only then that it failed."""
+    """Read the fault of an answer, as a FaultReader. A slow completion begins with status 200, and says only then that
+    it failed.
+    """
     if answer.status < 300:
         return _told(find_xml_fault(answer.body)) if b"<Error" in answer.body else None
     fault = _told(find_xml_fault(answer.body)) or StoreFault("", "")
@@ -167,10 +169,10 @@ class S3Requests:
     """Requests about objects of one bucket. Thread-safe.
 
     Args:
-        settings: Where the bucket is, and what every request says.
+        settings: The address of the bucket, and the properties of every request.
         bucket: Sends, and tries again where that helps.
         credentials: Sign.
-        checksums: What to send; None finds out what the store knows.
+        checksums: The checksum to send; None finds out the store's.
     """
 
     def __init__(
@@ -189,7 +191,7 @@ class S3Requests:
     def send(
         self, call: S3Call, scope: CancelScope | None = None, *, passing: frozenset[str] = frozenset()
     ) -> HttpAnswer:
-        """See BucketClient.send."""
+        """Send a signed request, as BucketClient.send does."""
         digest = self._digest(call)
         used: list[AwsKeys | None] = []
 
@@ -262,12 +264,12 @@ class S3Requests:
         mode: ChecksumMode | None = None,
         passing: frozenset[str] = frozenset(),
     ) -> HttpAnswer:
-        """Send a body with its checksum, and confirm what was stored.
+        """Send a body with its checksum, and confirm the stored object.
 
         Args:
             call: Without a checksum.
             scope: What cancels it.
-            mode: Of an upload that began with it; else what the store was found to know.
+            mode: Of an upload that began with it; else the one found out.
             passing: See BucketClient.send.
 
         Raises:
@@ -314,7 +316,7 @@ class S3Requests:
         return False
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Throw an upload away; fine if it is gone."""
+        """Abort an upload; fine if it is gone."""
         try:
             self.send(S3Call("DELETE", key, {"uploadId": upload_id}))
         except ObjectNotFoundError:

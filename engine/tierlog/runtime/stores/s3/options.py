@@ -1,4 +1,4 @@
-"""How a bucket of S3 is opened: one set of options and one source of credentials, for reading and writing."""
+"""The opening of a bucket of S3: one set of options and one source of credentials, for reading and writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tierlog.runtime.stores.settings.options import StoreOptions
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-#: obstore asks again when its keys are about to end in this time: soon after each request, and the answer is at hand.
+#: obstore asks again when its keys are about to end in this time: soon after each request, and the answer is cached.
 _ASK_AGAIN: Final = datetime.timedelta(seconds=310)
 
 

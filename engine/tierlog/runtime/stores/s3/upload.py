@@ -26,7 +26,7 @@ _CRC32C_FIELD: Final = "ChecksumCRC32C"
 
 
 class S3Upload(PartedUpload):
-    """See Upload.
+    """An Upload in parts to S3.
 
     Args:
         requests: Of the bucket.
@@ -34,7 +34,7 @@ class S3Upload(PartedUpload):
         mode: Of the checksum of all its parts.
 
     Attributes:
-        passing: Errors of the store that who completes it wants to see: see BucketClient.send.
+        passing: Errors of the store that the caller of ``complete`` handles: see BucketClient.send.
     """
 
     def __init__(self, requests: S3Requests, key: str, part_bytes: int, begun: HttpAnswer, mode: ChecksumMode) -> None:
@@ -72,7 +72,7 @@ class S3Upload(PartedUpload):
             return self._found_complete(etags)
 
     def _confirm(self, answer: HttpAnswer, etags: Sequence[str], checksums: Sequence[str]) -> StoredObject:
-        """Compare what the store made of the parts with what it should have."""
+        """Compare the store's object with the sent parts."""
         root = parse(answer.body)
         etag, checksum = text_of(root, "ETag"), text_of(root, _CRC32C_FIELD)
         if checksums and "-" in checksum:
@@ -102,7 +102,7 @@ class S3Upload(PartedUpload):
         raise StoreError(f"{self._place}: the upload is gone, and did not become the object")
 
     def _drop(self) -> None:
-        """Parts under way are cancelled; one that lands after all is thrown away by a second request."""
+        """Cancel running parts; a part that lands after all is deleted by a second request."""
         running = self._scope.running
         self._scope.cancel()
         for _ in range(2 if running else 1):

@@ -1,4 +1,4 @@
-"""Writing to S3 and what speaks like it, finding out what the server can, and how a bucket is opened for writing."""
+"""Writing to S3 and stores of its protocol, probing the server's features, and opening a bucket for writing."""
 
 from __future__ import annotations
 
@@ -49,14 +49,6 @@ _CONDITION: Final = frozenset(("412", "PreconditionFailed"))
 
 
 class S3Writer(StoreWriter):
-    """See StoreWriter.
-
-    Args:
-        requests: Of the bucket.
-        batch_deletes: False sends one request a key. Later: whether the store removes many objects in one request, as
-            far as is known.
-    """
-
     checksum_name = "crc32c"
     limits = LIMITS
 
@@ -66,7 +58,6 @@ class S3Writer(StoreWriter):
         self.batch_deletes = batch_deletes
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
-        """See StoreWriter."""
         headers = self.requests.write_headers()
         if expected_etag == ABSENT:
             headers["If-None-Match"] = "*"
@@ -87,7 +78,6 @@ class S3Writer(StoreWriter):
         raise ObjectConflictError(str(error_of(self.requests.bucket.place(key), "PUT", failure.answer, failure.fault)))
 
     def begin_upload(self, key: str, *, part_bytes: int) -> S3Upload:
-        """See StoreWriter."""
         headers = self.requests.write_headers()
         if self.requests.checksums is ChecksumMode.CRC32C:
             headers["x-amz-checksum-algorithm"] = "CRC32C"
@@ -108,7 +98,6 @@ class S3Writer(StoreWriter):
         return S3Upload(self.requests, key, part_bytes, answer, mode)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See StoreWriter."""
         failed: dict[str, StoreError] = {}
         batched = [key for key in keys if fits_xml(key)] if self.batch_deletes and len(keys) > 1 else []
         single = list(keys) if not batched else [key for key in keys if not fits_xml(key)]
@@ -144,7 +133,6 @@ class S3Writer(StoreWriter):
         return ()
 
     def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See StoreWriter."""
         folder = self.requests.settings.folder
         query = {"uploads": "", "encoding-type": "url", "prefix": folder + prefix}
         while True:
@@ -160,21 +148,18 @@ class S3Writer(StoreWriter):
             query |= following
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See StoreWriter."""
         self.requests.abort(upload.key, upload.upload_id)
 
     def capabilities(self, key: str) -> StoreCapabilities:
-        """See ProbedStore."""
         return _probe(self, key)
 
     def identity(self) -> str:
-        """See ProbedStore: the source of the keys, and whose they are."""
+        """Return the source of the keys, and their owner."""
         keys = self.requests.credentials.keys()
         shown = f", access key {keys.access_key_id}" if keys is not None else ""
         return f"{self.requests.credentials.name}{shown}"
 
     def close(self) -> None:
-        """See StoreWriter."""
         self.requests.bucket.close()
 
 
@@ -187,7 +172,7 @@ _TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 
 
 def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
-    """The capabilities of the store, asked with a few small objects; tells the writer what checksum it checks."""
+    """Probe the store with a few small objects; set the writer's checksum to the one that the store checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:

@@ -20,17 +20,17 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.store_writer import asked_before_resending
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
-#: Who waits looks this often whether the limit changed, or its copy was called off.
+#: Interval at which a waiter looks whether the limit changed, or its copy was cancelled.
 _LOOK_SECONDS: Final = 0.1
 
 
 class RateLimiter:
-    """Grants bytes, in the order in which they are asked for.
+    """A limiter that grants bytes in the order of the requests.
 
     Args:
         bytes_per_second: The limit; None lets everything pass.
         machine: Its clock is slept on.
-        on_wait: Told the seconds of each wait.
+        on_wait: Called with the seconds of each wait.
 
     Raises:
         ValueError: the limit is not positive.
@@ -49,7 +49,7 @@ class RateLimiter:
         self._on_wait = on_wait
         self._turn = self._machine.scheduler.condition()
         self._limit = _checked(bytes_per_second)
-        self._debt_bytes = 0.0  # what must still pass, at the limit, before the next grant
+        self._debt_bytes = 0.0  # bytes that must still pass, at the limit, before the next grant
         self._as_of = self._machine.clock.monotonic_seconds()
         self._waiting: list[object] = []
 
@@ -70,7 +70,7 @@ class RateLimiter:
 
         Args:
             size_bytes: As much as is then sent, or asked for, at once: the "one part" of the promise.
-            check: Called while waiting; what it raises ends the wait, and the bytes do not count.
+            check: Called while waiting; its error ends the wait, and the bytes do not count.
         """
         with self._turn:
             if self._limit is None and not self._waiting:
@@ -92,7 +92,7 @@ class RateLimiter:
             self._on_wait(clock.monotonic_seconds() - began)
 
     def charge(self, size_bytes: int) -> None:
-        """Count bytes that flowed already, because nobody knew their number before; the next grants wait for them."""
+        """Count bytes that flowed already, because their number was unknown before; the next grants wait for them."""
         with self._turn:
             self._settle()
             if self._limit is not None:
@@ -118,7 +118,7 @@ class RateLimiter:
             return 0.0
 
     def _wait(self, ticket: object, seconds: float) -> None:
-        """The first in line sleeps off the debt; the others wait for their turn."""
+        """The first in the queue sleeps off the debt; the others wait for their turn."""
         with self._turn:
             if self._waiting[0] is not ticket:
                 self._turn.wait(seconds)
@@ -155,13 +155,12 @@ class LimitedStore(PassingStore):
         self._limiter = limiter
 
     def fetch(self, key: str) -> Buffer:
-        """See ObjectStore. Nobody knows the size before, so that it is the next read which waits for this one."""
+        """Fetch an object. Its size is unknown before, so that the next read waits for this one."""
         found = super().fetch(key)
         self._limiter.acquire(memoryview(found).nbytes)
         return found
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """See ObjectStore."""
         size = end_position_exclusive - start_position
         if size <= LIMITED_REQUEST_BYTES:
             return self._piece(key, start_position, end_position_exclusive)

@@ -26,7 +26,7 @@ class ThrottledError(StoreUnavailableError):
 
     Args:
         text: The message.
-        after_seconds: What it asks to wait; 0 if it does not say.
+        after_seconds: The wait that it asks for; 0 if it does not say.
     """
 
     def __init__(self, text: str, after_seconds: float = 0.0) -> None:
@@ -54,8 +54,8 @@ def retrying(
 ) -> Result:
     """Call ``attempt`` with 0, 1, … until it returns or fails for another reason than a passing one.
 
-    ``again`` is called before each try but the first; its time is not the store's and does not count, and what it
-    raises ends this.
+    ``again`` is called before each try but the first; its time is not the store's and does not count, and its error
+    ends this.
 
     Raises:
         StoreUnavailableError: the last one, which says how many tries there were; a StoreNotReachedError if all of them
@@ -90,15 +90,15 @@ def retrying(
 
 
 def tried(tries: int, seconds: float, *, counted_out: bool) -> str:
-    """How often a request was sent, in which time, and which key lets it be sent more often."""
+    """Return a text about a request's tries, their time, and the key that allows more."""
     often = "once" if tries == 1 else f"{tries} times"
     more = "store.max_retries allows more tries" if counted_out else "store.retry_timeout allows more time"
     return f"tried {often} in {seconds:.1f} s; {more}"
 
 
 def _pause(machine: Machine, error: StoreUnavailableError, tries: int) -> float:
-    """Seconds before the next try, at least what the store asks for: they grow, and half of them is chance, or all
-    callers come back at once.
+    """Return the seconds before the next try, at least those that the store asks for: they grow, and half of them is
+    random, or all callers come back at once.
     """
     throttled = isinstance(error, ThrottledError)
     first = _FIRST_THROTTLED_SECONDS if throttled else _FIRST_SECONDS
