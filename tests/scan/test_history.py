@@ -11,6 +11,7 @@ from tests.support.buckets import Bucket, message
 from tests.support.kip_scripts import SCRIPTS
 from tierlog import open_tier
 from tierlog.errors import TierlogError, UnknownTopicError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 
@@ -30,7 +31,7 @@ def test_script_5_leaves_the_dead_branch_unreferenced(tmp_path: pathlib.Path) ->
     ]
     assert len(known.unreferenced) == 1
     assert (known.earliest_offset, known.end_offset_exclusive, known.gaps) == (0, 6, ())
-    assert known.lineage.epochs == ((0, 0), (2, 5))
+    assert known.lineage.epochs == LeaderEpochs([(0, 0), (2, 5)])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tierlog.errors import (
     TierlogError,
     UnknownTopicError,
 )
-from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
@@ -191,7 +191,9 @@ class TierHistory:
         log_start = self._log_start_offsets.get(partition.topic, {}).get(partition.partition, 0)
         if segments[0].layout in SINGLE_LOG_LAYOUTS:
             epochs, warnings = self._checkpoint(max(segments, key=lambda s: s.end_offset))
-            return PartitionHistory(partition, resolve_single_log(segments, epochs or ()), log_start, warnings)
+            return PartitionHistory(
+                partition, resolve_single_log(segments, epochs or LeaderEpochs()), log_start, warnings
+            )
         newest = newest_segment(segments)
         epochs, warnings = self._checkpoint(newest)
         try:
@@ -201,12 +203,12 @@ class TierHistory:
             warnings = (_without_checkpoint(newest, error.text),)
         return PartitionHistory(partition, lineage, log_start, warnings)
 
-    def _checkpoint(self, segment: StoredSegment) -> tuple[tuple[tuple[int, int], ...] | None, tuple[str, ...]]:
-        """(pairs of epoch and start offset, warnings); no pairs if the checkpoint is missing or damaged."""
+    def _checkpoint(self, segment: StoredSegment) -> tuple[LeaderEpochs | None, tuple[str, ...]]:
+        """(leader epochs, warnings); no epochs if the checkpoint is missing or damaged."""
         try:
             data = self._tier.fetch_index(segment, IndexType.LEADER_EPOCH)
             if data is not None:
-                return tuple(parse_leader_epochs(data)), ()
+                return parse_leader_epochs(data), ()
             reason = "there is none"
         except (CorruptDataError, ObjectNotFoundError) as error:
             reason = str(error)

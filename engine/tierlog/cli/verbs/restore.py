@@ -245,7 +245,8 @@ def _print_text(found: RestoredPartition, spans: Mapping[Uuid, Sequence[tuple[in
     partition, history = found.topic_id_partition, found.history
     if history is None:
         return
-    last_epoch = max((epoch for epoch, _ in history.lineage.epochs), default=0)
+    latest = history.lineage.epochs.latest
+    last_epoch = 0 if latest is None else latest.epoch
     print(
         one_line(
             f"{partition}  id {partition.topic_id}  readers will see offsets {history.earliest_offset} to "

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tierlog.errors import CorruptIndexError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 
@@ -44,7 +45,6 @@ class Lineage:
     """The history of one partition.
 
     Attributes:
-        epochs: (epoch, start offset) pairs, both ascending.
         spans: Disjoint, by offset ascending.
         gaps: Between spans, by offset ascending; what lies before the first span is retention, no gap.
         unreferenced: Segments that no span uses: duplicates and dead branches.
@@ -52,7 +52,7 @@ class Lineage:
         empty_at: Of a log that has no record: the offset that the next one will get.
     """
 
-    epochs: tuple[tuple[int, int], ...]
+    epochs: LeaderEpochs
     spans: tuple[Span, ...]
     gaps: tuple[Gap, ...]
     unreferenced: tuple[StoredSegment, ...]
@@ -77,45 +77,45 @@ def newest_segment(segments: Sequence[StoredSegment]) -> StoredSegment:
     return max(segments, key=lambda s: (_last_epoch(s.metadata), s.metadata.end_offset, *_upload(s.metadata)))
 
 
-def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: Sequence[tuple[int, int]] | None) -> Lineage:
+def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: LeaderEpochs | None) -> Lineage:
     """Order the segments of one topic-id partition.
 
     Args:
         segments: At least one, all of one topic-id partition, in any order.
-        checkpoint: (epoch, start offset) pairs of the newest segment's leader-epoch checkpoint; None where it is not
-            known: the union of the segments' own epochs replaces it, which does not show every dead branch.
+        checkpoint: The newest segment's leader-epoch checkpoint; None where it is not known: the union of the
+            segments' own epochs replaces it, which does not show every dead branch.
 
     Raises:
-        CorruptIndexError: the checkpoint's pairs do not rise, or lack the newest segment's last epoch.
+        CorruptIndexError: the checkpoint lacks the newest segment's last epoch.
     """
     newest = newest_segment(segments)
-    if checkpoint is None:
-        epochs = merged_epochs(segment.metadata for segment in segments)
-    else:
-        epochs = _checked(checkpoint, newest.metadata)
+    epochs = merged_epochs(segment.metadata for segment in segments) if checkpoint is None else checkpoint
+    last = _last_epoch(newest.metadata)
+    if epochs.find_entry(last) is None and checkpoint is not None:
+        raise CorruptIndexError(f"leader epoch {last} of the newest segment is not in its checkpoint")
     end = newest.metadata.end_offset + 1
-    lineage = _ranges(epochs, end)
+    lineage = _ranges(epochs.entries, end)
     pieces = [
         Span(segment, first, last) for segment in segments for first, last in _counted_ranges(segment.metadata, lineage)
     ]
     return _assembled(segments, newest, epochs, pieces)
 
 
-def resolve_single_log(segments: Sequence[StoredSegment], epochs: Sequence[tuple[int, int]]) -> Lineage:
+def resolve_single_log(segments: Sequence[StoredSegment], epochs: LeaderEpochs) -> Lineage:
     """Order the segments of one broker's log: there are no branches, so every offset counts, whatever its epoch.
 
     Args:
         segments: At least one.
-        epochs: (epoch, start offset) pairs of the log; () where the log knows none (old formats).
+        epochs: Of the log, which knows none in old formats.
     """
     pieces = [Span(s, s.metadata.start_offset, s.metadata.end_offset + 1) for s in segments]
-    return _assembled(segments, max(segments, key=lambda s: s.metadata.end_offset), tuple(epochs), pieces)
+    return _assembled(segments, max(segments, key=lambda s: s.metadata.end_offset), epochs, pieces)
 
 
 def _assembled(
     segments: Sequence[StoredSegment],
     newest: StoredSegment,
-    epochs: tuple[tuple[int, int], ...],
+    epochs: LeaderEpochs,
     pieces: Sequence[Span],
 ) -> Lineage:
     spans = _cover(pieces)
@@ -129,7 +129,7 @@ def _assembled(
     return Lineage(epochs, tuple(spans), gaps, unreferenced, newest)
 
 
-def merged_epochs(segments: Iterable[RemoteLogSegmentMetadata]) -> tuple[tuple[int, int], ...]:
+def merged_epochs(segments: Iterable[RemoteLogSegmentMetadata]) -> LeaderEpochs:
     """Merge the segments' own epochs to a lineage: the smallest start of each epoch, a later epoch cutting earlier
     ones.
 
@@ -144,7 +144,7 @@ def merged_epochs(segments: Iterable[RemoteLogSegmentMetadata]) -> tuple[tuple[i
         while merged and merged[-1][1] >= starts[epoch]:
             merged.pop()
         merged.append((epoch, starts[epoch]))
-    return tuple(merged)
+    return LeaderEpochs(merged)
 
 
 def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
@@ -156,19 +156,6 @@ def _upload(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
     a tie.
     """
     return segment.event_timestamp_ms, str(segment.remote_log_segment_id.id)
-
-
-def _checked(checkpoint: Sequence[tuple[int, int]], newest: RemoteLogSegmentMetadata) -> tuple[tuple[int, int], ...]:
-    for (epoch, start), (next_epoch, next_start) in itertools.pairwise(checkpoint):
-        if next_epoch <= epoch or next_start < start:
-            raise CorruptIndexError(
-                f"leader epochs do not rise: {epoch} from {start}, then {next_epoch} from {next_start}",
-                fault="BAD_ORDER",
-            )
-    last = _last_epoch(newest)
-    if last not in {epoch for epoch, _ in checkpoint}:
-        raise CorruptIndexError(f"leader epoch {last} of the newest segment is not in its checkpoint")
-    return tuple(checkpoint)
 
 
 def _counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:

@@ -31,7 +31,7 @@ from tierlog.errors import (
 )
 from tierlog.log.checks.index_checks import IndexBuilder
 from tierlog.log.formats.identity_files import PartitionMetadata, encode_partition_metadata
-from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.leader_epochs import encode_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_files import (
     LEADER_EPOCH_CHECKPOINT,
@@ -167,7 +167,8 @@ class PartitionExport:
     @property
     def last_leader_epoch(self) -> int:
         """The last leader epoch of the log: a leader of a lower one breaks the log's lineage."""
-        return max((epoch for epoch, _ in self._history.lineage.epochs), default=0)
+        latest = self._history.lineage.epochs.latest
+        return 0 if latest is None else latest.epoch
 
     def cautions(self) -> list[str]:
         """Warnings for a cluster that goes on writing to this log; known after ``run``.
@@ -363,9 +364,7 @@ class PartitionExport:
 
     def _write_partition_files(self) -> None:
         lineage = self._history.lineage
-        starts = {start: epoch for epoch, start in lineage.epochs}  # of equal starts the last epoch has the records
-        epochs = LeaderEpochs((epoch, start) for start, epoch in sorted(starts.items()))
-        counted = epochs.range(self._first_offset, lineage.end_offset_exclusive)
+        counted = lineage.epochs.range(self._first_offset, lineage.end_offset_exclusive)
         if len(counted):
             self._write(LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(counted))
         if self._topic_id != ZERO_UUID:

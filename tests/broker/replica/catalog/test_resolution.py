@@ -25,6 +25,7 @@ from tests.support.waiting import until
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
 from tierlog.broker.replica.catalog.resolution import LATE_MS
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.scan.history import PartitionHistory
 
 
@@ -236,9 +237,9 @@ def test_a_log_without_records_is_an_empty_partition(tmp_path: pathlib.Path, sta
             histories = history_of(catalog, "orders", 1)
             history = await histories.resolve()
             assert (history.earliest_offset, history.end_offset_exclusive) == (start, start)
-            assert history.lineage.epochs == ((3, start),)
+            assert history.lineage.epochs == LeaderEpochs([(3, start)])
             assert (history.spans, history.gaps, history.unreferenced) == ((), (), ())
-            assert (await history_of(catalog, "orders", 0).resolve()).lineage.epochs == ()
+            assert (await history_of(catalog, "orders", 0).resolve()).lineage.epochs == LeaderEpochs()
             (tmp_path / "orders-1" / f"{start:020d}.log").write_bytes(encode(message(start, "m", 3)))
             await relisted(catalog)
             await until(lambda: histories.current is not history)

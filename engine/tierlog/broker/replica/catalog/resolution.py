@@ -290,7 +290,7 @@ def _empty_history(tier: Tier, candidate: Candidate) -> PartitionHistory:
         CorruptIndexError: the leader-epoch checkpoint is malformed. StoreError and its kinds.
     """
     log, start = candidate.objects[LOG], candidate.start_offset
-    epochs = fetch_epochs(tier.store, candidate.objects.get(LEADER_EPOCH_CHECKPOINT)).entries
+    epochs = fetch_epochs(tier.store, candidate.objects.get(LEADER_EPOCH_CHECKPOINT))
     metadata = described(
         RemoteLogSegmentId(candidate.topic_id_partition, id_of(log.key)),
         start_offset=start,
@@ -304,7 +304,7 @@ def _empty_history(tier: Tier, candidate: Candidate) -> PartitionHistory:
     segment = StoredSegment(
         metadata=metadata, layout=tier.layout, name=log.key, log=whole_object(log), parts=(), closed=False
     )
-    return PartitionHistory(candidate.topic_id_partition, Lineage(tuple(epochs), (), (), (), segment, empty_at=start))
+    return PartitionHistory(candidate.topic_id_partition, Lineage(epochs, (), (), (), segment, empty_at=start))
 
 
 def _may_be_empty(candidate: Candidate, layout: str) -> bool:
