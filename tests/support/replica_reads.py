@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from tests.support.file_parts import bytes_of
 from tierlog import open_tier
-from tierlog.broker.replica.replica_partition import ReplicaPartition
-from tierlog.broker.replica.segment_reads import SegmentReads, server_config
+from tierlog.broker.replica.replica_config import server_config
+from tierlog.broker.replica.replica_partition import ReplicaPartition, SegmentReads
 from tierlog.errors import TierlogError
 from tierlog.records import decode, scan
 from tierlog.remote.api import TopicIdPartition

@@ -10,7 +10,7 @@ import pytest
 from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import InlinePool
-from tierlog.runtime.waiting.shared_loads import SharedLoads
+from tierlog.runtime.waiting.waits import SharedLoads
 
 
 class Refusing(InlinePool):

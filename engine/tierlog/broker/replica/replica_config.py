@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
@@ -15,8 +15,33 @@ from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
 from tierlog.config_keys import key, names_of, read_values
 from tierlog.errors import ConfigError
+from tierlog.remote.config import StorageConfig, read_storage_config
+from tierlog.runtime.machine import Machine
 
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
+
+
+#: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
+#: and ``.size``; a size of 0 caches nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every read
+#: that does not go on behind the last one needs one.
+CHUNK_CACHE_BYTES: Final = 256 << 20
+INDEX_CACHE_BYTES: Final = 64 << 20
+
+
+def server_config(given: Mapping[str, object] | None, *, machine: Machine | None = None) -> StorageConfig:
+    """The configuration of a server's reads: the storage manager's keys, and a server's caches where it names none.
+
+    Raises: as ``read_storage_config``.
+    """
+    config = read_storage_config(given, machine=machine)
+    defaults: dict[str, Any] = {}
+    if config.fetch_chunk_cache_class is None:
+        size = config.fetch_chunk_cache_size
+        defaults["fetch_chunk_cache_class"] = "memory"
+        defaults["fetch_chunk_cache_size"] = CHUNK_CACHE_BYTES if size is None else size
+    if "fetch.indexes.cache.size" not in config.given:
+        defaults["fetch_indexes_cache_size"] = INDEX_CACHE_BYTES
+    return replace(config, **defaults)
 
 
 @dataclass(frozen=True, slots=True)

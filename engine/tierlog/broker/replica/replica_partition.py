@@ -1,4 +1,4 @@
-"""A partition of a bucket, read-only, as the APIs of a server ask it.
+"""Partitions of a bucket, read-only, as the APIs of a server ask them; one reader and its threads serve all of them.
 
 A read lists the aborted transactions that touch its batches, as a broker does for read_committed consumers. Source:
 Kafka RemoteLogManager#addAbortedTransactions, #collectAbortedTransactions, TransactionIndex#collectAbortedTxns. Unlike
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,14 +23,19 @@ from tierlog._native.indexes import find_upper_bound_offset, read_transaction_in
 from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
-from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.manager.batch_reads import FoundBatches, WantedBatches
+from tierlog.remote.config import StorageConfig
+from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.runtime.waiting.loops import SharedCall, SingleCalls
+from tierlog.remote.storage.fetch.segment_reader import CachedTier, SegmentReader
+from tierlog.remote.storage.storage_metrics import StorageMetrics
+from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment
+from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.loops import SharedCall, SingleCalls, Worker
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import aborted_transactions, find_last_stable_offset
@@ -38,7 +44,121 @@ from tierlog.scan.transaction_history import aborted_transactions, find_last_sta
 _SPANS_LOOKED_AT: Final = 8
 #: A search by time reads several parts of a segment, one after another: it may take as long as so many reads.
 _SEARCH_LIMITS: Final = 3
+#: Threads that read a disk and open chunks, and those of searches, which may wait for a store.
+_READ_THREADS: Final = 16
+_LOOKUP_THREADS: Final = 16
+#: Which segment follows another one.
+NextStoredSegment = Callable[[RemoteLogSegmentMetadata], StoredSegment | None]
 Result = TypeVar("Result")
+
+
+class SegmentReads:
+    """Reads segments that a listing gave, for tasks of one event loop.
+
+    Args:
+        tier: Whose segments they are; stays the caller's.
+        config: Of ``server_config``: caches, limits, prefetch.
+        machine: Its clock, threads and files; by default the tier's.
+        metrics: Where it counts.
+
+    Attributes:
+        tier: The same tier through the caches, for calls of ``look_up``.
+        worker: Threads that read and check.
+        batches: Of the segments.
+
+    Raises:
+        ConfigError: the disk cache's directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        config: StorageConfig,
+        *,
+        machine: Machine | None = None,
+        metrics: StorageMetrics | None = None,
+    ) -> None:
+        machine = machine or tier.machine
+        self._machine = machine
+        limit = config.download_rate_limit_bytes_per_second
+        self._fetcher = SegmentReader(
+            tier.store,
+            config,
+            tier.key_ring,
+            limiter=None if limit is None else RateLimiter(limit, machine=machine),
+            machine=machine,
+            metrics=metrics,
+        )
+        self._fetcher.next_log = self._next_log
+        self._timeout_seconds = config.fetch_chunk_cache_get_timeout_ms / 1000
+        self._next_segments: dict[TopicIdPartition, weakref.WeakMethod[NextStoredSegment]] = {}
+        self.tier = CachedTier(tier, self._fetcher, machine)
+        self.worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
+        self.batches = BatchReads(
+            self._fetcher, machine, checks_batches=config.fetch_check_batches_enabled, worker=self.worker
+        )
+        self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"), machine)
+
+    def add(self, partition: TopicIdPartition, next_segment: NextStoredSegment) -> None:
+        """Note a partition, so that prefetch goes on in its next segment.
+
+        Args:
+            partition: Of which one.
+            next_segment: A method that says which segment follows another one, as far as that is known now. Called in
+                any thread, for as long as its object lives.
+        """
+
+        def forget(gone: object) -> None:
+            if self._next_segments.get(partition) is gone:
+                del self._next_segments[partition]
+
+        self._next_segments[partition] = weakref.WeakMethod(next_segment, forget)
+
+    def _next_log(self, metadata: RemoteLogSegmentMetadata) -> SegmentLog | None:
+        known = self._next_segments.get(metadata.topic_id_partition)
+        next_segment = None if known is None else known()
+        segment = None if next_segment is None else next_segment(metadata)
+        return None if segment is None else self._fetcher.opened(segment)
+
+    def deadline(self) -> float:
+        """When a read that begins now is late, by the machine's monotonic clock, seconds: a client waits no longer."""
+        return self._machine.clock.monotonic_seconds() + self._timeout_seconds
+
+    async def read(self, segment: StoredSegment, wanted: WantedBatches, *, until_seconds: float) -> FoundBatches | None:
+        """Read batches, as ``BatchReads.read_waits`` says. StoreUnavailableError: not there in time."""
+        return await self.worker.drive(self.batches.read_waits(segment, wanted), until_seconds=until_seconds)
+
+    async def index(self, segment: StoredSegment, index_type: IndexType, *, until_seconds: float) -> bytes | None:
+        """A part of a segment beside its log; None if it has none.
+
+        Raises:
+            StoreUnavailableError: not there in time. ObjectNotFoundError, CorruptObjectError, EncryptionKeyError,
+                StoreError and its kinds.
+        """
+        return await self.worker.drive(self._fetcher.index_waits(segment, index_type), until_seconds=until_seconds)
+
+    def forget_indexes(self, segment: StoredSegment) -> None:
+        """Drop what is cached of the indexes of a segment that has grown."""
+        self._fetcher.forget_indexes(segment)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long one read may take: ``fetch.chunk.cache.get.timeout.ms``."""
+        return self._timeout_seconds
+
+    async def look_up(self, search: Callable[[], Result]) -> Result:
+        """The result of a search over ``tier``, in a thread of its own kind, however long it takes."""
+        return await self._lookups.run(search)
+
+    def lookup_turns(self) -> SingleCalls:
+        """Threads for searches over ``tier``, one after another, of one partition."""
+        return self._lookups.one_at_a_time()
+
+    def close(self) -> None:
+        """End the reads under way with an error, and free caches and threads; not to be called on the event loop."""
+        self._fetcher.close()
+        self.worker.close()
+        self._lookups.close()
 
 
 class PartitionView:

@@ -24,9 +24,8 @@ from tierlog.broker.groups.offset_handlers import committed_for
 from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
 from tierlog.broker.handling import Handler
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
-from tierlog.broker.replica.replica_config import ReplicaConfig
-from tierlog.broker.replica.replica_partition import ReplicaPartition
-from tierlog.broker.replica.segment_reads import SegmentReads, server_config
+from tierlog.broker.replica.replica_config import ReplicaConfig, server_config
+from tierlog.broker.replica.replica_partition import ReplicaPartition, SegmentReads
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.remote.storage.storage_metrics import StorageMetrics

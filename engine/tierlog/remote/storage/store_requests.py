@@ -27,9 +27,8 @@ from tierlog.runtime.stores.protocol.optional_reads import (
     find_started_reads,
 )
 from tierlog.runtime.stores.wrappers.rate_limiter import LIMITED_REQUEST_BYTES, RateLimiter
-from tierlog.runtime.waiting.shared_loads import SharedLoad, closed_error, refusal
 from tierlog.runtime.waiting.turns import FairQueue
-from tierlog.runtime.waiting.waits import GOES_ON, Wait
+from tierlog.runtime.waiting.waits import GOES_ON, SharedLoad, Wait, closed_error, refusal
 
 #: Requests for chunks under way at once, where the store needs no thread for each.
 REQUESTS_MAX: Final = 512

@@ -239,21 +239,31 @@ class Tier(Closeable):
             raise ValueError(
                 f"range {start_position} … {end} is not within the {segment.size_bytes} bytes of {segment.name}"
             )
+        windows = self._windows(segment, start_position, end, window_bytes, prefetch, store)
+        return self._iter_aged(segment, windows)
+
+    def _windows(
+        self,
+        segment: StoredSegment,
+        start_position: int,
+        end_position_exclusive: int,
+        window_bytes: int | None,
+        prefetch: int | None,
+        store: ObjectStore | None,
+    ) -> Generator[tuple[int, memoryview]]:
+        """As ``iter_log_windows``, of a range that was checked."""
         plain_local = self._store.is_local and not segment.transformed
         window = window_bytes or (LOCAL_WINDOW_BYTES if self._store.is_local else REMOTE_WINDOW_BYTES)
         ahead = (0 if plain_local else REMOTE_PREFETCH) if prefetch is None else prefetch
-        return self._iter_aged(
+        return iter_windows(
+            store or self._store,
+            self._key_ring,
+            self._calls,
             segment,
-            iter_windows(
-                store or self._store,
-                self._key_ring,
-                self._calls,
-                segment,
-                start_position=start_position,
-                end_position_exclusive=end,
-                window_bytes=window,
-                prefetch=ahead,
-            ),
+            start_position=start_position,
+            end_position_exclusive=end_position_exclusive,
+            window_bytes=window,
+            prefetch=ahead,
         )
 
     def _iter_aged(

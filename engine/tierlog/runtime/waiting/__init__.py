@@ -17,7 +17,7 @@ Three disciplines:
 For threads and loops:
 
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
-- ``shared_loads.SharedLoads``: several callers want the same value at the same time, and one load serves all.
+- ``waits.SharedLoads``: several callers want the same value at the same time, and one load serves all.
 - ``turns.MemoryBudget``: memory is lent to many streams that hold it for a while.
 - ``turns.FairQueue``: waiters are served key by key, so that no key starves the others.
 

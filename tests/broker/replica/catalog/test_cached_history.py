@@ -21,8 +21,8 @@ from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, Catalog
 from tierlog.broker.replica.catalog.cached_history import UNBOUNDED, CachedHistory, HistoryCache
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.broker.replica.catalog.tier_listing import TierKeys
-from tierlog.broker.replica.replica_partition import ReplicaPartition
-from tierlog.broker.replica.segment_reads import SegmentReads, server_config
+from tierlog.broker.replica.replica_config import server_config
+from tierlog.broker.replica.replica_partition import ReplicaPartition, SegmentReads
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import LOOP_TIMERS

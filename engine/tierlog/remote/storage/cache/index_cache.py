@@ -11,8 +11,7 @@ from tierlog.remote.storage.store_requests import Lane, ReadRequest
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, open_part, part_name
 from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
-from tierlog.runtime.waiting.shared_loads import SharedLoad
-from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.waiting.waits import SharedLoad, Waits
 
 #: Parts that lie side by side are fetched together up to this size.
 TOGETHER_BYTES_MAX: Final = 2 << 20

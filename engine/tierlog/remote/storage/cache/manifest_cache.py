@@ -18,8 +18,7 @@ from tierlog.remote.tier.layouts.segment_lookup import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
-from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
-from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.waiting.waits import SharedLoad, SharedLoads, Waits
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 #: Bytes of a parsed description beside its chunk sizes: objects of Python, keys, names.

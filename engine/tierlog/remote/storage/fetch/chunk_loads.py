@@ -22,8 +22,8 @@ from tierlog.remote.tier.chunks.stored_segment import CHUNKS_TOGETHER_MAX, Chunk
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import NotSubmitted
-from tierlog.runtime.waiting.shared_loads import SharedLoad, SharedLoads
 from tierlog.runtime.waiting.turns import MemoryBudget
+from tierlog.runtime.waiting.waits import SharedLoad, SharedLoads
 
 #: Closing waits so long for chunks that are being opened.
 _CLOSE_SECONDS: Final = 1.0

@@ -23,8 +23,8 @@ from tierlog.remote.storage.store_requests import Lane
 from tierlog.remote.tier.chunks.stored_segment import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
-from tierlog.runtime.waiting.shared_loads import refusal
 from tierlog.runtime.waiting.turns import MemoryBudget
+from tierlog.runtime.waiting.waits import refusal
 
 #: Chunks fetched ahead that no reader asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536

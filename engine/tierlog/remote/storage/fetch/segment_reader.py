@@ -6,7 +6,7 @@ The caches, the memory and the threads of all that are made here, once for a sto
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -25,13 +25,13 @@ from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import PIECE_BYTES, LogVersion, SegmentLog, StoredSegment, open_log
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.runtime.waiting.shared_loads import SharedLoad
 from tierlog.runtime.waiting.turns import MemoryBudget
-from tierlog.runtime.waiting.waits import WaitingThreads, Waits, forget_frames
+from tierlog.runtime.waiting.waits import SharedLoad, WaitingThreads, Waits, forget_frames
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 #: Logs that were opened.
@@ -44,6 +44,8 @@ _READY_BYTES_MAX: Final = 2 << 20
 _OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
+#: What a search reads of a log at once.
+_WINDOW_BYTES: Final = 1 << 20
 Result = TypeVar("Result")
 #: Which segment is read behind one: None if there is none, or nobody knows. It may open keys.
 NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
@@ -523,3 +525,55 @@ def make_chunk_cache(
         on_evict=lambda count: count_evictions("chunks_disk", count),
         on_damage=on_damage,
     )
+
+
+class CachedTier(Tier):
+    """The segments of a tier through a SegmentReader: what is cached is asked for once, and every wait has a limit.
+
+    Args:
+        tier: Whose segments they are. It stays the caller's; this one is not closed.
+        fetcher: Reads them.
+        machine: Its clock and locks.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, tier: Tier, fetcher: SegmentReader, machine: Machine) -> None:
+        super().__init__(
+            tier.store, tier.listing, key_ring=tier.key_ring, machine=machine, url=tier.url, scope=tier.scope
+        )
+        self._fetcher = fetcher
+        self._threads = WaitingThreads(machine)
+
+    def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+        """As Tier says. StoreUnavailableError: not there in time."""
+        if segment.part(index_type) is None:
+            return None
+        found = self._fetcher.find_index(segment, index_type)
+        return self._threads.run(self._fetcher.read_index_waits(segment, index_type)) if found is None else found
+
+    def _windows(
+        self,
+        segment: StoredSegment,
+        start_position: int,
+        end_position_exclusive: int,
+        window_bytes: int | None,
+        prefetch: int | None,
+        store: ObjectStore | None,
+    ) -> Generator[tuple[int, memoryview]]:
+        """As Tier says. StoreUnavailableError: not there in time."""
+        del prefetch, store
+        log = self._fetcher.opened(segment)
+        size = window_bytes or _WINDOW_BYTES
+        for start in range(start_position, end_position_exclusive, size):
+            stop = min(start + size, end_position_exclusive)
+            if self._fetcher.reads_directly(log):
+                yield start, self._fetcher.read_directly(log, start, stop)
+                continue
+            at = start
+            for view in self._threads.run(self._fetcher.read_range_waits(log, start, stop, least_bytes=stop - start)):
+                yield at, view
+                at += len(view)
+
+    def close(self) -> None:
+        """Do nothing: store and threads are others'."""
