@@ -26,24 +26,24 @@ def wrong_type(name: str, value: object, wanted: str) -> TypeError:
 
 
 def require_type(name: str, value: object, kind: type[Kind] | tuple[type[Kind], ...], wanted: str) -> Kind:
-    """The value. Raises TypeError if it is not of that type."""
+    """Return the value. Raises TypeError if it is not of that type."""
     if not isinstance(value, kind):
         raise wrong_type(name, value, wanted)
     return value
 
 
 def require_text(name: str, value: object) -> str:
-    """The value as a str."""
+    """Return the value as a str."""
     return require_type(name, value, str, "a str")
 
 
 def require_flag(name: str, value: object) -> bool:
-    """The value as True or False. Other values are refused, since "no" would count as true."""
+    """Return the value as True or False. Other values are refused, since "no" would count as true."""
     return require_type(name, value, bool, "a bool")
 
 
 def require_int(name: str, value: object) -> int:
-    """The value as an int. Types that convert exactly (numpy's) are accepted too; True and False are not."""
+    """Return the value as an int. Types that convert exactly (numpy's) are accepted too; True and False are not."""
     if type(value) is int:
         return value
     if not isinstance(value, bool):
@@ -55,7 +55,7 @@ def require_int(name: str, value: object) -> int:
 
 
 def require_int32(name: str, value: object) -> int:
-    """The value as an int of 32 bits, as Kafka's epochs and sequences are. Raises ValueError: out of range."""
+    """Return the value as an int of 32 bits, as Kafka's epochs and sequences are. Raises ValueError: out of range."""
     number = require_int(name, value)
     if not INT32_MIN <= number <= INT32_MAX:
         raise ValueError(f"{name} does not fit into 32 bits")
@@ -63,15 +63,15 @@ def require_int32(name: str, value: object) -> int:
 
 
 def require_number(name: str, value: object) -> float:
-    """The value as an int or a float. True and False are neither."""
+    """Return the value as an int or a float. True and False are neither."""
     if isinstance(value, bool):
         raise wrong_type(name, value, "a number")
     return require_type(name, value, (int, float), "a number")
 
 
 def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
-    """The value as an int of 64 bits, as Kafka's offsets, positions and timestamps are. Raises ValueError: out of
-    range.
+    """Return the value as an int of 64 bits, as Kafka's offsets, positions and timestamps are. Raises ValueError: out
+    of range.
     """
     number = require_int(name, value)
     if number > INT64_MAX or number < INT64_MIN:
@@ -82,20 +82,20 @@ def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
 
 
 def require_function(name: str, value: object) -> None:
-    """The value as something that can be called."""
+    """Return the value as something that can be called."""
     if not callable(value):
         raise wrong_type(name, value, "a function")
 
 
 def require_path(name: str, value: object) -> str:
-    """The value as a path or a URL."""
+    """Return the value as a path or a URL."""
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(name, value, "a str or a path")
     return require_text(name, os.fspath(value))
 
 
 def require_buffer(name: str, value: object) -> None:
-    """The value as bytes, or as an object with the buffer protocol."""
+    """Return the value as bytes, or as an object with the buffer protocol."""
     try:
         memoryview(value)  # type: ignore[arg-type]
     except TypeError:
@@ -103,7 +103,7 @@ def require_buffer(name: str, value: object) -> None:
 
 
 def require_writable(name: str, value: object) -> memoryview:
-    """The bytes of a buffer that can be written to."""
+    """Return the bytes of a buffer that can be written to."""
     wanted = "a buffer that can be written to"
     try:
         view = memoryview(value).cast("B")  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def require_writable(name: str, value: object) -> memoryview:
 
 
 def require_names(name: str, value: object) -> tuple[str, ...]:
-    """The value as several strs. One str alone is refused: it would be read as its letters."""
+    """Return the value as several strs. One str alone is refused: it would be read as its letters."""
     wanted = "a sequence of str"
     if isinstance(value, str):
         raise TypeError(f"{name} is {wanted}, not str: write [{value[:40]!r}]")
@@ -123,12 +123,12 @@ def require_names(name: str, value: object) -> tuple[str, ...]:
 
 
 def require_ints(name: str, value: object) -> tuple[int, ...]:
-    """The value as several ints."""
+    """Return the value as several ints."""
     return tuple(require_int(f"each of {name}", each) for each in _several(name, value, "a sequence of int"))
 
 
 def require_int_map(name: str, value: object) -> dict[int, int]:
-    """The value as a mapping of ints to ints, such as offsets by partition."""
+    """Return the value as a mapping of ints to ints, such as offsets by partition."""
     given = require_type(name, value, Mapping, "a mapping of int to int")
     return {
         require_int(f"each key of {name}", key): require_int(f"{name}[{key!r}]", number)
@@ -137,7 +137,7 @@ def require_int_map(name: str, value: object) -> dict[int, int]:
 
 
 def require_texts(name: str, value: object) -> None:
-    """The value as a mapping of str to str, such as keys of a configuration. No value is shown."""
+    """Return the value as a mapping of str to str, such as keys of a configuration. No value is shown."""
     for key, text in require_type(name, value, Mapping, "a mapping of str to str").items():
         require_text(f"each key of {name}", key)
         require_text(f"{name}[{key!r}]", text)

@@ -40,11 +40,13 @@ class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         super().__init__(_IpcStream(self._batches))
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """The next batch. Raises StopIteration behind the last one, ValueError once closed, and errors of the scan."""
+        """Read the next batch. Raises StopIteration behind the last one, ValueError once closed, and errors of the
+        scan.
+        """
         return self._batches.read_next_batch()
 
     def read_all(self) -> pa.Table:
-        """All remaining records, as one table in memory."""
+        """Read all remaining records, as one table in memory."""
         return self._batches.read_all()
 
     def cast(self, target_schema: pa.Schema) -> pa.RecordBatchReader:
@@ -94,7 +96,7 @@ class _IpcStream:
         return True
 
     def read(self, size: int) -> memoryview:
-        """The next ``size`` bytes, all of one message: Arrow asks for a message's parts one by one."""
+        """Read the next ``size`` bytes, all of one message: Arrow asks for a message's parts one by one."""
         if not self._left and self._batches is not None:
             try:
                 self._left = memoryview(self._batches.read_next_batch().serialize())

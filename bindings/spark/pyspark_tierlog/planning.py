@@ -26,7 +26,7 @@ def plan_tasks(
     histories: Sequence[PartitionHistory],
     request: ScanRequest,
 ) -> tuple[list[InputPartition], tuple[str, ...]]:
-    """The tasks that read one tier as it was listed.
+    """Plan the tasks that read one tier as it was listed.
 
     Args:
         options: Options of the load.

@@ -77,7 +77,7 @@ class TierlogReader(DataSourceReader):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow record batches under the promised schema."""
+        """Yield the rows of one task, as Arrow record batches under the promised schema."""
         with told_in_one_line():
             yield from joined(conformed(self._rows(partition), self._schema))
 
@@ -123,7 +123,7 @@ class PushdownReader(TierlogReader):
 
 
 def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> TierlogReader:
-    """The reader for the planner process that calls.
+    """Make the reader for the planner process that calls.
 
     Raises:
         ConfigError: the schema does not fit the table, or the storage configuration cannot be read.

@@ -19,7 +19,7 @@ _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
 def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING) -> ScanRequest:
-    """The scan request of the options, the same for each of their paths."""
+    """Make the scan request of the options, the same for each of their paths."""
     records = options.table == "records"
     return ScanRequest(
         topics=topic_selection(options),
@@ -43,7 +43,9 @@ def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING
 def scan_requests(
     options: ReadOptions, sizes: Sequence[int], record_filter: RecordFilter = _EVERYTHING
 ) -> list[ScanRequest]:
-    """The scan request for each path; the paths share the number of tasks in proportion to their ``sizes`` in bytes."""
+    """Make the scan request for each path; the paths share the number of tasks in proportion to their ``sizes`` in
+    bytes.
+    """
     request = scan_request(options, record_filter)
     if len(sizes) == 1:
         return [request]

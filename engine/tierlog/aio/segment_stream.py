@@ -90,7 +90,7 @@ class AsyncSegmentStream:
         return done
 
     async def _take(self, size: int, *, lean: bool) -> memoryview | None:
-        """The bytes that follow, at most ``size``; None at the end, and for a size of 0."""
+        """Take the bytes that follow, at most ``size``; None at the end, and for a size of 0."""
         if self._closed:
             raise ValueError("the stream is closed")
         if self._reading:

@@ -48,7 +48,7 @@ def open_path(
     metadata: Sequence[str] | None = None,
     command_config: Path | None = None,
 ) -> Tier:
-    """The tier that PATH names, which the caller closes; with metadata that shows the segments that count, and no
+    """Open the tier that PATH names, which the caller closes; with metadata that shows the segments that count, and no
     others.
 
     Raises:
@@ -72,7 +72,9 @@ def open_path(
 def read_metadata(
     sources: Sequence[str], command_config: Path | None = None, *, remember_departed: bool = False
 ) -> MetadataView:
-    """The metadata of ``--metadata``, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
+    """Read the metadata of ``--metadata``, read to its end. Raises: as ``open_metadata``; ConfigError also for the
+    file.
+    """
     from tierlog import opening
 
     return opening.read_metadata(sources, command_keys(command_config), remember_departed=remember_departed)

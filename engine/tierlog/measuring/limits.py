@@ -120,7 +120,7 @@ def _check(log: MadeLog, records: int, what: str) -> None:
 def measure_path(
     clock: Clock, tier: Tier, store: CountingStore, topic: str | None, *, rounds: int, budget_seconds: float
 ) -> list[Measurement]:
-    """The store's bandwidth by plain ranged GETs, and a scan of the same bytes; both count stored bytes.
+    """Measure the store's bandwidth by plain ranged GETs, and a scan of the same bytes; both count stored bytes.
 
     Args:
         clock: Source of monotonic time.

@@ -75,7 +75,7 @@ class MadeLog:
 
 
 def make_log(codec: str, *, size_bytes: int) -> MadeLog:
-    """A log of about ``size_bytes`` of uncompressed records; the same for the same arguments."""
+    """Make a log of about ``size_bytes`` of uncompressed records; the same for the same arguments."""
     parts: list[bytes] = []
     sizes: list[int] = []
     offset = 0
@@ -100,7 +100,7 @@ def can_make(codec: str) -> bool:
 
 
 def _build(builder: RecordBatchBuilder, codec: str) -> bytes:
-    """The batch; lz4 and snappy by Arrow, zstd by the core."""
+    """Build the batch; lz4 and snappy by Arrow, zstd by the core."""
     plain = builder.build()
     if codec not in _OF_OTHERS:
         return plain

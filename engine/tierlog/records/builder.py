@@ -33,7 +33,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """A zigzag varint of at most 64 bits; it serves for varlongs too."""
+    """Encode a zigzag varint of at most 64 bits; it serves for varlongs too."""
     rest = value << 1 ^ value >> 63
     if rest >> 64:
         raise ValueError(f"{value} does not fit 64 bits")
@@ -208,7 +208,7 @@ class RecordBatchBuilder:
         self._count += 1
 
     def build(self, *, last_offset: int | None = None, max_timestamp_ms: int | None = None) -> bytes:
-        """The batch so far.
+        """Build the batch so far.
 
         Args:
             last_offset: Last offset of the batch, inclusive, if compaction removed its last records; None = that of the
@@ -257,7 +257,7 @@ def build_end_transaction_marker(
     timestamp_ms: int,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch that ends a transaction: ``kind`` is ABORT or COMMIT."""
+    """Build the batch that ends a transaction: ``kind`` is ABORT or COMMIT."""
     builder = RecordBatchBuilder(
         base_offset,
         leader_epoch=leader_epoch,

@@ -68,7 +68,7 @@ class EndTransactionMarker:
     version: int = 0
 
     def encode(self) -> bytes:
-        """The value of the record."""
+        """Encode the value of the record."""
         return struct.pack(">hi", self.version, self.coordinator_epoch)
 
 
@@ -131,7 +131,7 @@ ControlValue = EndTransactionMarker | LeaderChange | SnapshotHeader | SnapshotFo
 
 
 def encode_control_key(kind: ControlRecordType) -> bytes:
-    """The key of a control record."""
+    """Encode the key of a control record."""
     if kind is ControlRecordType.UNKNOWN:
         raise ValueError("a control record of an unknown type is not written")
     return struct.pack(">hh", 0, kind)

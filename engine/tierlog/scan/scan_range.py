@@ -81,7 +81,7 @@ class ScanRange:
         return None if self.aborted is None else np.frombuffer(self.aborted, ABORTED_DTYPE)
 
     def describe(self) -> str:
-        """The range's segment in messages: topic-partition and object."""
+        """Return the range's segment in messages: topic-partition and object."""
         return place_of(self.segment)
 
 

@@ -85,7 +85,7 @@ class Deadlines(Generic[Item]):
         self._started.pop(item, None)
 
     def take_expired(self, now_seconds: float) -> Iterator[Item]:
-        """The items whose time is over, oldest first; each is forgotten as it is given."""
+        """Yield the items whose time is over, oldest first; each is forgotten as it is given."""
         while self._started:
             item, started = next(iter(self._started.items()))
             if now_seconds - started < self.seconds:

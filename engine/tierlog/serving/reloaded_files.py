@@ -65,7 +65,7 @@ class ReloadedFiles(Generic[Value]):
 
 
 def open_certificate(config: ServingConfig, files: Files) -> ReloadedFiles[ssl.SSLContext]:
-    """A certificate, its chain and its key, from PEM files, as a context of TLS 1.2 and later.
+    """Load a certificate, its chain and its key, from PEM files, as a context of TLS 1.2 and later.
 
     Raises:
         ConfigError: the files are missing, malformed, or do not belong together.

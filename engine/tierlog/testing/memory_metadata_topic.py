@@ -90,7 +90,7 @@ class MemoryMetadataTopic:
         return f"memory-{self._generation}"
 
     def open(self, *, timeout_seconds: float) -> MemoryMetadataLog:  # noqa: ARG002 - nothing is waited for
-        """A log over the topic as it is now."""
+        """Open a log over the topic as it is now."""
         with self.changed:
             self.check_available()
             return MemoryMetadataLog(self, self.identity)
@@ -259,7 +259,7 @@ class MemoryMetadataLog(Closeable):
     def read(
         self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
     ) -> Sequence[MetadataBatches | MetadataValues]:
-        """Records from these offsets on, as MetadataLog says; an equal share of the bytes for each partition."""
+        """Read records from these offsets on, as MetadataLog says; an equal share of the bytes for each partition."""
         clock = self._topic.machine.clock
         until = clock.monotonic_seconds() + timeout_seconds
         with self._topic.changed:

@@ -87,7 +87,7 @@ class MemoryStorageManager(RemoteStorageManager):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> SegmentStream:
-        """A byte range of a segment, as RemoteStorageManager demands."""
+        """Fetch a byte range of a segment, as RemoteStorageManager demands."""
         self._require_metadata(metadata)
         require_int("start_position", start_position)
         size = metadata.segment_size_in_bytes
@@ -97,7 +97,7 @@ class MemoryStorageManager(RemoteStorageManager):
         return bytes_stream(memoryview(self._part(metadata, None))[start_position:end], translate=same_error)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        """The bytes of one part beside the log, as RemoteStorageManager demands."""
+        """Fetch the bytes of one part beside the log, as RemoteStorageManager demands."""
         self._require_metadata(metadata)
         require_type("index_type", index_type, IndexType, "an IndexType")
         return bytes_stream(self._part(metadata, index_type), translate=same_error)

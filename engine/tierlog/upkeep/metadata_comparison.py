@@ -101,7 +101,7 @@ def compare_with_metadata(
 
 
 def _list(tier: Tier, accepts: Callable[[TopicIdPartition], bool]) -> dict[str, ObjectGroup]:
-    """The objects of segments by what their keys begin with."""
+    """List the objects of segments by what their keys begin with."""
     prefix = tier.scope.key_prefix
     groups: dict[str, ObjectGroup] = {}
     for info in tier.store.iter_objects(tier.scope.folder or prefix):

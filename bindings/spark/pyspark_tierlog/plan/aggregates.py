@@ -52,7 +52,7 @@ def find_summaries(
     verify_checksums: bool,
     ends_suffice: bool = True,
 ) -> Summaries | None:
-    """The summary of each partition; None if it costs too much here, or if something is damaged, which reading the
+    """Find the summary of each partition; None if it costs too much here, or if something is damaged, which reading the
     records will then report.
 
     Args:

@@ -149,7 +149,7 @@ async def _find(question: Any, partition: Partition, *, read_committed: bool) ->
 async def _find_inside(
     partition: Partition, offsets: OffsetSnapshot, timestamp: int, *, read_committed: bool
 ) -> FoundOffset | None:
-    """The offset of a record that is there."""
+    """Find the offset of a record that is there."""
     if timestamp == MAX_TIMESTAMP:
         return await partition.find_max_timestamp()
     if timestamp == LATEST_TIERED:

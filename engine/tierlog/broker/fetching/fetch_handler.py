@@ -191,7 +191,7 @@ class FetchHandler:
     async def _wait_for_answers(
         self, wanted: FetchRequest, fetch_context: FetchContext, context: RequestContext
     ) -> tuple[list[PartitionAnswer], Grant | None]:
-        """The answers for all partitions, when they are worth sending; and the memory that they take."""
+        """Wait for the answers for all partitions, when they are worth sending; and the memory that they take."""
         is_read_committed = bool(wanted.is_read_committed)
         options = ReadOptions(context.api_version, is_read_committed, self._node_id, context.may_read)
         now = self._timers.monotonic_seconds()

@@ -331,7 +331,7 @@ class FetchSessionCache:
         return IncrementalContext(session)
 
     def find(self, session_id: int, principal: str) -> FetchSession | None:
-        """A client's session; None if there is none of that id, or it is another principal's."""
+        """Find a client's session; None if there is none of that id, or it is another principal's."""
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal else None
 

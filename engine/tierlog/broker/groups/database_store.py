@@ -244,7 +244,7 @@ class DatabaseStore:
         self._fault: Exception | None = None
 
     def load(self) -> StoredState:
-        """All that is stored, every row checked; blocks."""
+        """Load all that is stored, every row checked; blocks."""
         try:
             return loaded(self._database)
         except CorruptDataError as error:
@@ -316,7 +316,7 @@ class DatabaseStore:
 
 
 def open_group_store(machine: Machine, directory: str | None) -> GroupStore:
-    """The store of a state directory, made if it is not there; None: a store that lasts as long as the process.
+    """Open the store of a state directory, made if it is not there; None: a store that lasts as long as the process.
 
     Blocks while the file is read once.
 

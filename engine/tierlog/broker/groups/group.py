@@ -275,7 +275,7 @@ class Group:
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, *, time_ms: int) -> None:
-        """The next generation, of the members that are there; an empty one if there are none."""
+        """Begin the next generation, of the members that are there; an empty one if there are none."""
         self.generation_id = 1 if self.generation_id == _GENERATION_MAX else self.generation_id + 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.find_subscribed()

@@ -135,7 +135,7 @@ class GroupStore(Protocol):
     """The durable store of the groups' state."""
 
     def load(self) -> StoredState:
-        """All that is stored. Called once, before the first write; blocks.
+        """Load all that is stored. Called once, before the first write; blocks.
 
         Raises:
             CorruptDataError, StoreError and its kinds.

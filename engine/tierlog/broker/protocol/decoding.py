@@ -46,7 +46,7 @@ class Cursor:
         self.tagged_fields_left = MAXIMUM_TAGGED_FIELDS
 
     def take(self, size_bytes: int) -> memoryview:
-        """The next bytes. Raises MalformedRequestError: there are fewer."""
+        """Take the next bytes. Raises MalformedRequestError: there are fewer."""
         start = self.position
         if size_bytes > self.end - start:
             raise MalformedRequestError(f"{size_bytes} bytes are wanted at {start}, {self.end - start} are left")

@@ -20,7 +20,7 @@ _LENGTH_BYTES: Final = 4
 
 
 def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
-    """The bytes of a response: its length, its header and itself.
+    """Encode a response: its length, its header and itself.
 
     Args:
         header: Of the request.
@@ -40,14 +40,14 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
 
 
 def encode_body(payload: ResponsePayload) -> bytes:
-    """The bytes of a response behind its header. Raises as ``encode_response``."""
+    """Encode the bytes of a response behind its header. Raises as ``encode_response``."""
     out = io.BytesIO()
     entity_writer(type(payload))(out, payload)
     return out.getvalue()
 
 
 def encode_prefix(header: RequestHeader, body_size_bytes: int) -> bytes:
-    """The length and the header of a response whose body follows as it is.
+    """Encode the length and the header of a response whose body follows as it is.
 
     Args:
         header: Of the request, of an API and version that kio has.

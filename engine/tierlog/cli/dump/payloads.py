@@ -63,7 +63,7 @@ class Payloads:
     """Keys and values as text: UTF-8, unless the topic's format is known."""
 
     def decode(self, _offset: int, key: bytes | None, value: bytes | None) -> Payload:
-        """The texts of one record's key and value."""
+        """Decode the texts of one record's key and value."""
         return Payload(None if key is None else java_text(key), None if value is None else java_text(value))
 
 

@@ -165,7 +165,7 @@ class PartFinder:
     ignored: list[str] = field(default_factory=list)
 
     def iter_parts(self, path: str) -> Iterator[Part]:
-        """The parts of one PATH, by name; a bucket's by partition and offset.
+        """Iterate the parts of one PATH, by name; a bucket's by partition and offset.
 
         Raises:
             ConfigError: nothing fits, or the bucket has several topics and none is chosen.

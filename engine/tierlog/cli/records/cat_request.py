@@ -43,7 +43,7 @@ def scan_request(
     fail_on_data_loss: bool,
     now_ms: int,
 ) -> ScanRequest:
-    """The scan request of one ``cat``. Raises ConfigError: bounds that cannot be."""
+    """Make the scan request of one ``cat``. Raises ConfigError: bounds that cannot be."""
     chosen = RecordFilter(
         partitions=frozenset(partitions) if partitions else None,
         first_timestamp_ms=parse_moment(since, "--since", _INT64_MIN, now_ms=now_ms),

@@ -296,7 +296,7 @@ def _scan(
     *,
     more: tuple[str, ...] = (),
 ) -> ParallelScan:
-    """The record batches of the plan in order, decoded on other threads than the writer's."""
+    """Iterate the record batches of the plan in order, decoded on other threads than the writer's."""
     import pyarrow as pa
 
     from tierlog.cli.records.cat_request import SEARCHED_COLUMNS

@@ -27,7 +27,7 @@ COMMIT = 1
 def read_markers(
     data: Buffer, columns: BatchColumns, *, base_position: int = 0, verify_crc: bool = True
 ) -> dict[int, int]:
-    """The types of the control batches of a byte range.
+    """Read the types of the control batches of a byte range.
 
     Args:
         data: The bytes that ``columns`` describe.

@@ -60,7 +60,9 @@ def partition_of(folder: str) -> tuple[str, int]:
 
 
 def require_sibling(folder: str, other: object) -> str:
-    """The other folder. Raises TypeError: no path. ValueError: in another directory, or not a partition's name."""
+    """Return the other folder. Raises TypeError: no path. ValueError: in another directory, or not a
+    partition's name.
+    """
     path = require_path("folder", other)
     if path.rpartition("/")[0] != folder.rstrip("/").rpartition("/")[0]:
         raise ValueError(f"{folder}: {path!r} is in another directory")
@@ -159,7 +161,8 @@ def deleted_folder_name(topic: str, partition: int, rng: Rng) -> str:
 
 
 def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder]:
-    """The folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and logged.
+    """Iterate the folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and
+    logged.
 
     Raises:
         StoreError: the directory cannot be read.

@@ -278,7 +278,7 @@ def _earliest_pending_upload(offsets: LogOffsets) -> int:
 
 
 def _find_greatest(state: LogState) -> TimestampAndOffset | None:
-    """The first record of the greatest timestamp in the local segments."""
+    """Find the first record of the greatest timestamp in the local segments."""
     timestamp_ms, segment = NO_TIMESTAMP, state.segments.first
     for each in state.segments:
         largest = each.largest_record_timestamp

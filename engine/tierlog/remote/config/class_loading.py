@@ -89,7 +89,7 @@ def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = F
 
 
 def load_class(path: str, *, key: str) -> type:
-    """The class of a dotted path, ``package.module.Class``.
+    """Load the class of a dotted path, ``package.module.Class``.
 
     Raises:
         ConfigError: there is no such module or class, or the module fails to load; the message names the key.
@@ -105,7 +105,7 @@ def load_class(path: str, *, key: str) -> type:
 
 
 def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager]) -> Manager:
-    """An instance of a manager, not yet configured.
+    """Make an instance of a manager, not yet configured.
 
     Args:
         key: The configuration key, for messages.
@@ -126,7 +126,7 @@ def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[
 
 
 def load_storage_manager(name: str) -> RemoteStorageManager:
-    """A storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
+    """Make a storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
 
     Raises:
         ConfigError: as ``load_manager``.
@@ -135,7 +135,7 @@ def load_storage_manager(name: str) -> RemoteStorageManager:
 
 
 def load_metadata_manager(name: str = DEFAULT_METADATA_MANAGER) -> RemoteLogMetadataManager:
-    """A metadata manager, not yet configured: by Kafka's Java class, or the dotted path of a Python class.
+    """Make a metadata manager, not yet configured: by Kafka's Java class, or the dotted path of a Python class.
 
     Raises:
         ConfigError: as ``load_manager``.

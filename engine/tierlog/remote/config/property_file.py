@@ -30,7 +30,7 @@ _OPEN_ENDED: Final = ("encryption.key.pairs.", "storage.", "iceberg.", "structur
 
 
 def read_property_file(path: str, files: Files, *, others: Collection[str] = ()) -> dict[str, str]:
-    """The keys of a file, or of a pipe, that concern the tier, and those that its reader names besides.
+    """Read the keys of a file, or of a pipe, that concern the tier, and those that its reader names besides.
 
     The file's name says its format: ``.json``, ``.toml``, else ``.properties``. Content that begins with a brace is
     JSON under any name, since a pipe has none.

@@ -18,7 +18,7 @@ Table = TypeVar("Table")
 
 
 def read_value(table: type[Any], value: object, info: ValidationInfo) -> object:
-    """The value of a field, which its row reads and checks: a validator of all fields, before pydantic's own."""
+    """Return the value of a field, which its row reads and checks: a validator of all fields, before pydantic's own."""
     row = rows(table).get(str(info.field_name))
     if row is None or value is None or isinstance(value, SecretStr):
         return value

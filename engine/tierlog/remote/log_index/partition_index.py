@@ -126,7 +126,7 @@ class RemoteLogIndex:
     # -- looking up
 
     def find_entry(self, offset: int) -> RemoteLogIndexEntry | None:
-        """The entry of the segment that holds an offset; None if there is none.
+        """Find the entry of the segment that holds an offset; None if there is none.
 
         Raises:
             CorruptIndexError: the files are damaged: open them with ``check_all``, and append the missing entries then.
@@ -140,7 +140,7 @@ class RemoteLogIndex:
         return self._looked_up(find)
 
     def find_entry_by_timestamp(self, timestamp_ms: int, *, start_offset: int = 0) -> RemoteLogIndexEntry | None:
-        """The first entry that may have a record of this time or later; None if none has.
+        """Find the first entry that may have a record of this time or later; None if none has.
 
         Args:
             timestamp_ms: ms since 1970 UTC; records without a timestamp count as earlier than all.
@@ -165,7 +165,7 @@ class RemoteLogIndex:
         return self._looked_up(find)
 
     def iter_entries(self, start_offset: int = 0) -> Iterator[RemoteLogIndexEntry]:
-        """All entries that count at or behind an offset, in order, as of now.
+        """Iterate all entries that count at or behind an offset, in order, as of now.
 
         Raises:
             See ``find_entry``. ObjectNotFoundError: the index was cut meanwhile.

@@ -84,11 +84,11 @@ class RemoteIndexFile:
         )
 
     def read_entry(self, files: Files, position: int) -> RemoteLogIndexEntry:
-        """The entry at a position. Raises CorruptIndexError: there is none."""
+        """Read the entry at a position. Raises CorruptIndexError: there is none."""
         return _entry_at(files, self.log_path, position, self.log_bytes)
 
     def find_position(self, files: Files, offset: int) -> int:
-        """Position of the last entry that begins at or below an offset; of the first entry if none does."""
+        """Find the position of the last entry that begins at or below an offset; of the first entry if none does."""
         rows = _read(files, self.offset_path, self.offset_bytes)
         return OffsetIndex(rows, self.base_offset).lookup(_int64(offset)).position
 
@@ -111,7 +111,7 @@ class RemoteIndexFile:
         return entry
 
     def find_time_position(self, files: Files, timestamp_ms: int) -> int:
-        """A position such that every entry before it has an earlier last timestamp than the one asked for."""
+        """Find a position such that every entry before it has an earlier last timestamp than the one asked for."""
         rows = _read(files, self.time_path, self.time_bytes)
         return TimeIndex(rows, 0).lookup(_int64(timestamp_ms)).offset
 
@@ -137,7 +137,7 @@ def _entry_at(files: Files, path: str, position: int, end_position_exclusive: in
 def _iter_log(
     files: Files, path: str, position: int, end_position_exclusive: int
 ) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
-    """The entries of a remote log index, read window by window, however large the file."""
+    """Iterate the entries of a remote log index, read window by window, however large the file."""
     with files.open_read(path) as opened:
         window = bytearray(min(_WINDOW_BYTES + ENTRY_BYTES_MAX, max(0, end_position_exclusive - position)))
         while position < end_position_exclusive:
@@ -161,7 +161,7 @@ def _parse(view: memoryview, at: int, position: int, where: str) -> RemoteLogInd
 
 
 def _read(files: Files, path: str, size_bytes: int) -> bytearray:
-    """The first bytes of a file. Raises CorruptIndexError: the file is shorter."""
+    """Read the first bytes of a file. Raises CorruptIndexError: the file is shorter."""
     data = bytearray(size_bytes)
     with files.open_read(path) as opened:
         if (found := opened.read_into(data, position=0)) != size_bytes:

@@ -577,7 +577,7 @@ def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:
-    """The bytes [first, end) of pieces that begin at ``start``.
+    """Cut the bytes [first, end) of pieces that begin at ``start``.
 
     A small part of its chunk is copied: an answer to a slow client would hold the chunk.
     """

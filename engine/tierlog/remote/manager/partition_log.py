@@ -82,7 +82,7 @@ class PartitionSegment(Protocol):
         """Path of the transaction index; there need be no such file."""
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind an offset whose timestamp is at or above one; None if there is none.
+        """Find the first record at or behind an offset whose timestamp is at or above one; None if there is none.
 
         Raises:
             CorruptRecordError. StoreError.
@@ -190,7 +190,7 @@ class PartitionLog(Protocol):
     def leader_epoch_cache(self) -> PartitionEpochs: ...
 
     def fetch_producer_snapshot(self, offset: int) -> str | None:
-        """The snapshot file of the producers at exactly this offset; None if there is none."""
+        """Return the snapshot file of the producers at exactly this offset; None if there is none."""
 
     def remote_log_enabled(self) -> bool:
         """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""

@@ -22,7 +22,7 @@ _STORE_NAMES: Final = tuple(name for name in vars(ObjectStore) if not name.start
 
 
 def open_configured_store(url: str, config: StorageConfig, *, machine: Machine) -> ObjectStore:
-    """The store of a URL, with all that a configuration says of it and nothing around it: see ``open_store``."""
+    """Open the store of a URL, with all that a configuration says of it and nothing around it: see ``open_store``."""
     return open_store(url, config.store_options, machine=machine, begin=storage_options(config))
 
 
@@ -71,7 +71,8 @@ def stack_store(
 
 
 def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:
-    """The store that a configuration names, with nothing around it; keys are relative to its bucket, container or root.
+    """Open the store that a configuration names, with nothing around it; keys are relative to its bucket, container or
+    root.
 
     A third party's class is called with its options (the keys below ``storage.``, without that prefix) and the machine:
     ``HdfsStore({"hdfs.host": "namenode"}, machine)``.

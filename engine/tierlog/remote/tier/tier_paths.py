@@ -216,7 +216,9 @@ def _refuse_other_files(path: str, files: Files) -> None:
 def _look(
     path: str, layout: str, config: StorageConfig, machine: Machine
 ) -> tuple[str, Scope, str, list[ObjectInfo] | None]:
-    """The URL of the store, where in it the segments are, their layout, and all objects there if they were listed."""
+    """Find the URL of the store, where in it the segments are, their layout, and all objects there if they
+    were listed.
+    """
     prefix = config.key_prefix
     places = _places_of(path, layout, config)
     found, place = layout, places[0]

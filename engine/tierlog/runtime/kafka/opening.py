@@ -145,7 +145,7 @@ def open_client(
     *,
     machine: Machine,
 ) -> Any:
-    """A client of confluent-kafka; when it is polled, its messages go to the log (ClientLog) and its errors to the
+    """Open a client of confluent-kafka; when it is polled, its messages go to the log (ClientLog) and its errors to the
     complaints. It is destroyed when its owner has released it and holds no reference.
 
     Raises:

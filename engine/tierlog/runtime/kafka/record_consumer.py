@@ -160,7 +160,7 @@ class RecordConsumer(Closeable):
         self._positions = dict(positions)
 
     def _wait_for_first(self, until: float) -> Message | None:
-        """The next message, which may be an error; None once the time is up or ``wake`` was called."""
+        """Wait for the next message, which may be an error; None once the time is up or ``wake`` was called."""
         while True:
             left = until - self._clock.monotonic_seconds()
             message: Message | None = self._client.poll(0 if self._woken else min(max(left, 0.0), _POLL_SECONDS))

@@ -290,7 +290,7 @@ class ManualScheduler(Closeable):
         return sorted(strand.name for strand in self._strands.values() if strand is not self._main)
 
     def lock(self) -> Lock:
-        """A lock whose holder and waiters are tasks of this scheduler."""
+        """Make a lock whose holder and waiters are tasks of this scheduler."""
         return ManualLock(self)
 
     def condition(self) -> Condition:

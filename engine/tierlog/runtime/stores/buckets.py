@@ -122,7 +122,7 @@ def _endpoint_check(
 
 
 def open_memory_bucket(name: str, folder: str) -> RemoteStore:
-    """The store of that name in this process. Raises ConfigError: a folder in it."""
+    """Open the store of that name in this process. Raises ConfigError: a folder in it."""
     with _memory_lock:
         found = _memory_buckets.setdefault(name, MemoryBucket())
     if folder:

@@ -113,7 +113,7 @@ class LoopFuture(Generic[Result]):
             self._future.set_result(value)
 
     async def wait(self) -> Result:
-        """The value, once it is there."""
+        """Wait for the value."""
         return await self._future
 
 

@@ -72,7 +72,7 @@ class Arrivals(Generic[Result]):
             self._changed.notify_all()
 
     def take(self) -> Future[Result]:
-        """The next future that is done or cancelled. Raises LookupError: none is awaited."""
+        """Take the next future that is done or cancelled. Raises LookupError: none is awaited."""
         with self._changed:
             if not self._awaited:
                 raise LookupError("nothing is awaited")
@@ -83,7 +83,8 @@ class Arrivals(Generic[Result]):
 
 
 def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results of ``function`` for each item, in order. All calls are submitted when the first result is asked for.
+    """Yield the results of ``function`` for each item, in order. All calls are submitted when the first result is asked
+    for.
 
     The first error is raised in the place of its result. Then, and when the iterator is closed, calls that have not
     begun are cancelled.

@@ -97,7 +97,7 @@ class BatchBorders:
         return cls(none, none, size_bytes)
 
     def start_position(self, first_offset: int) -> int:
-        """A border at or before the batch that holds ``first_offset`` (or, if it is gone, the next one).
+        """Return a border at or before the batch that holds ``first_offset`` (or, if it is gone, the next one).
 
         Unless all borders are known, a border before the batch in front of that one: no checksum covers an offset, and
         only the batch before shows whether the first offset that counts can be right.
@@ -109,7 +109,7 @@ class BatchBorders:
         return int(self.positions[entry]) if entry >= 0 else 0
 
     def end_position(self, end_offset_exclusive: int) -> int:
-        """A border at or behind which every batch lies at or above ``end_offset_exclusive``; else the size."""
+        """Return a border at or behind which every batch lies at or above ``end_offset_exclusive``; else the size."""
         entry = int(np.searchsorted(self.offsets, end_offset_exclusive - 1, side="left")) + 1
         return int(self.positions[entry]) if entry < len(self.positions) else self.size_bytes
 
@@ -152,7 +152,7 @@ class TimestampedOffset:
 def find_offset_by_timestamp(
     tier: Tier, history: PartitionHistory, timestamp_ms: int, *, end_offset_exclusive: int | None = None
 ) -> TimestampedOffset | None:
-    """The first record of that time or later; None if there is none below the end.
+    """Find the first record of that time or later; None if there is none below the end.
 
     Args:
         tier: The tier of the history.
@@ -173,7 +173,7 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffset | None:
-    """The first record with the largest timestamp; None if there is no record with one.
+    """Find the first record with the largest timestamp; None if there is no record with one.
 
     Segments are searched from the largest timestamp that their metadata claim on down, until no other can have a larger
     one. Where the claim is of a record that does not count, the segment's headers are read.
@@ -224,7 +224,7 @@ def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> 
 
 
 def fetch_borders(tier: Tier, segment: StoredSegment) -> BatchBorders:
-    """The batch borders that the segment's offset index knows; none where the layout has no such index.
+    """Fetch the batch borders that the segment's offset index knows; none where the layout has no such index.
 
     Raises:
         CorruptIndexError, CorruptObjectError: the index is damaged; names it.
@@ -298,7 +298,7 @@ def _search(tier: Tier, span: Span, timestamp_ms: int) -> TimestampedOffset | No
 
 
 def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> int:
-    """The least offset that can follow a run. No checksum covers a base offset: a wrong one would be the answer.
+    """Return the least offset that can follow a run. No checksum covers a base offset: a wrong one would be the answer.
 
     Raises:
         CorruptRecordError: the offsets do not rise, or lie outside of the segment.

@@ -63,7 +63,7 @@ class ByteBudget:
 def find_first_offset(
     tier: Tier, ranges: Iterable[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
 ) -> int | None:
-    """The offset of the first record of some ranges of one partition, which are in order; None if they have none.
+    """Find the offset of the first record of some ranges of one partition, which are in order; None if they have none.
 
     No checksum covers the offset of a batch. The next batch has to lie behind it, as it has to where all are read.
 
@@ -95,7 +95,7 @@ def find_first_offset(
 def find_last_offset(
     tier: Tier, ranges: Sequence[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
 ) -> int | None:
-    """The offset of the last record of some ranges of one partition, which are in order; None if they have none.
+    """Find the offset of the last record of some ranges of one partition, which are in order; None if they have none.
 
     The batch before has to lie before it, as ``find_first_offset`` asks of the next one.
 
@@ -123,7 +123,7 @@ def _stands_alone(decoder: RecordDecoder) -> bool:
 
 
 def take_enough(tier: Tier, ranges: Iterable[ScanRange], limit: int, budget: ByteBudget) -> list[ScanRange]:
-    """The first ranges, the last of them cut, that hold at least ``limit`` records.
+    """Take the first ranges, the last of them cut, that hold at least ``limit`` records.
 
     Offsets do not say how many records there are, so headers are read, with their checksums.
 

@@ -49,8 +49,8 @@ class WantedOffsets:
     end_offset_exclusive: int
 
     def iter_spans(self, first_timestamp_ms: int) -> Iterator[tuple[Span, bool]]:
-        """The spans that hold any of it of that time or later, as far as the segments say; and whether such records
-        may begin only within the span: then its time index knows where.
+        """Iterate the spans that hold any of it of that time or later, as far as the segments say; and whether such
+        records may begin only within the span: then its time index knows where.
         """
         edge = True
         for span in self.history.iter_spans_between(self.first_offset, self.end_offset_exclusive):
@@ -109,7 +109,8 @@ class RangeCutter:
     warn: Callable[[str], None]
 
     def iter_ranges(self, wanted: Iterable[WantedOffsets]) -> Iterator[ScanRange]:
-        """The ranges of some partitions, in their order, by offset. Closing it waits for the requests under way.
+        """Iterate the ranges of some partitions, in their order, by offset. Closing it waits for the requests under
+        way.
 
         Raises:
             CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot be fetched.
@@ -125,7 +126,7 @@ class RangeCutter:
                 yield from self._iter_found(waiting.popleft())
 
     def iter_pieces(self, wanted: Iterable[WantedOffsets]) -> Iterator[CutPiece]:
-        """The pieces that ranges are cut of, with all borders that the offset indexes know.
+        """Iterate the pieces that ranges are cut of, with all borders that the offset indexes know.
 
         Raises:
             As ``iter_ranges``.
@@ -140,8 +141,8 @@ class RangeCutter:
                 yield waiting.popleft().result()
 
     def iter_bounds(self, found: CutPiece, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-        """Positions [start, end) and offsets [first, end) of the ranges of a piece, of at most ``max_bytes`` where the
-        borders allow it. One after another: a segment can have half a million.
+        """Iterate the positions [start, end) and offsets [first, end) of the ranges of a piece, of at most
+        ``max_bytes`` where the borders allow it. One after another: a segment can have half a million.
         """
         first, end = found.first_offset, found.end_offset_exclusive
         if first >= end:
@@ -155,7 +156,7 @@ class RangeCutter:
                 yield low, high, part_first, part_end
 
     def iter_cut(self, found: CutPiece, max_bytes: int) -> Iterator[ScanRange]:
-        """The ranges of a piece: see ``iter_bounds``."""
+        """Iterate the ranges of a piece: see ``iter_bounds``."""
         for low, high, first, end in self.iter_bounds(found, max_bytes):
             yield self._range(found.piece, low, high, first, end, found.borders)
 
@@ -266,7 +267,7 @@ def _iter_even_parts(first: int, end_exclusive: int, limit: int | None) -> Itera
 
 
 def cut_into(cutter: RangeCutter, wanted: Sequence[WantedOffsets], least: int) -> list[ScanRange]:
-    """The ranges of some partitions, in their order, by offset: at least ``least``, or one for each batch.
+    """Return the ranges of some partitions, in their order, by offset: at least ``least``, or one for each batch.
 
     A log whose batches cannot be found is left as its index divides it: its reader reports that, or a warning does.
 

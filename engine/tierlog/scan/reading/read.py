@@ -120,7 +120,7 @@ def read_scan_range(
     window_bytes: int | None = None,
     counters: ScanCounters | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range that count, by offset.
+    """Read the records of a range that count, by offset.
 
     Args:
         tier: Where the range was planned, or the same opened elsewhere.

@@ -118,7 +118,8 @@ TRANSACTIONS_SCHEMA = pa.schema(
 def read_batches(
     tier: Tier, scan_range: ScanRange, *, verify_checksums: bool = True, timestamp_unit: str = "ms"
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a range that hold any of its offsets, by offset. Filters by time and aborted ranges do not apply.
+    """Read the batches of a range that hold any of its offsets, by offset. Filters by time and aborted ranges do not
+    apply.
 
     Raises:
         CorruptRecordError: a header is malformed; a wrong checksum is a row with ``crcOk`` false, no error.

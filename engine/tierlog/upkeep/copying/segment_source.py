@@ -93,7 +93,7 @@ class TopicMap:
         return bool(self.new_ids)
 
     def new(self, partition: TopicIdPartition) -> TopicIdPartition:
-        """The partition in the new cluster: itself, unless its topic id is mapped."""
+        """Return the partition in the new cluster: itself, unless its topic id is mapped."""
         topic_id = self.new_ids.get(partition.topic_id)
         return partition if topic_id is None else TopicIdPartition(topic_id, partition.topic, partition.partition)
 
@@ -227,7 +227,7 @@ class SegmentSource(ReadableFiles):
         return parts
 
     def _fetch(self, kind: IndexType) -> bytes | None:
-        """A part as it is stored, if it has the size and checksum of its description."""
+        """Fetch a part as it is stored, if it has the size and checksum of its description."""
         part = self._segment.part(kind)
         data = self._tier.fetch_index(self._segment, kind)
         if data is None:
@@ -294,14 +294,14 @@ class SegmentSource(ReadableFiles):
         return FileInfo(path, info.size_bytes, info.last_modified_ms, is_directory=False)
 
     def open_read(self, path: str) -> ReadableFile:
-        """The open log. Other files cannot be opened."""
+        """Return the open log. Other files cannot be opened."""
         if path != self.data.log_segment:
             raise ObjectNotFoundError(f"{path}: only the log is read in pieces")
         self._log = _SourceLog(self._tier, self._segment, self._on_bytes)
         return self._log
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content of a part beside the log."""
+        """Read the content of a part beside the log."""
         data = next((data for kind, data in self.parts.items() if self._path(kind) == path), None)
         if data is None:
             raise ObjectNotFoundError(f"{path}: the segment has no such part")

@@ -261,7 +261,7 @@ class BucketMetadata(Closeable):
         self.found_old_ids: set[Uuid] = set()
 
     def iter_partitions(self) -> Iterator[RestoredPartition]:
-        """The partitions, each when all of it is known, in the order of their folders.
+        """Iterate the partitions, each when all of it is known, in the order of their folders.
 
         Raises:
             StoreError and its kinds: the store does not answer; nothing can be concluded about objects that were not

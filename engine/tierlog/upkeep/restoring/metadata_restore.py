@@ -232,7 +232,7 @@ def restore_copied(
 
 
 def _open_target(to: str, place: RestorePlace, machine: Machine, held: ExitStack) -> RestoreTarget:
-    """The place that ``to`` names, which ``held`` closes."""
+    """Open the place that ``to`` names, which ``held`` closes."""
     there = machine.files.find(to)
     if there is None and is_bootstrap(to):
         from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
@@ -326,7 +326,7 @@ class _Run:
             raise ConfigError(f"the bucket has no topic of id {', '.join(missing)}, which is mapped")
 
     def end(self) -> RestoreResult:
-        """The result, with the topics that were mapped."""
+        """Return the result, with the topics that were mapped."""
         self.result.moved = tuple(
             MovedTopic(topic, old, new, count, self._tier.layout)
             for (topic, old, new), count in sorted(self._moved.items())
@@ -350,7 +350,7 @@ class ReportedCopy:
 
 
 def read_copied(lines: Iterable[str]) -> Iterator[ReportedCopy]:
-    """The segments of some lines, in their order; empty lines are skipped.
+    """Read the segments of some lines, in their order; empty lines are skipped.
 
     Raises:
         ConfigError: a line is no line of this version of the command; it is named by its number.

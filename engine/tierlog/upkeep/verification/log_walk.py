@@ -29,7 +29,9 @@ SHARED_SIZE_BYTES_MAX = 32 << 20
 
 
 def iter_file_windows(files: Files, path: str) -> Iterator[memoryview]:
-    """The bytes of a local file, up to the size that it had when it was opened, or to where it was cut meanwhile."""
+    """Iterate the bytes of a local file, up to the size that it had when it was opened, or to where it was cut
+    meanwhile.
+    """
     with files.open_read(path) as file:
         position = 0
         while position < file.size_bytes:

@@ -453,7 +453,7 @@ class BucketCatalog:
             self._loop.start(self._resolve_ahead())
 
     def _iter_ahead(self) -> Iterator[Partition]:
-        """The partitions to resolve before a reader asks: as many as may be."""
+        """Iterate the partitions to resolve before a reader asks: as many as may be."""
         left = self._settings.segments_ahead_max
         listed, topics = self._listed, self._topics
         for topic in topics.values():

@@ -185,7 +185,7 @@ class CachedHistory:
             self._when_evicted()
 
     async def resolve(self) -> PartitionHistory:
-        """The history, made now if there is none. All readers that ask at once wait for one resolution. After a
+        """Return the history, made now if there is none. All readers that ask at once wait for one resolution. After a
         failure the same error is raised again for a while, without a request.
 
         Raises:

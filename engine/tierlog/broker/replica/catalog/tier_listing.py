@@ -141,7 +141,7 @@ class TierKeys:
         return found
 
     def find_candidates(self, listed: ListedPartition) -> list[Candidate]:
-        """The segments of a partition, by start offset."""
+        """Find the segments of a partition, by start offset."""
         found = self.tier.find_candidates(objects=listed.objects())
         return [candidate for candidate in found if candidate.topic_id_partition == listed.topic_id_partition]
 

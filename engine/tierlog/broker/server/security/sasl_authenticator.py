@@ -143,7 +143,7 @@ def load_mechanisms() -> None:
 
 
 def begin_exchange(mechanism: str, users: Users, rng: Rng, worker: Worker) -> SaslExchange:
-    """An exchange by one of the known mechanisms."""
+    """Begin an exchange by one of the known mechanisms."""
     if mechanism == "PLAIN":
         return PlainExchange(users, worker)
     return ScramExchange(mechanism, users, rng)

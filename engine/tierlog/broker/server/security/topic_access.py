@@ -40,7 +40,7 @@ class TopicAccess:
 
 
 def open_topic_access(path: str, files: Files) -> ReloadedFiles[TopicAccess]:
-    """The file of users' topics.
+    """Open the file of users' topics.
 
     Raises:
         ConfigError: a line is malformed, or there is none. StoreError and its kinds: the file cannot be read.
@@ -57,7 +57,7 @@ def open_topic_access(path: str, files: Files) -> ReloadedFiles[TopicAccess]:
 
 
 def parse_topic_access(text: str, where: str) -> TopicAccess:
-    """The topics of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
+    """Parse the topics of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
     lines = []
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.removesuffix("\r")

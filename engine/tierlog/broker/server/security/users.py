@@ -144,7 +144,7 @@ def _first_mechanism(credentials: Mapping[str, ScramCredential]) -> str:
 
 
 def open_users(path: str, machine: Machine) -> ReloadedFiles[Users]:
-    """The file of users. A password in it takes a few milliseconds, as its credentials are made as it is read.
+    """Open the file of users. A password in it takes a few milliseconds, as its credentials are made as it is read.
 
     Raises:
         ConfigError: a line is malformed; no line is quoted. StoreError and its kinds: the file cannot be read.
@@ -167,7 +167,7 @@ def _load_users(path: str, files: Files, secret: bytes) -> Users:
 
 
 def parse_users(text: str, where: str, secret: bytes) -> Users:
-    """The users of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
+    """Parse the users of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
     credentials: dict[str, dict[str, ScramCredential]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.removesuffix("\r")

@@ -62,7 +62,7 @@ class DirectoryIdentity:
 
 
 def read_identity(files: Files, folder: str) -> MetaProperties | None:
-    """The ``meta.properties`` of a log directory; None if there is none.
+    """Read the ``meta.properties`` of a log directory; None if there is none.
 
     Raises:
         ConfigError: the file is malformed. StoreError.

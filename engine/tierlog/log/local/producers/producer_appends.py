@@ -174,7 +174,9 @@ class ProducerAppend:
         return CompletedTransaction(batch.producer_id, first_offset, batch.base_offset, not marker.is_commit)
 
     def _check_epoch(self, batch: ProducerBatch, *, transaction_version: int) -> None:
-        """A marker of version 2 has a later epoch than its transaction's batches; of any other kind, no earlier one."""
+        """Check that a marker of version 2 has a later epoch than its transaction's batches; of any other kind, no
+        earlier one.
+        """
         epoch, known = batch.producer_epoch, self.updated.producer_epoch
         if epoch > known or (epoch == known and transaction_version < TRANSACTION_VERSION_2):
             return

@@ -108,7 +108,7 @@ class IndexFile:
             self._tail += self.waiting.take()
 
     def _read_end(self) -> bytes:
-        """The last entry in the file, b"" if there is none. A file that was not open is closed again."""
+        """Read the last entry in the file, b"" if there is none. A file that was not open is closed again."""
         file = self.file.peek()
         if file is None:
             return b""
@@ -183,7 +183,7 @@ class IndexFile:
         return data
 
     def _read_page(self, number: int, generation: int) -> bytes | None:
-        """A page in front of the tail; None if the index was truncated meanwhile."""
+        """Read a page in front of the tail; None if the index was truncated meanwhile."""
         page = self._page
         if page.number == number and page.generation == generation:
             return page.data
@@ -198,8 +198,8 @@ class IndexFile:
         return self._page.data
 
     def _look_up(self, key: int, find: Callable[[Buffer], tuple[int, int]]) -> tuple[int, int]:
-        """The result of a search in the page that may have the last entry whose first field is at or below a key; of
-        a search in no entries where all lie above it.
+        """Return the result of a search in the page that may have the last entry whose first field is at or below a
+        key; of a search in no entries where all lie above it.
         """
         self._know()
         while True:
@@ -306,7 +306,7 @@ class OffsetIndexFile(IndexFile):
         return position
 
     def find_position(self, offset: int) -> int:
-        """Position of the entry with the largest offset at or below one; 0 if there is none.
+        """Find the position of the entry with the largest offset at or below one; 0 if there is none.
 
         Raises:
             CorruptIndexError: the entry's position is negative, or the file has become shorter. StoreError.
@@ -315,7 +315,9 @@ class OffsetIndexFile(IndexFile):
         return self._position(self._look_up(relative, lambda page: lookup_offset(page, base, base + relative))[1])
 
     def find_upper_bound(self, position: int) -> int | None:
-        """Offset of the first entry at or behind a position; None if there is none. Raises as ``find_position``."""
+        """Find the offset of the first entry at or behind a position; None if there is none. Raises as
+        ``find_position``.
+        """
         self._know()
         position = min(position, _RELATIVE_MAX + 1)
         base = self._base_offset
@@ -351,7 +353,7 @@ class TimeIndexFile(IndexFile):
         return (-1, self._base_offset) if last is None else (last[0], self._absolute(last[1]))
 
     def find_offset(self, timestamp_ms: int) -> int:
-        """Offset of the entry with the largest timestamp at or below one; the base offset if there is none.
+        """Find the offset of the entry with the largest timestamp at or below one; the base offset if there is none.
 
         Raises:
             CorruptIndexError: the file has become shorter. StoreError.

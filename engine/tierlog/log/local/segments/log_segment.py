@@ -33,7 +33,7 @@ class LogSegment(SegmentView):
     def create(
         cls, machine: Machine, folder: LogFolder | str, base_offset: int, *, config: LogConfig, suffix: str = ""
     ) -> Self:
-        """A new empty segment. The names are not durable before ``flush`` and an fsync of the folder.
+        """Create a new empty segment. The names are not durable before ``flush`` and an fsync of the folder.
 
         Index files that lie there are emptied, or removed: without their log they are of no segment.
 
@@ -51,7 +51,7 @@ class LogSegment(SegmentView):
     def open(
         cls, machine: Machine, folder: LogFolder | str, base_offset: int, *, config: LogConfig, suffix: str = ""
     ) -> Self:
-        """A segment that is there. No file is opened before it is needed, and no index read; trailing zeros of
+        """Open a segment that is there. No file is opened before it is needed, and no index read; trailing zeros of
         preallocation do not count. A missing time or transaction index is an empty one.
 
         Raises:

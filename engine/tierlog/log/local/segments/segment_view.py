@@ -149,7 +149,7 @@ def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> Ba
 
 
 def _search_pieces(search: BatchSearch, file: UpdatableFile) -> None:
-    """The search over a file that the process has no number of."""
+    """Run the search over a file that the process has no number of."""
     piece = bytearray(_PIECE_BYTES)
     while not search.is_done:
         position = search.position
@@ -168,7 +168,8 @@ def find_record_by_timestamp(
     starting_offset: int,
     decompressed_limit: int,
 ) -> TimestampAndOffset | None:
-    """The first record of a batch at or behind an offset whose timestamp is at or above one; control records count.
+    """Find the first record of a batch at or behind an offset whose timestamp is at or above one; control records
+    count.
 
     Raises:
         CorruptRecordError: the batch is damaged, or no longer there. SizeLimitError: its content is above the limit.
@@ -327,12 +328,14 @@ class SegmentView:
         return self._log.opened().read_into(buffer, position=position)
 
     def read_at(self, position: int, size_bytes: int) -> memoryview:
-        """Bytes of the ``.log`` in memory of their own, fewer at its end alone."""
+        """Read the bytes of the ``.log`` in memory of their own, fewer at its end alone."""
         buffer = new_buffer(size_bytes)
         return buffer[: self.read_into(buffer, position=position)]
 
     def iter_windows(self, position: int = 0, end_position: int | None = None) -> Iterator[memoryview]:
-        """The bytes of a range of the ``.log`` (None: to its end), in order; the next window overwrites each."""
+        """Iterate the bytes of a range of the ``.log`` (None: to its end), in order; the next window
+        overwrites each.
+        """
         end = self.size_bytes if end_position is None else end_position
         buffer = new_buffer(min(WINDOW_BYTES, max(0, end - position)))
         while position < end:
@@ -378,7 +381,8 @@ class SegmentView:
         return self._unless_cut(lambda: self._search(self._offsets.find_position(offset), offset).found)
 
     def find_batch(self, offset: int) -> BatchPosition | None:
-        """The first batch whose last offset is at or behind an offset (Kafka translateOffset); None if there is none.
+        """Find the first batch whose last offset is at or behind an offset (Kafka translateOffset); None if there is
+        none.
 
         Raises:
             CorruptRecordError: no batch stands where one must. CorruptIndexError. StoreError.
@@ -412,7 +416,8 @@ class SegmentView:
         return SegmentRead(records, first.base_offset, 0 < most < first.size_bytes)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its batch).
+        """Find the first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its
+        batch).
 
         Raises:
             CorruptRecordError: a batch that has to be looked into is damaged. SizeLimitError: its content is above
@@ -441,7 +446,7 @@ class SegmentView:
         return self._unless_cut(find)
 
     def fetch_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
-        """Offset of the first index entry at or behind position + size; None if the index has none."""
+        """Find the offset of the first index entry at or behind position + size; None if the index has none."""
         return self._offsets.find_upper_bound(position + size_bytes)
 
     def collect_aborted(self, *, fetch_offset: int, upper_bound_offset: int) -> tuple[list[tuple[int, int, int]], bool]:

@@ -97,7 +97,7 @@ class CopyTarget:
         self._copies.copy(metadata, data, files=files)
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> StoredCopy | None:
-        """The segment of this id, if its description and all its objects are there with their sizes.
+        """Find the segment of this id, if its description and all its objects are there with their sizes.
 
         Raises:
             StoreError and its kinds: the store does not say.
@@ -135,7 +135,7 @@ def open_copy_target(
     machine: Machine | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
 ) -> CopyTarget:
-    """A bucket, or a folder in it, to copy segments into; a local folder is made if it is not there.
+    """Open a bucket, or a folder in it, to copy segments into; a local folder is made if it is not there.
 
     Args:
         path: As for ``open_tier``; ``key.prefix`` applies below it.

@@ -111,7 +111,7 @@ class RunningCopy:
             self.changed.notify_all()
 
     def describe(self) -> str:
-        """The copy's phase, part and age, for the log."""
+        """Describe the copy's phase, part and age, for the log."""
         return (
             f"{self.segment_id} {self.phase} part {self.part} "
             f"({self.stored_bytes} bytes stored) for {self.age_seconds():.0f} s"

@@ -173,7 +173,7 @@ class RangeReader:
         return self._requested
 
     def take(self, size_bytes: int) -> memoryview:
-        """The next bytes, at least one and at most so many, of one chunk; none at the end.
+        """Take the next bytes, at least one and at most so many, of one chunk; none at the end.
 
         Raises:
             ValueError: closed. StoreUnavailableError: not there in time. What fetching, opening and checking raise;
@@ -188,7 +188,7 @@ class RangeReader:
             self._leave()
 
     def take_into(self, out: memoryview) -> int:
-        """The next bytes into memory of the reader's, at least one, or none at the end; how many.
+        """Take the next bytes into memory of the reader's, at least one, or none at the end; return their number.
 
         Raises: as ``take``; any byte of ``out`` may have been written.
         """

@@ -139,7 +139,7 @@ class SegmentFetcher(SegmentReader):
         return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader.close))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> ViewStream:
-        """The exact bytes of a part beside the log.
+        """Fetch the exact bytes of a part beside the log.
 
         Raises:
             ObjectNotFoundError: the segment has none (known from its description, without a request), or its objects

@@ -132,7 +132,7 @@ class KeyRing:
         return made
 
     def new_segment_key(self) -> SegmentKey:
-        """A fresh data key and AAD for one segment, wrapped by the active pair.
+        """Make a fresh data key and AAD for one segment, wrapped by the active pair.
 
         Raises:
             ConfigError: the ring has no active pair.
@@ -180,7 +180,7 @@ class KeyRing:
 
 
 def read_key_ring(config: StorageConfig, machine: Machine, *, writing: bool = False) -> KeyRing:
-    """The ring of a configuration.
+    """Read the ring of a configuration.
 
     Args:
         config: Names the files.

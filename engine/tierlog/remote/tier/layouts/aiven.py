@@ -136,7 +136,7 @@ def describe_aiven(
     indexes_size: int = -1,
     last_modified_ms: int = 0,
 ) -> StoredSegment:
-    """A segment by its manifest.
+    """Describe a segment by its manifest.
 
     Args:
         manifest: Of the segment.
@@ -182,7 +182,7 @@ def _listed_size(info: ObjectInfo | None) -> int:
 def check_identity(
     metadata: RemoteLogSegmentMetadata, identity: RemoteLogSegmentId, start_offset: int, where: str
 ) -> None:
-    """A manifest describes the segment that its key names. Raises CorruptObjectError."""
+    """Check that a manifest describes the segment that its key names. Raises CorruptObjectError."""
     if metadata.remote_log_segment_id != identity or metadata.start_offset != start_offset:
         text = (
             f"the manifest is of another segment: {metadata.remote_log_segment_id} from {metadata.start_offset}, "

@@ -56,7 +56,7 @@ def reader_of(store: ObjectStore, info: ObjectInfo) -> ReadRange:
 
 
 def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, whole: bool) -> SegmentBounds:
-    """The bounds of a log from its indexes' ends and its last batches.
+    """Measure the bounds of a log from its indexes' ends and its last batches.
 
     Args:
         store: Of the objects.
@@ -85,7 +85,7 @@ def _last(store: ObjectStore, info: ObjectInfo | None, entry_bytes: int) -> byte
 
 
 def fetch_epochs(store: ObjectStore, info: ObjectInfo | None) -> LeaderEpochs:
-    """A leader-epoch checkpoint; empty without one. Raises CorruptIndexError."""
+    """Fetch a leader-epoch checkpoint; empty without one. Raises CorruptIndexError."""
     if info is None or info.size_bytes == 0:
         return LeaderEpochs()
     if info.size_bytes > _CHECKPOINT_BYTES_MAX:

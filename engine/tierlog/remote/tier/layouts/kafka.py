@@ -88,7 +88,7 @@ def describe_kafka(
     last_modified_ms: int = 0,
     is_own_key: bool = True,
 ) -> StoredSegment:
-    """A segment by its ``segment.json``.
+    """Describe a segment by its ``segment.json``.
 
     Args:
         data: The object.

@@ -141,8 +141,8 @@ class ListedLayout(Layout):
     def iter_objects(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
-        """The wanted objects with their parsed keys, without the configured prefix. All others are counted, but of
-        ``objects``, which another caller listed.
+        """Iterate the wanted objects with their parsed keys, without the configured prefix. All others are counted, but
+        of ``objects``, which another caller listed.
         """
         if objects is None:
             with self._lock:
@@ -160,7 +160,9 @@ class ListedLayout(Layout):
     def find_whole(
         self, wanted: SegmentFilter, required: frozenset[str], objects: Iterable[ObjectInfo] | None = None
     ) -> list[Candidate]:
-        """Segments that have every required object, by partition, start offset and path; other objects are foreign."""
+        """Find segments that have every required object, by partition, start offset and path; other objects are
+        foreign.
+        """
         found: dict[str, Candidate] = {}
         for key, info in self.iter_objects(wanted, objects):
             known = found.get(key.segment_path)
@@ -174,7 +176,7 @@ class ListedLayout(Layout):
         return sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
-        """All objects of the scope but those in the folder of a topic that is not wanted."""
+        """Iterate all objects of the scope but those in the folder of a topic that is not wanted."""
         prefix = self._scope.key_prefix
         if (wanted.topic is None and wanted.topic_pattern is None) or self._scope.folder:
             yield from self._store.iter_objects(self._scope.folder or prefix)

@@ -76,7 +76,8 @@ class LocalTieredLayout(ListedLayout):
 
 
 def describe_local_tiered(base: str, metadata: RemoteLogSegmentMetadata, name: str) -> StoredSegment:
-    """A segment by its metadata alone: nothing in this layout describes it, and sizes of indexes are their files'.
+    """Describe a segment by its metadata alone: nothing in this layout describes it, and sizes of indexes are their
+    files'.
 
     Args:
         base: Its key without suffix.

@@ -122,7 +122,7 @@ def run_lookup(steps: LookupSteps, read: Callable[[DescriptionRead], memoryview]
 
 
 def make_lookup(layout: str, *, key_prefix: str, mask: bool) -> SegmentLookup:
-    """The lookup of a layout by its name. Raises ConfigError for a layout that is not looked up by ids."""
+    """Make the lookup of a layout by its name. Raises ConfigError for a layout that is not looked up by ids."""
     scope = Scope(key_prefix=key_prefix, mask=mask)
     if layout == "aiven":
         return _AivenLookup(scope)

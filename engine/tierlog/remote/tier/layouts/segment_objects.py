@@ -116,7 +116,7 @@ class SegmentObjects(ABC):
         self.log_index_key = self._base + keys.log_index
 
     def new_iv(self) -> bytes | None:
-        """The IV of one chunk; None where nothing is encrypted. Any number of threads."""
+        """Return the IV of one chunk; None where nothing is encrypted. Any number of threads."""
         return None
 
     @abstractmethod
@@ -339,7 +339,7 @@ def plan_objects(
     segment_key: SegmentKey | None,
     rng: Rng,
 ) -> SegmentObjects:
-    """The objects that a copy of a segment writes, under the configured layout."""
+    """Plan the objects that a copy of a segment writes, under the configured layout."""
     if config.layout == "kafka":
         return KafkaObjects(config, metadata, parts)
     return AivenObjects(config, metadata, parts, compression=compression, segment_key=segment_key, rng=rng)

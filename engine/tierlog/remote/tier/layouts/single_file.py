@@ -61,7 +61,7 @@ class SingleFileLayout(Layout):
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """The one file. Raises ObjectNotFoundError if it is not there."""
+        """Yield the one file. Raises ObjectNotFoundError if it is not there."""
         beside = {info.key: info for info in (self._store.list_folder().objects if objects is None else objects)}
         if self._file_name not in beside:
             raise ObjectNotFoundError(f"{self._path}: not there")

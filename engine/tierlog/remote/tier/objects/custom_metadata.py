@@ -70,7 +70,7 @@ class SegmentCustomMetadata:
         )
 
     def encode(self) -> bytes | None:
-        """The encoded fields; None without any, as by the plugin."""
+        """Encode the fields; None without any, as by the plugin."""
         fields = dict(self.others)
         if self.remote_size is not None:
             fields[_REMOTE_SIZE] = _uvarint(_zigzag(self.remote_size))

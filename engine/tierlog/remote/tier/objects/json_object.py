@@ -70,7 +70,7 @@ class JsonObject:
         return JsonObject(value, path=f"{self._path}{name}.", where=self._where)
 
     def find_child(self, name: str) -> JsonObject | None:
-        """A member that is an object; None if it is missing or null."""
+        """Find a member that is an object; None if it is missing or null."""
         return self.child(name) if self.has(name) else None
 
     def require_absent(self, *names: str) -> None:
@@ -90,7 +90,7 @@ class JsonObject:
         return list(self._members.items())
 
     def get(self, name: str) -> object:
-        """A member as it was parsed; None if it is missing."""
+        """Return a member as it was parsed; None if it is missing."""
         return self._members.get(name)
 
 

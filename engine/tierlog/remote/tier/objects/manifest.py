@@ -204,7 +204,7 @@ def _parse_chunk_sizes(members: JsonObject) -> NDArray[np.int32]:
 
 
 def _find_metadata(root: JsonObject, size_bytes: int) -> RemoteLogSegmentMetadata | None:
-    """The segment's description; None if it is missing, or something else stands there."""
+    """Find the segment's description; None if it is missing, or something else stands there."""
     if not isinstance(root.get("remoteLogSegmentMetadata"), dict):
         return None
     members = root.child("remoteLogSegmentMetadata")

@@ -73,7 +73,7 @@ def place_indexes(sizes: Iterable[tuple[IndexType, int]]) -> tuple[tuple[IndexTy
 
 
 def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> bytes:
-    """The manifest object's bytes.
+    """Encode the manifest object's bytes.
 
     Args:
         manifest: Its ``chunk_index`` is that of a whole log; ``metadata`` is there.
@@ -132,7 +132,7 @@ def _json(value: object) -> bytes:
 
 
 def encode_chunk_sizes(sizes: NDArray[np.int32]) -> bytes:
-    """The plugin's binary chunk size list (docs/formats/objects.md, Chunk index).
+    """Encode the plugin's binary chunk size list (docs/formats/objects.md, Chunk index).
 
     Args:
         sizes: int32[n], bytes, none negative.

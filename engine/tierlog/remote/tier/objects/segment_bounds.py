@@ -54,7 +54,7 @@ class SegmentBounds:
 
 
 def find_last_entry(read: ReadRange, size_bytes: int, entry_bytes: int) -> bytes | None:
-    """The last entry of an index that is not all zero; None without one.
+    """Find the last entry of an index that is not all zero; None without one.
 
     The file of an active segment is allocated ahead (10 MiB by default) and zero behind its last entry, which a binary
     search finds in a few small reads.

@@ -221,7 +221,7 @@ def make_azure_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> AzureWriter:
-    """The write half of a container; sends nothing yet."""
+    """Make the write half of a container; sends nothing yet."""
     sas_token = _find(options, "sas_key", "sas_token")
     url = ""
     if sas_token is not None:
@@ -262,7 +262,7 @@ def _identity(options: StoreOptions) -> str:
 
 
 def _find(options: StoreOptions, *names: str) -> str | None:
-    """The first of these options that is set, in obstore's words; else what its environment says."""
+    """Find the first of these options that is set, in obstore's words; else what its environment says."""
     spelt = [f"{prefix}{name}" for name in names for prefix in ("", "azure_storage_", "azure_")]
     for name in spelt:
         if found := options.config.get(name):

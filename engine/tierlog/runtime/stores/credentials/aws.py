@@ -112,8 +112,8 @@ class FileCredentials(AwsCredentials):
 
 
 def read_key_file(path: str, files: Files, *, option: str = "the file of AWS keys") -> AwsKeys:
-    """Keys of a properties file, under ``aws.access.key.id`` and so on. With more in front of a name, as a broker's
-    configuration has it, the longer name wins.
+    """Read keys of a properties file, under ``aws.access.key.id`` and so on. With more in front of a name, as a
+    broker's configuration has it, the longer name wins.
 
     Args:
         path: Of the file.
@@ -254,7 +254,7 @@ class S3Options:
     config: Mapping[str, str] = field(repr=False)
 
     def find(self, *names: str) -> str | None:
-        """The first of these names that an option sets, else the environment; None if neither does."""
+        """Find the first of these names that an option sets, else the environment; None if neither does."""
         return next(
             (found for where in (self.option, self.environment) for name in names if (found := where(name))), None
         )
@@ -360,7 +360,7 @@ def shared_credentials_path() -> str:
 
 
 def read_section(path: str, section: str, files: Files) -> Mapping[str, str]:
-    """The names and values of a section; none where the file, or the section, is not there.
+    """Read the names and values of a section; none where the file, or the section, is not there.
 
     Raises:
         ConfigError: the file cannot be read, or has another form.

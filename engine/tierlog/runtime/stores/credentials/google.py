@@ -105,7 +105,7 @@ class GoogleAuthTokens(GoogleTokens):
 
 
 def choose_google_tokens(config: Mapping[str, str], files: Files) -> GoogleTokens:
-    """The one source of tokens that is configured, by options in obstore's words.
+    """Choose the one source of tokens that is configured, by options in obstore's words.
 
     Raises:
         ConfigError: a key file that is none.

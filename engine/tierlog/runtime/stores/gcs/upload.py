@@ -134,7 +134,7 @@ def _sent_of(answer: HttpAnswer) -> int:
 
 
 def _cut(pieces: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
-    """Bytes ``begin`` to ``end`` of the pieces, as they lie."""
+    """Cut the bytes ``begin`` to ``end`` of the pieces, as they lie."""
     found = []
     position = 0
     for piece in pieces:

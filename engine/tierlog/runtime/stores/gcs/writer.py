@@ -102,7 +102,7 @@ def make_gcs_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> GcsWriter:
-    """The write half of a bucket; sends nothing yet."""
+    """Make the write half of a bucket; sends nothing yet."""
     config = options.config
     settings = GcsSettings(
         url=(config.get("base_url") or config.get("google_base_url") or _URL).rstrip("/"),

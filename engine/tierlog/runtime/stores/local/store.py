@@ -85,7 +85,7 @@ class LocalStore:
         return self._base + key
 
     def _require_root(self) -> FileInfo:
-        """The root. Raises StoreUnavailableError: it is gone, or an empty folder is in its place."""
+        """Return the root. Raises StoreUnavailableError: it is gone, or an empty folder is in its place."""
         found = self._files.find(self._root)
         if found is None or not found.is_directory:
             raise StoreUnavailableError(f"{self._root}: the store's folder is gone (deleted, or no longer mounted)")
@@ -105,7 +105,7 @@ class LocalStore:
                 yield info
 
     def _walk(self, folder: str, above: frozenset[tuple[int, int]], *, temporary: bool = False) -> Iterator[ObjectInfo]:
-        """The objects below a folder; a link to one of the folders ``above`` is left out, or it lists for ever.
+        """Iterate the objects below a folder; a link to one of the folders ``above`` is left out, or it lists for ever.
 
         ``temporary``: only files that are still being written.
         """
@@ -310,7 +310,7 @@ class LocalStore:
         self._prune(folder)
 
     def describe(self) -> str:
-        """The path of the folder."""
+        """Return the path of the folder."""
         return self._root
 
     def identity(self) -> str:

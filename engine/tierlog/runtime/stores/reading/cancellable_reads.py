@@ -23,7 +23,7 @@ class _Waiting:
     """All that obstore asks of an event loop: a future, and a call that fills it."""
 
     def create_future(self) -> Any:
-        """A future that threads wait for."""
+        """Create a future that threads wait for."""
         return Future()
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # noqa: ARG002

@@ -234,7 +234,7 @@ class RemoteStore:
         self._writing().abort_upload(upload)
 
     def describe(self) -> str:
-        """The URL of the store."""
+        """Return the URL of the store."""
         return self._name
 
     def identity(self) -> str:

@@ -249,7 +249,7 @@ class S3Requests:
         return {**settings.encryption, **settings.customer_key, **storage_class}
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Size and ETag of an object; None if it is not there."""
+        """Find the size and ETag of an object; None if it is not there."""
         try:
             answer = self.send(S3Call("HEAD", key, {}, self.settings.customer_key))
         except ObjectNotFoundError:

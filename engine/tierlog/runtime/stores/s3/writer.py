@@ -192,7 +192,7 @@ def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
 
 
 def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
-    """The best checksum of which the store refuses a wrong one; None if it refuses none."""
+    """Find the best checksum of which the store refuses a wrong one; None if it refuses none."""
     digest = hashlib.md5(_OTHER, usedforsecurity=False).digest()
     wrong = {
         ChecksumMode.CRC32C: {CRC32C_HEADER: crc32c_base64([memoryview(_OTHER)])},
@@ -236,7 +236,7 @@ def make_s3_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> S3Writer:
-    """The write half of a bucket; sends nothing yet."""
+    """Make the write half of a bucket; sends nothing yet."""
     given = S3Options(options.config)
     region = given.find("region", "default_region") or _REGION
     settings = S3Settings(

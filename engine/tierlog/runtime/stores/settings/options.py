@@ -105,7 +105,7 @@ def read_store_options(
     begin: BeginOptions | None = None,
     shared_region: bool = True,
 ) -> StoreOptions:
-    """The options of a store of one scheme.
+    """Read the options of a store of one scheme.
 
     Args:
         scheme: "s3", "gs" or "az".
@@ -206,7 +206,7 @@ def read_boolean(key: str, value: str) -> bool:
 
 
 def read_duration(key: str, value: str) -> timedelta:
-    """A duration such as 30s. Raises ConfigError: it is none."""
+    """Parse a duration such as 30s. Raises ConfigError: it is none."""
     found = _DURATION.fullmatch(value)
     if found is None:
         raise ConfigError(f"{key}: a duration such as 30s or 500ms expected")
@@ -227,7 +227,7 @@ class AmbientProxy(NamedTuple):
 
 
 def find_ambient_proxy(scheme: str, host: str) -> AmbientProxy | None:
-    """The proxy by which requests to a host go; None for a host that is reached directly.
+    """Find the proxy by which requests to a host go; None for a host that is reached directly.
 
     Args:
         scheme: "http" or "https", of the URL that is asked.

@@ -118,7 +118,7 @@ class RateLimiter:
             return 0.0
 
     def _wait(self, ticket: object, seconds: float) -> None:
-        """The first in the queue sleeps off the debt; the others wait for their turn."""
+        """Sleep off the debt, as the first in the queue; the others wait for their turn."""
         with self._turn:
             if self._waiting[0] is not ticket:
                 self._turn.wait(seconds)

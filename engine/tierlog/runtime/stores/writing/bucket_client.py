@@ -149,7 +149,7 @@ def make_client(
     *,
     extra: str,
 ) -> BucketClient:
-    """A client with the limits and the trust of obstore's.
+    """Make a client with the limits and the trust of obstore's.
 
     Args:
         name: URL of the store.
@@ -167,7 +167,7 @@ def make_client(
 
 
 def ask_once(name: str, options: StoreOptions, machine: Machine, url: str, *, extra: str) -> HttpAnswer:
-    """The answer to one GET without a signature, whatever it is; a redirect is not followed.
+    """Return the answer to one GET without a signature, whatever it is; a redirect is not followed.
 
     Args:
         name: URL of the store.

@@ -108,7 +108,7 @@ def _seconds_asked(answer: HttpAnswer) -> float:
 
 
 def parse(body: bytes) -> ElementTree.Element:
-    """The root of an answer, without namespaces. Raises StoreError: no XML, or one with a document type.
+    """Parse the root of an answer, without namespaces. Raises StoreError: no XML, or one with a document type.
 
     While it works on a completion, S3 sends spaces, before the answer or in it.
     """
@@ -135,7 +135,7 @@ def fault_of(element: ElementTree.Element) -> StoreFault:
 
 
 def find_xml_fault(body: bytes) -> StoreFault | None:
-    """The error that a body is; None for any other one."""
+    """Find the error that a body is; None for any other one."""
     try:
         root = parse(body)
     except StoreError:
