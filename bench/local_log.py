@@ -43,7 +43,8 @@ from bench.harness import (
 )
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
-from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, OffsetIndex, encode_offset_index
+from tests.support.sparse_indexes import encode_offset_index
+from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, OffsetIndex
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog

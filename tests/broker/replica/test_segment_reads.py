@@ -20,13 +20,13 @@ from tests.support.file_parts import bytes_of, drop_from_memory, tells_what_is_i
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
+from tests.support.sparse_indexes import encode_offset_index, encode_time_index
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
 from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS, ends
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_config import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
 from tierlog.broker.replica.replica_partition import ReplicaPartition, SegmentReads
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, StoreUnavailableError
-from tierlog.log.formats.segment_indexes import encode_offset_index, encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.fetch.segment_reader import RecentPieces

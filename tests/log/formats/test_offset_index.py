@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.sparse_indexes import encode_offset_index
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.segment_indexes import OffsetIndex, OffsetPosition, encode_offset_index
+from tierlog.log.formats.segment_indexes import OffsetIndex, OffsetPosition
 
 VECTOR = bytes.fromhex("00000005000010000000008200002468")
 INDEX = OffsetIndex(VECTOR, 100)

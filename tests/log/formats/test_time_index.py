@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.sparse_indexes import encode_time_index
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.segment_indexes import TimeIndex, TimestampOffset, encode_time_index
+from tierlog.log.formats.segment_indexes import TimeIndex, TimestampOffset
 
 VECTOR = bytes.fromhex("0000018bcfe56800000000050000018bcfe569f400000082")
 INDEX = TimeIndex(VECTOR, 100)

@@ -38,6 +38,12 @@ _ENTRY = np.dtype(
 ENTRY_SIZE_BYTES = _ENTRY.itemsize
 
 
+def first_sequence(last_sequence: int, offset_delta: int) -> int:
+    """The first sequence number of a batch. Sequence numbers wrap from 2^31-1 to 0."""
+    first = last_sequence - offset_delta
+    return first if first >= 0 else first + 2**31
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
     """One producer.
@@ -67,10 +73,8 @@ class ProducerEntry:
 
     @property
     def first_sequence(self) -> int:
-        """First sequence number of the last batch. Sequence numbers wrap from 2^31-1 to 0."""
-        if self.last_sequence < self.offset_delta:
-            return 2**31 - (self.offset_delta - self.last_sequence)
-        return self.last_sequence - self.offset_delta
+        """First sequence number of the last batch."""
+        return first_sequence(self.last_sequence, self.offset_delta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
-from tierlog.arguments import INT32_MAX, require_int64
+from tierlog.arguments import require_int64
 
 OFFSET_ENTRY_BYTES = 8
-_OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +93,7 @@ class OffsetIndex:
         indexes.check_offset_index(self.data, self.base_offset, segment_size_bytes)
 
 
-def encode_offset_index(base_offset: int, offsets: ArrayLike, positions: ArrayLike) -> bytes:
-    """Encode an index, without preallocation.
-
-    Raises:
-        ValueError: offsets do not strictly rise, or an offset or position does not fit its 31 bits.
-    """
-    absolute = np.asarray(offsets, np.int64)
-    relative = absolute - base_offset
-    places = np.asarray(positions, np.int64)
-    if absolute.shape != places.shape or absolute.ndim != 1:
-        raise ValueError("offsets and positions differ in shape")
-    if absolute.size and (relative[0] < 0 or relative[-1] > INT32_MAX or (np.diff(absolute) <= 0).any()):
-        raise ValueError(f"offsets must strictly rise from {base_offset}, at most 2^31-1 above it")
-    if ((places < 0) | (places > INT32_MAX)).any():
-        raise ValueError("a position is not 0 … 2^31-1")
-    entries = np.empty(absolute.size, _OFFSET_ENTRY)
-    entries["relative_offset"] = relative
-    entries["position"] = places
-    return entries.tobytes()
-
-
 TIME_ENTRY_BYTES = 12
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,26 +144,6 @@ class TimeIndex:
     def check(self) -> None:
         """Raise CorruptIndexError at the first entry that breaks size, order or range."""
         indexes.check_time_index(self.data, self.base_offset)
-
-
-def encode_time_index(base_offset: int, timestamps_ms: ArrayLike, offsets: ArrayLike) -> bytes:
-    """Encode an index, without preallocation.
-
-    Raises:
-        ValueError: timestamps do not strictly rise, offsets fall, or an offset does not fit its 31 bits.
-    """
-    times = np.asarray(timestamps_ms, np.int64)
-    relative = np.asarray(offsets, np.int64) - base_offset
-    if times.shape != relative.shape or times.ndim != 1:
-        raise ValueError("timestamps and offsets differ in shape")
-    if times.size and (relative[0] < 0 or relative[-1] > INT32_MAX or (np.diff(relative) < 0).any()):
-        raise ValueError(f"offsets may not fall, nor leave {base_offset} … {base_offset + INT32_MAX}")
-    if (np.diff(times) <= 0).any():
-        raise ValueError("timestamps must strictly rise")
-    entries = np.empty(times.size, _TIME_ENTRY)
-    entries["timestamp"] = times
-    entries["relative_offset"] = relative
-    return entries.tobytes()
 
 
 TRANSACTION_ENTRY_BYTES = 34

@@ -18,8 +18,8 @@ From the bottom:
 - ``leader_epoch_cache``: the lineage, on disk before the first record of an epoch.
 - ``segments``: a ``.log`` and its indexes. An append is one write of the producer's own buffer, and for a leader's
   usual batch (no roll, no new epoch, the plain sequel of its producer or of none) one native call from the checks to
-  the index entries (``tierlog/log_end.h``); any other goes on step by step. Entries go to a tail in memory, which
-  readers search, and to the file behind their records, a page at a time. The row of segments is a value that is
+  the index entries (``cext/core/log/usual_append.h``); any other goes on step by step. Entries go to a tail in memory,
+  which readers search, and to the file behind their records, a page at a time. The row of segments is a value that is
   replaced as a whole: readers take it without a lock, and a file is closed when its last reader has gone.
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
 - ``log_contents``: segments, producers, epochs and offsets, and how they change together, over the files of

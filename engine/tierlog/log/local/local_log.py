@@ -40,6 +40,7 @@ class LocalLog:
         segments: The present ones.
         end: The next offset, and where the active segment ends: a native append moves both. Replaced as a whole by
             everything else that moves them; readers have the one that was published last.
+        is_closed: Whether ``close`` was called.
         is_usable: Whether the log is neither offline nor closed.
         recovery_point: What lies below is on the disk, exclusive, or in front of the log's start.
         synced_offset: What lies below is on the disk, exclusive: a start that is raised syncs nothing, and a crash may
@@ -60,7 +61,7 @@ class LocalLog:
         self._tasks = tasks
         self._on_offline = on_offline
         self._failure: tuple[str, BaseException] | None = None
-        self._closed = False
+        self.is_closed = False
         self.is_usable = True
         self.place = loaded.place
         self.segments = loaded.segments
@@ -102,12 +103,8 @@ class LocalLog:
         if self._failure is not None:
             text, cause = self._failure
             raise LogOfflineError(text) from cause
-        if self._closed:
+        if self.is_closed:
             raise LogClosedError(f"{self.folder}: the log is closed")
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
 
     @property
     def failure(self) -> BaseException | None:
@@ -281,7 +278,7 @@ class LocalLog:
 
     def close(self) -> None:
         """Close the segments; idempotent."""
-        self._closed = True
+        self.is_closed = True
         self.is_usable = False
         for segment in self.segments:
             segment.close()

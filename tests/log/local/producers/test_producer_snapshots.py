@@ -171,9 +171,8 @@ def test_snapshots_leave_with_their_records() -> None:
     assert snapshots.mark_deleted(20) is None
     machine.files.remove(f"{FOLDER}/{10:020d}.snapshot")
     assert snapshots.mark_deleted(10) is None
-    snapshots.remove_before(6)
-    assert snapshots.offsets == (30,)
-    snapshots.truncate(log_start_offset=0, log_end_offset=29)
+    assert snapshots.offsets == (5, 30)
+    snapshots.truncate(log_start_offset=5, log_end_offset=29)
     assert snapshots.offsets == ()
     found = Machine(files=machine.files.crash())  # type: ignore[attr-defined]
     assert snapshots_of(found).offsets == ()

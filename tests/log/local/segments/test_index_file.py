@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.sparse_indexes import encode_offset_index, encode_time_index
 from tierlog.errors import CorruptIndexError
-from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
+from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
 from tierlog.runtime.machine import Machine

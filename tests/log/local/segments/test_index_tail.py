@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.checks.test_index_builder import closed_segments, interval_of
-from tests.support.index_oracle import indexes_of
+from tests.support.sparse_indexes import indexes_of
 from tierlog._native.appends import IndexTail
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError

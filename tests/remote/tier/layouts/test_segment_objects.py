@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.batches import encode
 from tests.support.buckets import leader_epochs, message, producer_snapshot
+from tests.support.sparse_indexes import encode_offset_index
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptObjectError
-from tierlog.log.formats.segment_indexes import encode_offset_index
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.tier import open_tier

@@ -9,10 +9,11 @@ Source: Kafka ProducerStateEntry, BatchMetadata, VerificationStateEntry, Verific
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
 from tierlog._native.appends import KnownProducer
-from tierlog.log.formats.producer_snapshot import ProducerEntry
+from tierlog.log.formats.producer_snapshot import ProducerEntry, first_sequence
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -41,9 +42,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        if self.last_sequence < self.offset_delta:
-            return SEQUENCE_MAX - (self.offset_delta - self.last_sequence) + 1
-        return self.last_sequence - self.offset_delta
+        return first_sequence(self.last_sequence, self.offset_delta)
 
     @property
     def first_offset(self) -> int:
@@ -147,6 +146,7 @@ class VerificationGuard:
     __slots__ = ()
 
 
+@dataclass(slots=True)
 class VerificationStateEntry:
     """A producer whose next batch begins a transaction, once it is verified.
 
@@ -158,14 +158,11 @@ class VerificationStateEntry:
             order for ever.
     """
 
-    __slots__ = ("created_ms", "guard", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
-
-    def __init__(self, *, created_ms: int, sequence: int, producer_epoch: int, supports_epoch_bump: bool) -> None:
-        self.guard = VerificationGuard()
-        self.created_ms = created_ms
-        self.supports_epoch_bump = supports_epoch_bump
-        self.lowest_sequence = sequence
-        self.producer_epoch = producer_epoch
+    created_ms: int
+    lowest_sequence: int
+    producer_epoch: int
+    supports_epoch_bump: bool
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
 
     def take(self, sequence: int, producer_epoch: int) -> None:
         """Note the request of another batch: the lowest sequence of the latest epoch counts."""

@@ -158,10 +158,6 @@ class ProducerSnapshots:
         """
         return self._remove([o for o in self._offsets if not log_start_offset < o <= log_end_offset], durable=True)
 
-    def remove_before(self, offset: int) -> None:
-        """Delete those below an offset. Raises StoreError."""
-        self._remove([o for o in self._offsets if o < offset])
-
     def remove_all(self) -> None:
         """Delete all; they stay away after a crash: a log begins anew here. Raises StoreError."""
         self._remove(list(self._offsets), durable=True)

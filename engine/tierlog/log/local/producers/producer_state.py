@@ -176,7 +176,7 @@ class ProducerState:
         if entry is None:
             entry = VerificationStateEntry(
                 created_ms=now_ms,
-                sequence=sequence,
+                lowest_sequence=sequence,
                 producer_epoch=producer_epoch,
                 supports_epoch_bump=supports_epoch_bump,
             )
