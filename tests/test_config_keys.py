@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 
 import pytest
@@ -23,7 +24,7 @@ class Table:
     level: int = key("Level.", default=-1, minimum=1, maximum=9, also=-1, under="zip.")
     part: int | None = key("Bytes.", minimum=4, multiple_of=4)
     ratio: float = key("Part.", default=0.5, minimum=0, maximum=1)
-    enabled: bool = key("Switch.", default=False, name="is.enabled")
+    enabled: bool = key("Switch.", default=False, name="is.enabled", other_names=("log.enabled",))
     mode: str = key("Mode.", default="a", choices=("a", "b"))
     address: str | None = key("URL.", url=True)
     secret: Password | None = key("Secret.", not_empty=True)
@@ -58,6 +59,7 @@ def test_a_row_has_the_name_and_the_type_of_its_field() -> None:
         ({"log.roll.hours": "2"}, {"segment_ms": 7_200_000}),
         ({"log.keep.minutes": "-9"}, {"keep_ms": -1}),
         ({"zip.level": "-1", "part": "8", "ratio": ".25"}, {"level": -1, "part": 8, "ratio": 0.25}),
+        ({"log.enabled": "true"}, {"enabled": True}),
         ({"is.enabled": "TRUE", "mode": "b"}, {"enabled": True, "mode": "b"}),
         ({"policy": "x, y", "fields": "F,,G,", "replicas": "1:2"}, None),
         ({"replicas": "*"}, {"replicas": ("*",)}),
@@ -98,6 +100,7 @@ def test_a_wrong_value_is_told_in_both_words(given: dict[str, str], said: str, k
     assert isinstance(caught.value, ConfigError)
     assert said in str(caught.value)
     assert kafkas in caught.value.kafkas
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_code_is_checked_as_text_is() -> None:

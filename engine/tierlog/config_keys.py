@@ -49,14 +49,19 @@ class WrongValueError(ConfigError):
     """A value is malformed or out of range.
 
     Attributes:
+        what: The key, and its value if that may be shown.
         wanted: The expected values.
         kafkas: The same in the words of Kafka's validators.
     """
 
     def __init__(self, what: str, wanted: str, kafkas: str) -> None:
         super().__init__(f"{what}: {wanted}")
+        self.what = what
         self.wanted = wanted
         self.kafkas = kafkas
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.what, self.wanted, self.kafkas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Key:
         """
         name = name or self.name
         value = self._parsed(text.strip(), name)
-        if not isinstance(value, int) or name == self.name:
+        if type(value) is not int or name == self.name:
             return self.check(value, name=name)
         if self.negative_means is not None and value < 0:
             return self.negative_means

@@ -36,6 +36,9 @@ HOUR_MS = 3_600_000
         ({"cleanup.policy": "delete, compact"}, {"cleanup_policy": frozenset({"compact", "delete"})}),
         ({"cleanup.policy": ""}, {"cleanup_policy": frozenset()}),
         ({"preallocate": " TRUE "}, {"preallocate": True}),
+        ({"log.preallocate": "true"}, {"preallocate": True}),
+        ({"log.cleanup.policy": "compact"}, {"cleanup_policy": frozenset({"compact"})}),
+        ({"log.cleaner.min.cleanable.ratio": "1"}, {"min_cleanable_dirty_ratio": 1.0}),
         ({"min.cleanable.dirty.ratio": ".25"}, {"min_cleanable_dirty_ratio": 0.25}),
         ({"compression.gzip.level": "-1"}, {}),
         (

@@ -14,7 +14,6 @@ Source: KIP-405, Message Formatter for the internal topic.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import functools
 import re
@@ -22,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from tierlog.config_keys import nearest_name
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
     RemoteLogSegmentId,
@@ -134,8 +134,7 @@ class KipProperties:
         for text in given:
             name, separator, value = text.partition("=")
             if name not in names:
-                nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-                raise ConfigError(f"unknown property {name!r}; the nearest is {nearest}=true")
+                raise ConfigError(f"unknown property {name!r}; the nearest is {nearest_name(name, names)}=true")
             if not separator or value.lower() not in _VALUES:
                 raise ConfigError(f"property {text!r}: {name}=true or {name}=false expected")
             values[names[name]] = _VALUES[value.lower()]

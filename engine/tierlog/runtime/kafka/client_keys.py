@@ -9,12 +9,12 @@ Source: Kafka 4.3 AdminClientConfig, ProducerConfig, ConsumerConfig; librdkafka 
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from tierlog.config_keys import nearest_name
 from tierlog.errors import ConfigError
 from tierlog.runtime.kafka.security_keys import SECURITY_KEYS, security_settings
 
@@ -222,8 +222,7 @@ def _is_for(role: Role, name: str) -> bool:
         return True
     if any(name in fixed for fixed in _FIXED.values()):
         return name in _FIXED[role]
-    known = sorted([*KNOWN_KEYS, *SECURITY_KEYS, *_MEANINGLESS])
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    nearest = nearest_name(name, (*KNOWN_KEYS, *SECURITY_KEYS, *_MEANINGLESS))
     raise ConfigError(f"unknown key {name} of a Kafka client; the nearest known one is {nearest}")
 
 
