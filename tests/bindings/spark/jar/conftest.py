@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import pyspark_tierlog
 import tierlog
 from tests.bindings.spark.conftest import NO_JAR, QUICK_START
+from tests.support.task_reader import TaskReaderProcess, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,17 @@ def jar_file(jar: str | None) -> str:
     if jar is None:
         pytest.skip(NO_JAR)
     return jar
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskReaderProcess]:
+    """The tasks' half of the jar, without Spark."""
+    try:
+        process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with process:
+        yield process
 
 
 @pytest.fixture

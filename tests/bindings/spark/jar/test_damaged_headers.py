@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.batches import Batch
 from tests.support.buckets import Aborted, Bucket
-from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, plan_of, rows_as_text
+from tests.support.task_reader import Store, TaskReaderProcess, plan_of, rows_as_text
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.records import scan
@@ -29,16 +29,6 @@ OF_HEADERS: frozenset[SummaryField] = WANTED - {"min_timestamp"}
 
 #: (count, least offset, greatest, least timestamp, greatest), or (class, message) of an error.
 Answer = tuple[Any, ...]
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskReaderProcess]:
-    try:
-        process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    with process:
-        yield process
 
 
 def batches() -> list[Batch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.support.bad_objects import DAMAGED, bucket_of
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of, log_folders, tiered_topics
-from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavailable, plan_of, rows_as_text
+from tests.support.task_reader import Answer, Store, TaskReaderProcess, plan_of, rows_as_text
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.remote.tier import Tier
@@ -27,16 +27,6 @@ from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 
 ALL = COLUMNS
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskReaderProcess]:
-    try:
-        process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    with process:
-        yield process
 
 
 def store_of(root: pathlib.Path, config: dict[str, str] | None = None) -> Store:

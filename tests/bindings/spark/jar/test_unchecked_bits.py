@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.bindings.spark.conftest import Read, offsets
-from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, plan_of
+from tests.support.task_reader import Store, TaskReaderProcess, plan_of
 from tests.support.unchecked_bits import EPOCH_BITS, UNCHECKED_BITS, WHERE, Flipped
 from tierlog import open_tier
 from tierlog.scan.planning.plan import plan_scan
@@ -28,16 +27,6 @@ REQUESTS = {
     ),
     "by batch": ScanRequest(ORDERS, max_bytes_per_range=1),
 }
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskReaderProcess]:
-    try:
-        process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    with process:
-        yield process
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

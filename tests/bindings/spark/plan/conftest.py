@@ -9,7 +9,7 @@ import pytest
 from tests.support.planner import PlannerChild
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def child() -> Iterator[PlannerChild]:
     """The process; whoever would end it, or count what it holds, starts one of its own."""
     with PlannerChild() as made:
