@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import FaultProxy
-from tests.support.loops import LOOPS, run_on
+from tests.support.loops import run_on
 from tests.support.manager_configs import KEYS, local_keys
 from tests.support.servers import StoreServer
 from tests.support.waiting import ENDLESS_SECONDS, ends, until
@@ -37,12 +37,6 @@ from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 CORES = len(os.sched_getaffinity(0))
 TRANSFORMS = {"plain": {}, "zstd-aes": {"compression.enabled": "true"} | KEYS}
-
-
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture

@@ -31,12 +31,6 @@ from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 Main = Callable[[AsyncStorageManager], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
     return made_segment(tmp_path / "made", batches=80)
