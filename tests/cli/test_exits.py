@@ -100,8 +100,18 @@ def test_the_module_is_the_command() -> None:
 KEYS = "key.prefix=tier/\nstore.secret_access_key=hunter2\n"
 
 
-@pytest.mark.parametrize("how", ["-", "pipe", "/dev/stdin"])
-@pytest.mark.parametrize("verb", [("ls",), ("cat", "--format", "raw"), ("dump",), ("verify", "--no-notes")])
+PIPES = ("-", "pipe", "/dev/stdin")
+VERBS = (("ls",), ("cat", "--format", "raw"), ("dump",), ("verify", "--no-notes"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "how"),
+    [
+        *((VERBS[0], how) for how in PIPES),
+        *((verb, "pipe") for verb in VERBS[1:]),
+        *(pytest.param(verb, how, marks=pytest.mark.more) for verb in VERBS[1:] for how in ("-", "/dev/stdin")),
+    ],
+)
 def test_a_configuration_from_a_pipe(tmp_path: pathlib.Path, how: str, verb: tuple[str, ...]) -> None:
     """Otherwise `--config <(pass show tier)` is refused, and secrets have to lie in files."""
     segment(tmp_path / "disk" / "tier", 3)
