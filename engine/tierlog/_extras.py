@@ -32,7 +32,7 @@ def require_extra(extra: str, purpose: str) -> None:
 
 
 def missing_extra(extra: str, purpose: str) -> ConfigError:
-    """The error that names the extra to install, as ``writing to S3 needs more: pip install 'tierlog[s3]'``."""
+    """Make the error that names the extra to install, as ``writing to S3 needs more: pip install 'tierlog[s3]'``."""
     return ConfigError(f"{purpose} needs packages that are not installed: pip install 'tierlog[{extra}]'")
 
 

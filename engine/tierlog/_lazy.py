@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 def lazy_names(
     package: str, names: Mapping[str, tuple[str, ...]], *, modules: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package.
+    """Make the ``__getattr__`` and ``__dir__`` of a package.
 
     Args:
         package: Its ``__name__``.

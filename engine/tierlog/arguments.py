@@ -21,7 +21,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
-    """The TypeError, to be raised. ``wanted`` is named with its article: "a str"."""
+    """Make the TypeError, to be raised. ``wanted`` is named with its article: "a str"."""
     return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
 
 

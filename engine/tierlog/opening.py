@@ -104,7 +104,7 @@ def read_metadata(
 
 
 def config_keys(config: Config | None) -> Mapping[str, str] | None:
-    """The configuration as a mapping: a file is read by the key that names it."""
+    """Return the configuration as a mapping: a file is read by the key that names it."""
     if config is None or isinstance(config, Mapping):
         return config
     if not isinstance(config, str | os.PathLike):
@@ -113,7 +113,7 @@ def config_keys(config: Config | None) -> Mapping[str, str] | None:
 
 
 def given_machine(machine: Machine | None) -> Machine:
-    """The machine of a caller; this one by default."""
+    """Return the machine of a caller; this one by default."""
     return Machine() if machine is None else require_type("machine", machine, Machine, "a Machine")
 
 
@@ -124,7 +124,7 @@ def names_file(path: str, machine: Machine) -> bool:
 
 
 def topic_names(topic: str | Iterable[str]) -> tuple[str, ...]:
-    """The topics of a caller: one name or several. Raises ConfigError: there is none."""
+    """Return the topics of a caller: one name or several. Raises ConfigError: there is none."""
     if isinstance(topic, str):
         names: tuple[str, ...] = (topic,)
     elif isinstance(topic, bytes | Mapping) or not isinstance(topic, Iterable):

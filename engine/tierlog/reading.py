@@ -264,7 +264,7 @@ def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[Per
 
 
 def _timestamp_ms(which: str, given: str | datetime.datetime | np.datetime64) -> int:
-    """The first millisecond since 1970 that is not before the time.
+    """Return the first millisecond since 1970 that is not before the time.
 
     Raises:
         ConfigError: a text that is not ISO 8601, NaT, or a time whose milliseconds no int64 holds.
@@ -305,14 +305,14 @@ def _ceil_ms(which: str, given: np.datetime64) -> int:
 
 
 def _offset(name: str, number: int) -> int:
-    """The offset. Negative ones are refused: Spark's words for earliest and latest are no offsets here."""
+    """Return the offset. Negative ones are refused: Spark's words for earliest and latest are no offsets here."""
     if number < 0:
         raise ConfigError(f"{name} is an offset, at least 0, not {number}")
     return number
 
 
 def _by_topic(name: str, given: ByPartition, topics: TopicSelection) -> dict[str, dict[int, int]]:
-    """Offsets by partition, for one topic or by topic, as one mapping by topic and partition."""
+    """Return offsets by partition, for one topic or by topic, as one mapping by topic and partition."""
     require_type(name, given, Mapping, "a mapping of int by partition")
     if any(isinstance(value, Mapping) for value in given.values()):
         return {

@@ -50,18 +50,18 @@ class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         return self._batches.read_all()
 
     def cast(self, target_schema: pa.Schema) -> pa.RecordBatchReader:
-        """A reader of the same records under another schema. It is pyarrow's own, without a working ``close``: close
-        this one.
+        """Make a reader of the same records under another schema. It is pyarrow's own, without a working ``close``:
+        close this one.
         """
         return self._batches.cast(target_schema)
 
     def __repr__(self) -> str:
-        """The columns, and whether more can be read: nothing is read for it."""
+        """Return the columns, and whether more can be read: nothing is read for it."""
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"<tierlog.RecordReader ({'ended' if self._scan.is_closed else 'open'}): {columns}>"
 
     def _repr_html_(self) -> str:
-        """A table of the columns for a notebook, and the calls that read the records."""
+        """Return a table of the columns for a notebook, and the calls that read the records."""
         rows = "".join(
             f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td></tr>"
             for field in self.schema
@@ -77,7 +77,7 @@ class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         self._scan.close()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The reader as a C stream, by Arrow's PyCapsule interface."""
+        """Return the reader as a C stream, by Arrow's PyCapsule interface."""
         return self._batches.__arrow_c_stream__(requested_schema)
 
     def _export_to_c(self, out_ptr: int) -> None:

@@ -13,7 +13,8 @@ BATCH_BYTES_MIN = 4 << 20
 
 
 def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches under exactly this schema. Spark checks only the first batch, and misreads buffers of another type.
+    """Yield the batches under exactly this schema. Spark checks only the first batch, and misreads buffers of another
+    type.
 
     Raises:
         ConfigError: the user's schema says NOT NULL of a column that holds a null.
@@ -31,7 +32,7 @@ def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows with small neighbouring batches joined, so that small segments do not make small batches."""
+    """Yield the same rows with small neighbouring batches joined, so that small segments do not make small batches."""
     waiting: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

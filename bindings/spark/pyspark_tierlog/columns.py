@@ -25,7 +25,7 @@ _SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
 
 
 def checked_schema(options: ReadOptions, schema: spark.StructType) -> pa.Schema:
-    """The columns of the schema that Spark wants filled: our own schema, or the user's.
+    """Return the columns of the schema that Spark wants filled: our own schema, or the user's.
 
     Raises:
         ConfigError: the user's schema names a column that the table does not have, or gives it another type, or
@@ -50,7 +50,7 @@ def to_spark(schema: pa.Schema) -> spark.StructType:
 
 
 def spark_type(kind: pa.DataType) -> spark.DataType:
-    """The Spark type for one of the Arrow types that this source makes."""
+    """Return the Spark type for one of the Arrow types that this source makes."""
     if isinstance(kind, pa.ListType):
         return spark.ArrayType(spark_type(kind.value_type), kind.value_field.nullable)
     if isinstance(kind, pa.MapType):

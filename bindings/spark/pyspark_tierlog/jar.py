@@ -17,7 +17,7 @@ _NAME: Final = "tierlog-spark.jar"
 
 
 def jar_path() -> str:
-    """The jar's absolute path, for ``spark.jars``, ``--jars`` and ``spark.driver.extraClassPath``.
+    """Return the jar's absolute path, for ``spark.jars``, ``--jars`` and ``spark.driver.extraClassPath``.
 
     Raises:
         ConfigError: this install has no jar.
@@ -37,8 +37,8 @@ def jar_path() -> str:
 
 
 def why_python_reads() -> str:
-    """A message that explains why Python workers read if no engine was asked for, and how to switch; ``explain()``
-    shows only ``(Python)``.
+    """Return a message that explains why Python workers read if no engine was asked for, and how to switch;
+    ``explain()`` shows only ``(Python)``.
     """
     why = "Python workers read, (Python) in explain(): Spark has no tierlog jar on its class path"
     try:

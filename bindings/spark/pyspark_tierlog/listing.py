@@ -48,7 +48,7 @@ class Listing:
     failure: TierlogError | None = None
 
     def checked(self) -> tuple[TierListing, ...]:
-        """The listing. Raises TierlogError: listing failed."""
+        """Return the listing. Raises TierlogError: listing failed."""
         if self.failure is not None:
             raise self.failure
         return self.tiers

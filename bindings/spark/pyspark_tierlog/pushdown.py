@@ -95,7 +95,7 @@ def absorb(
 
 
 def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[RecordFilter, bool]:
-    """A record filter narrowed by a comparison, and whether the narrowed filter is equivalent to it.
+    """Return a record filter narrowed by a comparison, and whether the narrowed filter is equivalent to it.
 
     If not, the comparison has to be evaluated again on the rows of the scan.
     """
@@ -118,7 +118,7 @@ def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[Record
 
 
 def _literals_of(value: object, column: str) -> tuple[int | str, ...]:
-    """The filter's literals in the column's unit; empty if one is not of the column's type."""
+    """Return the filter's literals in the column's unit; empty if one is not of the column's type."""
     literals = list(value) if isinstance(value, (tuple, list)) else [value]
     if column == "topic":
         names = tuple(literal for literal in literals if isinstance(literal, str))

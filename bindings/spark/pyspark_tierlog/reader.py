@@ -51,7 +51,7 @@ class TierlogReader(DataSourceReader):
         self._planning: tuple[ReadOptions, Listing] | None = (options, listing)
 
     def __getstate__(self) -> dict[str, object]:
-        """The state that an executor needs. Spark pickles the reader before it asks for the partitions."""
+        """Return the state that an executor needs. Spark pickles the reader before it asks for the partitions."""
         return self.__dict__ | {"_planning": None}
 
     @told_in_one_line()

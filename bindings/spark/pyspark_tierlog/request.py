@@ -58,13 +58,13 @@ def scan_requests(
 
 
 def tier_config(options: ReadOptions) -> dict[str, str]:
-    """The keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
+    """Return the keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
     config = {key: value.get_secret_value() for key, value in options.storage_config.items()}
     return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
 
 
 def topic_selection(options: ReadOptions) -> TopicSelection:
-    """The topics and partitions of ``subscribe``, ``subscribePattern`` or ``assign``."""
+    """Return the topics and partitions of ``subscribe``, ``subscribePattern`` or ``assign``."""
     if options.assign is not None:
         partitions: defaultdict[str, list[int]] = defaultdict(list)
         for topic, partition in sorted(options.assign):
@@ -86,7 +86,7 @@ def _timestamps(for_all: int | None, bound: PartitionNumbers | None) -> int | di
 
 
 def _log_start_offsets(bound: str | PartitionNumbers | None) -> dict[str, dict[int, int]]:
-    """The log start offsets of the option. Earliest (-2) adds nothing, since the bucket shows that by itself."""
+    """Return the log start offsets of the option. Earliest (-2) adds nothing, since the bucket shows that by itself."""
     if not isinstance(bound, Mapping):
         return {}
     return _by_topic({partition: offset for partition, offset in bound.items() if offset != EARLIEST_OFFSET})

@@ -66,7 +66,7 @@ class DefaultSource(DataSource):
 
     @told_in_one_line()
     def schema(self) -> StructType:
-        """The columns that the options ask for; reads nothing."""
+        """Return the columns that the options ask for; reads nothing."""
         from pyspark_tierlog.columns import to_spark
         from pyspark_tierlog.options.catalog_tables import remember
         from pyspark_tierlog.table_columns import chosen_schema
@@ -76,7 +76,7 @@ class DefaultSource(DataSource):
 
     @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader over the pinned listing, for the columns of our schema or of the user's."""
+        """Return a reader over the pinned listing, for the columns of our schema or of the user's."""
         from pyspark_tierlog.listing import list_tiers
         from pyspark_tierlog.options.catalog_tables import recalled
         from pyspark_tierlog.reader import make_reader
@@ -99,7 +99,7 @@ class DefaultSource(DataSource):
         refuse_writing()
 
     def __getstate__(self) -> dict[str, object]:
-        """The state that planning needs, with the listing of the bucket, which is made here unless it exists."""
+        """Return the state that planning needs, with the listing of the bucket, which is made here unless it exists."""
         if self.__dict__ and self._listing is None and self._read_options is not None and self._table_options is None:
             from pyspark_tierlog.listing import list_tiers
 
@@ -108,8 +108,8 @@ class DefaultSource(DataSource):
 
 
 def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> ReadOptions:
-    """The checked options. Raises ConfigError as parse_options does; also if they ask for the jar, unless a table is
-    created.
+    """Return the checked options. Raises ConfigError as parse_options does; also if they ask for the jar, unless a
+    table is created.
     """
     from pyspark_tierlog.options.source_options import parse_options
     from tierlog.errors import ConfigError

@@ -12,7 +12,7 @@ _APPLICATION_FOLDER: Final = "blockmgr-"
 
 
 def main_module() -> str:
-    """The module with which this process was started; "" for none."""
+    """Return the module with which this process was started; "" for none."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main.name if main else ""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def table_schema(table: str) -> pa.Schema:
-    """All columns of a table, also those that must be asked for."""
+    """Return all columns of a table, also those that must be asked for."""
     if table == "records":
         return records_schema(COLUMNS, timestamp_unit="us")
     if table == "batches":
@@ -31,7 +31,7 @@ def table_schema(table: str) -> pa.Schema:
 
 
 def chosen_schema(options: ReadOptions) -> pa.Schema:
-    """The columns that these options ask for, in their order. Reads nothing.
+    """Return the columns that these options ask for, in their order. Reads nothing.
 
     Raises:
         ConfigError: ``columns`` names a column that the table does not have.
@@ -44,7 +44,7 @@ def chosen_schema(options: ReadOptions) -> pa.Schema:
 
 
 def picked_schema(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
-    """The named columns of the options' table, in the given order.
+    """Return the named columns of the options' table, in the given order.
 
     Raises:
         ConfigError: the table has no column of one of the names; the nearest is named.

@@ -25,7 +25,7 @@ class TierLocation:
     config: dict[str, str] = field(repr=False)
 
     def opened(self) -> Tier:
-        """The opened tier. Credentials that the user did not give are found by the process that opens it."""
+        """Return the opened tier. Credentials that the user did not give are found by the process that opens it."""
         return open_tier(self.path, layout=self.layout, config=self.config)
 
 

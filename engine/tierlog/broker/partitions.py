@@ -94,18 +94,18 @@ class Partition(Protocol):
         """
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
-        """The first record of a time or later, in ms >= 0, below the end that the isolation gives; None if there is
-        none (Kafka's ``fetchOffsetByTimestamp``).
+        """Find the first record of a time or later, in ms >= 0, below the end that the isolation gives; None if there
+        is none (Kafka's ``fetchOffsetByTimestamp``).
         """
 
     async def find_max_timestamp(self) -> FoundOffset | None:
-        """The first record with the largest timestamp; None of a partition without records."""
+        """Find the first record with the largest timestamp; None of a partition without records."""
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """The end of an epoch, as OffsetForLeaderEpoch answers."""
+        """Return the end of an epoch, as OffsetForLeaderEpoch answers."""
 
     async def epoch_of(self, offset: int) -> int:
-        """The leader epoch of an offset; UNKNOWN where the log knows none."""
+        """Return the leader epoch of an offset; UNKNOWN where the log knows none."""
 
     async def size_bytes(self) -> int:
         """Return the bytes of the readable log, for DescribeLogDirs."""
@@ -137,16 +137,16 @@ class Catalog(Protocol):
         """
 
     def topics(self) -> Collection[Topic]:
-        """All topics, by name."""
+        """Return all topics, by name."""
 
     def find(self, name: str) -> Topic | None:
-        """A topic by its name."""
+        """Return a topic by its name."""
 
     def find_by_id(self, topic_id: Uuid) -> Topic | None:
-        """A topic by its id; None for ZERO_UUID."""
+        """Return a topic by its id; None for ZERO_UUID."""
 
     def partition(self, name: str, partition: int) -> Partition | None:
-        """A partition of a topic."""
+        """Return a partition of a topic."""
 
     def watch(self, partitions: Iterable[PartitionKey]) -> PartitionWatch:
         """Watch partitions for changes of their offsets, or of their being there; the caller closes it."""

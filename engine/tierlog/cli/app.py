@@ -33,7 +33,9 @@ VERBS = (
 
 
 def application(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command with all its verbs, or with the one alone that the arguments begin with: each verb takes 5 ms."""
+    """Make the command with all its verbs, or with the one alone that the arguments begin with: each verb
+    takes 5 ms.
+    """
     app = typer.Typer(
         name="tierlog",
         help="Read, write and look after Kafka tiered storage (KIP-405) and log directories, without a broker.",

@@ -94,8 +94,8 @@ def _ending_by(number: int) -> BaseException:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with its control characters made visible: object names are untrusted, and a terminal would
-    obey them.
+    """Return the text on one line, with its control characters made visible: object names are untrusted, and a terminal
+    would obey them.
     """
     flat = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in flat)

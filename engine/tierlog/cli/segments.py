@@ -34,7 +34,7 @@ def metadata_fields(metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
 
 
 def base64_text(data: bytes | None) -> str | None:
-    """Bytes in base64; None for none."""
+    """Return the bytes in base64; None for none."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
@@ -44,12 +44,12 @@ def epochs_text(epochs: Mapping[Any, int]) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A time in UTC; "-" for none."""
+    """Return a time in UTC; "-" for none."""
     return utc_text(timestamp_ms) if timestamp_ms >= 0 else "-"
 
 
 def table(rows: Sequence[Sequence[str]], *, numbers: int) -> Iterator[str]:
-    """Columns as wide as their widest cell; the first ones are numbers, to the right."""
+    """Yield columns as wide as their widest cell; the first ones are numbers, to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

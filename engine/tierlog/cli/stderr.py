@@ -61,7 +61,7 @@ def set_up_logs(level: LogLevel, form: LogFormat) -> None:
 
 
 def line_of(text: str, level: int) -> str:
-    """The line for words that are meant for people, in the form of the log lines beside them."""
+    """Return the line for words that are meant for people, in the form of the log lines beside them."""
     formatter = next((handler.formatter for handler in logging.root.handlers), None)
     if not isinstance(formatter, JsonFormatter):
         return f"tierlog: {text}"

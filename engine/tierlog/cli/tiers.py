@@ -22,7 +22,8 @@ _PATTERN = "^"
 
 @functools.cache
 def config_keys(config: Path | None, others: frozenset[str] = frozenset()) -> Mapping[str, str] | None:
-    """The keys of ``--config FILE``, where ``-`` is stdin. The file is read once, since a pipe can be read only once.
+    """Return the keys of ``--config FILE``, where ``-`` is stdin. The file is read once, since a pipe can be read only
+    once.
 
     Args:
         config: The file.
@@ -87,7 +88,9 @@ def check_command_config(metadata: Sequence[str] | None, command_config: Path | 
 
 
 def command_keys(command_config: Path | None) -> dict[str, str]:
-    """The keys of ``--command-config``; none without it. Raises ConfigError: the file is malformed. StoreError."""
+    """Return the keys of ``--command-config``; none without it. Raises ConfigError: the file is malformed.
+    StoreError.
+    """
     from tierlog.runtime.machine import Machine
     from tierlog.runtime.machine.properties import parse_properties
 
@@ -130,8 +133,8 @@ class TopicChoice:
 
     @classmethod
     def of(cls, path: str, given: Sequence[str] | None) -> TopicChoice:
-        """The choice of a command line. Raises ConfigError: a pattern is malformed, or a path is given in place of a
-        topic.
+        """Return the choice of a command line. Raises ConfigError: a pattern is malformed, or a path is given in place
+        of a topic.
         """
         names, patterns = [], []
         for topic in given or ():
@@ -149,7 +152,7 @@ class TopicChoice:
         return cls(tuple(names), tuple(patterns))
 
     def selection(self, partitions: Collection[int] | None = None) -> TopicSelection:
-        """The selection for a scan. Topics given by name must have each of ``partitions``; other topics are only
+        """Return the selection for a scan. Topics given by name must have each of ``partitions``; other topics are only
         filtered.
         """
         if not self.names or self.patterns:
@@ -169,7 +172,7 @@ class TopicChoice:
         return pattern is None or re.fullmatch(pattern, name) is not None
 
     def unmatched_patterns(self, tier: Tier, found: Iterable[str]) -> list[str]:
-        """The patterns that match none of the topics found.
+        """Return the patterns that match none of the topics found.
 
         Raises:
             UnknownTopicError: a named topic is not among them.
@@ -181,5 +184,5 @@ class TopicChoice:
         return [each for each in self.patterns if not any(map(re.compile(each).match, there))]
 
     def of_tier(self, topics: Iterable[StoredTopic]) -> list[StoredTopic]:
-        """The chosen topics of a listing."""
+        """Return the chosen topics of a listing."""
         return [topic for topic in topics if self.accepts(topic.name)]

@@ -63,7 +63,7 @@ def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) ->
 
 
 def _plausible(text: str, option: str) -> int:
-    """The time, if it is plausible. Raises ConfigError, with what to write instead."""
+    """Return the time, if it is plausible. Raises ConfigError, with what to write instead."""
     number = int(text)
     if number in _PLAUSIBLE_MS and _DATE.fullmatch(text) is None:
         return number

@@ -152,7 +152,7 @@ def measure_path(
 
 
 def _first_ranges(ranges: Sequence[ScanRange]) -> list[ScanRange]:
-    """The first ranges, as many as fit PATH_BYTES, at least one."""
+    """Return the first ranges, as many as fit PATH_BYTES, at least one."""
     chosen: list[ScanRange] = []
     size = 0
     for scan_range in ranges:

@@ -68,7 +68,7 @@ class MadeLog:
         return self.record_bytes + _HEADER_BYTES * len(self.table)
 
     def payloads(self) -> list[memoryview]:
-        """The compressed stream of each batch."""
+        """Return the compressed stream of each batch."""
         view = memoryview(self.data)
         spans = zip(self.table.position.tolist(), self.table.size_bytes.tolist(), strict=True)
         return [view[position + _HEADER_BYTES : position + size] for position, size in spans]
@@ -122,7 +122,9 @@ def _zstd_stream(data: bytes, _: str) -> bytes:
 
 
 def _arrow_stream(data: bytes, codec: str) -> bytes:
-    """A stream with the framing and the block sizes of Kafka's clients; every block is smaller than its content."""
+    """Return a stream with the framing and the block sizes of Kafka's clients; every block is smaller than
+    its content.
+    """
     compress = pa.Codec(_ARROW_CODECS[codec]).compress
     start, block_bytes, order, end = _FRAMES[codec]
     parts = [start]
@@ -133,7 +135,7 @@ def _arrow_stream(data: bytes, codec: str) -> bytes:
 
 
 def _records() -> Iterator[tuple[bytes, bytes, int]]:
-    """An endless sequence of (key, value, timestamp in ms) with skewed keys."""
+    """Yield an endless sequence of (key, value, timestamp in ms) with skewed keys."""
     rng = np.random.default_rng(SEED)
     pool = _values()
     keys = [b"customer-%08d" % key for key in np.minimum(rng.zipf(1.3, _POOL), 10**8 - 1)]

@@ -75,7 +75,7 @@ class Measurement:
         return max(self.seconds) / statistics.median(self.seconds) - 1
 
     def to_json(self) -> dict[str, Any]:
-        """The measurement as it is printed and saved."""
+        """Return the measurement as it is printed and saved."""
         median = statistics.median(self.seconds)
         return {
             "name": self.name,
@@ -131,7 +131,7 @@ def _held_against(limit: Measurement, ours: Measurement) -> Measurement:
 
 
 def read_saved(path: str, files: Files) -> dict[str, float]:
-    """Bytes per second by name, of a run that ``--output json`` printed.
+    """Read the bytes per second by name, of a run that ``--output json`` printed.
 
     Raises:
         ConfigError: the file holds no such run. StoreError and its kinds: it cannot be read.
@@ -150,7 +150,7 @@ def change(now: Measurement, saved: Mapping[str, float]) -> float | None:
 
 
 def machine_facts(machine: Machine) -> dict[str, str | int]:
-    """The facts that a speed depends on, without names of hosts or paths."""
+    """Return the facts that a speed depends on, without names of hosts or paths."""
     return {
         "tierlog": __version__,
         "processor": _processor(machine.files),
@@ -166,7 +166,7 @@ def machine_facts(machine: Machine) -> dict[str, str | int]:
 
 
 def _processor(files: Files) -> str:
-    """The name of the processor, if Linux has it; else the architecture."""
+    """Return the name of the processor, if Linux has it; else the architecture."""
     start = bytearray(4096)
     try:
         with files.open_read(_CPUINFO) as file:

@@ -94,7 +94,7 @@ class BatchRuns:
     oversized: bool = False
 
     def __iter__(self) -> Iterator[BatchRun]:
-        """The runs, in the order of the log."""
+        """Yield the runs, in the order of the log."""
         for window in self.windows:
             left = memoryview(window).cast("B")
             while len(left) and not self.stopped:

@@ -73,7 +73,7 @@ class BatchTable:
     fault: CorruptRecordError | None
 
     def __len__(self) -> int:
-        """Number of whole batches."""
+        """Return the number of whole batches."""
         return len(self.base_offset)
 
     @property

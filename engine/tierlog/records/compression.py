@@ -35,7 +35,7 @@ _ZSTD_LEVEL: Final = 3
 
 
 def codec_number(codec: int | str) -> int:
-    """The number of a codec given by number or by name, as ``compression.type`` has it."""
+    """Return the number of a codec given by number or by name, as ``compression.type`` has it."""
     if isinstance(codec, str):
         if codec not in CODEC_NAMES:
             raise ValueError(f"codec {codec!r} is none of {', '.join(CODEC_NAMES)}")

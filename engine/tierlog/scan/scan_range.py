@@ -108,8 +108,8 @@ class TaskLimits:
 
 
 def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tuple[ScanRange, ...]]:
-    """Ranges in their order, put together into tasks within the limits, as they come: a topic of many small segments
-    makes no thousand small tasks.
+    """Yield ranges in their order, put together into tasks within the limits, as they come: a topic of many small
+    segments makes no thousand small tasks.
     """
     group: list[ScanRange] = []
     size_bytes = records = 0

@@ -94,7 +94,7 @@ class TopicInfo:
 
 
 def topic_infos(histories: Sequence[PartitionHistory]) -> list[TopicInfo]:
-    """The topics of some partitions, by name and topic id."""
+    """Return the topics of some partitions, by name and topic id."""
     by_topic: dict[tuple[str, Uuid], list[PartitionInfo]] = {}
     for each in sorted(histories, key=lambda each: each.topic_id_partition):
         by_topic.setdefault((each.topic, each.topic_id_partition.topic_id), []).append(PartitionInfo.of(each))

@@ -30,7 +30,7 @@ _MAPPED: Final = "::ffff:"
 
 
 def host_of(address: tuple[object, ...]) -> str:
-    """The host of a socket's address; of an IPv4 one within IPv6 the IPv4 address, as clients know it."""
+    """Return the host of a socket's address; of an IPv4 one within IPv6 the IPv4 address, as clients know it."""
     host = str(address[0])
     return host[len(_MAPPED) :] if host.startswith(_MAPPED) and "." in host else host
 
@@ -110,7 +110,7 @@ class Acceptor:
         self._listener = self._spare = None
 
     def closed(self, host: str) -> None:
-        """A connection that was accepted is closed."""
+        """Note that an accepted connection is closed."""
         self.open_count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:

@@ -196,7 +196,7 @@ class Turns:
         self._waiting.remove(client_host, begin)
 
     def leave(self) -> None:
-        """The work of a request is over."""
+        """Note that the work of a request is over."""
         self._at_work -= 1
         if self._waiting:
             self._schedule()

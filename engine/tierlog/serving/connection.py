@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- callbacks of the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open, and through with TLS."""
+        """Handle the open connection, which is through with TLS."""
         shared = self._shared
         self._transport = cast("asyncio.Transport", transport)
         calls = WriterCalls(shared.loop.call_soon, shared.loop.create_task, self._sent, self._cannot_send)
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writer.pause()
 
     def resume_writing(self) -> None:
-        """The transport holds nothing any more."""
+        """Go on writing: the transport holds nothing any more."""
         if self._writer is not None:
             self._writer.resume()
 
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filling = longer
 
     def _received(self, frame: bytearray) -> None:
-        """A whole request is there, in memory that is the handler's to write into: an append assigns offsets there."""
+        """Handle a whole request, in memory that is the handler's to write into: an append assigns offsets there."""
         shared = self._shared
         shared.idle.start(self, shared.clock.monotonic_seconds())
         shared.receiving.stop(self)
@@ -418,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
             shared.sending.start(self, shared.clock.monotonic_seconds())
 
     def _sent(self) -> None:
-        """The bytes of the reply are out."""
+        """Note that the bytes of the reply are out."""
         self._shared.sending.stop(self)
         if self._state is _State.SENDING:
             self._state = _State.RECEIVING

@@ -93,7 +93,7 @@ class ServingMetrics:
         self.lag_seconds_max = max(self.lag_seconds_max, seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """The samples, as a Collector of prometheus_client gives them."""
+        """Yield the samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         prefix = self.prefix

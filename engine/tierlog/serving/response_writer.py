@@ -120,11 +120,11 @@ class ResponseWriter:
         self._go_on()
 
     def pause(self) -> None:
-        """The transport's buffer holds something."""
+        """Pause: the transport's buffer holds something."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """The transport's buffer is empty."""
+        """Go on: the transport's buffer is empty."""
         self._is_paused = False
         if self._left:
             self._go_on()
@@ -237,7 +237,9 @@ class ResponseWriter:
         return (sent or 0) + len(view)
 
     def _take(self, left: _Left, most_bytes: int) -> memoryview | None:
-        """Bytes of a part of a file, whose rest is left; None: they are being read, and go out when they are there."""
+        """Take the bytes of a part of a file, whose rest is left; None: they are being read, and go out when they are
+        there.
+        """
         view = left.part.find(left.start, most_bytes)
         if view is None:
             self._left.append(left)

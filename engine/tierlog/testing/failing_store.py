@@ -128,7 +128,7 @@ class FailingStore(PassingStore):
         return wrong
 
     def kept(self, data: Sequence[Buffer] | Buffer) -> Sequence[Buffer] | Buffer:
-        """The data, copied where a call can be late: the caller's buffers are others by then."""
+        """Return the data, copied where a call can be late: the caller's buffers are others by then."""
         return b"".join(views_of(data)) if self._rates.get("late") else data
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
@@ -146,7 +146,7 @@ class FailingStore(PassingStore):
         super().delete(list(keys))
 
     def describe(self) -> str:
-        """The store inside, and that it fails."""
+        """Return the store inside, and that it fails."""
         return f"{self._store.describe()} (failing)"
 
 

@@ -33,7 +33,7 @@ class _Batch:
         return sum(len(value or b"") for value in self.values)
 
     def encoded(self) -> bytes:
-        """The batch as a log file has it."""
+        """Return the batch as a log file has it."""
         builder = RecordBatchBuilder(self.base_offset)
         for value in self.values:
             builder.append(None, value, timestamp_ms=self.timestamp_ms)
@@ -140,12 +140,12 @@ class MemoryMetadataTopic:
             self.changed.notify_all()
 
     def bounds(self, partition: int) -> LogBounds:
-        """The bounds of one partition now."""
+        """Return the bounds of one partition now."""
         found = self._partitions[partition]
         return LogBounds(found.start_offset, found.end_offset)
 
     def values(self, partition: int) -> list[tuple[int, bytes | None]]:
-        """All records of a partition, with their offsets."""
+        """Return all records of a partition, with their offsets."""
         return [
             (batch.base_offset + at, value)
             for batch in self._partitions[partition].batches
@@ -251,7 +251,7 @@ class MemoryMetadataLog(Closeable):
         acknowledge()
 
     def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> Mapping[int, LogBounds]:  # noqa: ARG002
-        """The bounds of some partitions now, as MetadataLog says."""
+        """Return the bounds of some partitions now, as MetadataLog says."""
         with self._topic.changed:
             self._check()
             return {partition: self._topic.bounds(partition) for partition in partitions}

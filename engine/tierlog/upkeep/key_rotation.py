@@ -108,7 +108,7 @@ class KeyRotation:
         self._lock = tier.machine.scheduler.lock()
 
     def __iter__(self) -> Iterator[Rewrap]:
-        """The manifests that are not under the active pair, by key.
+        """Yield the manifests that are not under the active pair, by key.
 
         Raises:
             StoreError and its kinds: the store fails in a way that every manifest would meet.
@@ -122,7 +122,9 @@ class KeyRotation:
                         yield outcome
 
     def _manifests(self) -> Iterator[tuple[str, ObjectKey]]:
-        """All manifests, listed to the end before the first is changed: a listing must not meet its own changes."""
+        """Yield all manifests, listed to the end before the first is changed: a listing must not meet its
+        own changes.
+        """
         listed = []
         for info in self._store.iter_objects(self._tier.scope.folder or self._tier.scope.key_prefix):
             key = listed_key(self._tier, info.key)
@@ -189,7 +191,7 @@ class KeyRotation:
 
 
 def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:
-    """The key ring of a configuration, with its active pair.
+    """Return the key ring of a configuration, with its active pair.
 
     Raises:
         ConfigError: encryption is not enabled, or a pair cannot be read.

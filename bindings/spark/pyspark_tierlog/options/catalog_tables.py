@@ -19,7 +19,8 @@ _FAMILY = "option."
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The user's options among the properties of a table that is being created; None if no table is being created.
+    """Return the user's options among the properties of a table that is being created; None if no table is being
+    created.
 
     Raises:
         ConfigError: keys of the storage are among them: the catalog would store them, readable by every user of it.
@@ -39,14 +40,14 @@ def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema with the options in the metadata of its first field."""
+    """Return the schema with the options in the metadata of its first field."""
     first, *others = schema.fields
     metadata = {METADATA_KEY: json.dumps(dict(options))}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def recalled(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table, under those of the query (``SELECT … WITH (…)``).
+    """Return the options of a table, under those of the query (``SELECT … WITH (…)``).
 
     Raises:
         ConfigError: the schema carries none.

@@ -99,12 +99,12 @@ def property_set(name: str, *, ignore_case: bool) -> frozenset[int] | None:
 
 
 def both_cases(codes: Collection[int]) -> frozenset[int]:
-    """The characters, and each of their letters in the other case."""
+    """Return the characters, and each of their letters in the other case."""
     return frozenset(ord(each) for code in codes for each in (chr(code).lower(), chr(code).upper()) if each.isascii())
 
 
 def class_text(codes: Collection[int]) -> str:
-    """The class as Python writes it."""
+    """Return the class as Python writes it."""
     known = sorted(code for code in codes if code in ALL)
     if not known:
         return "(?!)"

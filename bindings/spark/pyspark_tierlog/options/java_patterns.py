@@ -27,7 +27,7 @@ Token = tuple[str, bool]
 
 
 def name_pattern(java: str) -> str:
-    """The Python expression that matches a whole topic name if Spark's Kafka source would read the topic.
+    """Return the Python expression that matches a whole topic name if Spark's Kafka source would read the topic.
 
     Raises:
         ValueError: Java refuses the pattern, or it cannot be translated; the message names construct and position.
@@ -43,7 +43,9 @@ def name_pattern(java: str) -> str:
 
 
 def _unquoted(text: str) -> list[Token]:
-    r"""The characters, with ``\Q…\E`` resolved as Java does before anything else; escapes stay two characters."""
+    r"""Return the characters, with ``\Q…\E`` resolved as Java does before anything else; escapes stay two
+    characters.
+    """
     found: list[Token] = []
     at, quoted = 0, False
     while at < len(text):
@@ -86,7 +88,7 @@ class _Translation:
         return "".join(character for character, _ in self._tokens[self._at :][:12])
 
     def _peek(self, ahead: int = 0) -> str:
-        """The next character if it has a meaning; "" at the end and for a quoted one."""
+        """Return the next character if it has a meaning; "" at the end and for a quoted one."""
         place = self._at + ahead
         if place >= len(self._tokens) or self._tokens[place][1]:
             return ""
@@ -102,7 +104,7 @@ class _Translation:
         return self._tokens[self._at - 1][0]
 
     def _syntax(self) -> str:
-        """The next character of a construct; a quoted character is none."""
+        """Return the next character of a construct; a quoted character is none."""
         if not self._ended() and self._tokens[self._at][1]:
             self._refuse(r"\Q within a construct")
         return self._next()
@@ -277,7 +279,7 @@ class _Translation:
         return found if kind == "p" else ALL - found
 
     def _character_escape(self) -> str:
-        """The one character that an escape stands for."""
+        """Return the one character that an escape stands for."""
         kind = self._syntax()
         if kind in _CONTROLS:
             return _CONTROLS[kind]
@@ -325,8 +327,8 @@ class _Translation:
         return ALL - found if negated else found
 
     def _class_members(self) -> frozenset[int]:
-        """The members up to the closing bracket, which is not read. ``&&`` binds weaker than members that follow each
-        other.
+        """Return the members up to the closing bracket, which is not read. ``&&`` binds weaker than members that follow
+        each other.
         """
         found: frozenset[int] | None = None
         while found is None or self._peek() != "]":
@@ -345,8 +347,8 @@ class _Translation:
         return found
 
     def _right_side(self) -> frozenset[int]:
-        """The right side of ``&&``: members, or classes in brackets. Java ignores the brackets if both are there; that
-        is refused.
+        """Return the right side of ``&&``: members, or classes in brackets. Java ignores the brackets if both are
+        there; that is refused.
         """
         if self._peek() != "[":
             return self._class_members()

@@ -214,14 +214,16 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
 
 
 def known_options() -> tuple[str, ...]:
-    """Names of all options, as users write them, but for the open families ``rsm.*``, ``store.*`` and ``kafka.*``."""
+    """Return the names of all options, as users write them, but for the open families ``rsm.*``, ``store.*`` and
+    ``kafka.*``.
+    """
     families = ("storage_config", "metadata_client")
     fields = [field.alias or name for name, field in ReadOptions.model_fields.items() if name not in families]
     return ("path", *fields, *IGNORED)
 
 
 def _take_paths(values: dict[str, object]) -> tuple[str, ...]:
-    """One ``path``, or the JSON list ``paths`` into which Spark turns ``load([a, b])``."""
+    """Take one ``path``, or the JSON list ``paths`` into which Spark turns ``load([a, b])``."""
     path, paths = values.pop("path", None), values.pop("paths", None)
     if path is not None and paths is not None:
         raise ConfigError("options path and paths contradict each other: give one of them")
@@ -243,13 +245,15 @@ def _take_paths(values: dict[str, object]) -> tuple[str, ...]:
 
 
 def _path_of(text: str) -> str:
-    """A path as ``open_tier`` takes it: Spark's catalog and Hadoop write ``file:/folder`` for ``file:///folder``."""
+    """Return a path as ``open_tier`` takes it: Spark's catalog and Hadoop write ``file:/folder`` for
+    ``file:///folder``.
+    """
     path = text.strip()
     return re.sub(r"^file:/(?!/)", "file:///", path)
 
 
 def _warning_of(values: dict[str, object], ignored: list[str]) -> str | None:
-    """The warning about options without effect: those of the Kafka source, and the weaker one of two bounds."""
+    """Return the warning about options without effect: those of the Kafka source, and the weaker one of two bounds."""
     for start in ("starting", "ending"):
         order = [f"{start}Timestamp", f"{start}OffsetsByTimestamp", f"{start}Offsets"]
         given = [name for name in order if name in values]

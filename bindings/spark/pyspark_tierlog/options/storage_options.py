@@ -15,7 +15,7 @@ _KEY_PAIRS = "encryption.key.pairs"
 
 
 def storage_config(options: Mapping[str, str]) -> dict[str, str]:
-    """The storage keys as a broker's file would have them.
+    """Return the storage keys as a broker's file would have them.
 
     Args:
         options: Values by name; the names start with ``rsm.`` or ``store.`` in any case.

@@ -33,7 +33,7 @@ Summaries = dict[Partition, RecordSummary]
 
 
 def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
-    """The facts of the records that an aggregate needs."""
+    """Return the facts of the records that an aggregate needs."""
     found: set[SummaryField] = set()
     for function in aggregates.functions:
         if function[0] == "count":
@@ -86,7 +86,7 @@ def find_summaries(
 
 
 def rows_of(aggregates: Aggregates, summaries: Summaries) -> list[list[object]]:
-    """The rows of the answer: one for each group that has records, in order; without grouping exactly one."""
+    """Return the rows of the answer: one for each group that has records, in order; without grouping exactly one."""
     by_topic, by_partition = "topic" in aggregates.group_by, "partition" in aggregates.group_by
     groups: dict[tuple[str, int], RecordSummary] = {} if aggregates.group_by else {("", 0): RecordSummary()}
     for (topic, partition), summary in summaries.items():
@@ -129,7 +129,7 @@ def _read(
 def _extremes(
     tier: Tier, scan: PreparedScan, wanted: frozenset[SummaryField], budget: ByteBudget, verify_checksums: bool
 ) -> Iterator[tuple[Partition, RecordSummary]]:
-    """The extremes of each partition; ``count`` is 1 if it has any record."""
+    """Yield the extremes of each partition; ``count`` is 1 if it has any record."""
 
     def summary(item: tuple[Partition, list[ScanRange]]) -> tuple[Partition, RecordSummary]:
         partition, ranges = item

@@ -78,12 +78,12 @@ class FrameWriter:
 
 
 def packed_text(text: str) -> bytes:
-    """A ``str`` field. Characters that UTF-8 cannot express (half a surrogate pair of a file name) become question
+    """Pack a ``str`` field. Characters that UTF-8 cannot express (half a surrogate pair of a file name) become question
     marks.
     """
     return packed_bytes(text.encode("utf-8", "replace"))
 
 
 def packed_bytes(data: bytes | None) -> bytes:
-    """A ``bytes`` field, with length -1 for null."""
+    """Pack a ``bytes`` field, with length -1 for null."""
     return _I32.pack(-1) if data is None else _I32.pack(len(data)) + data

@@ -144,7 +144,7 @@ class _Answer:
             self._write_tasks(itertools.chain([first], tasks))
 
     def _enough(self, limit: int | None) -> _Task | None:
-        """A task that holds a limit of records, if a small read of the first path finds it."""
+        """Find a task that holds a limit of records, if a small read of the first path finds it."""
         part = self.parts[0]
         if not limit or limit >= part.scan.limits.total_records:
             return None

@@ -106,7 +106,7 @@ def _answer(frame: tuple[str, bytes], requests: BinaryIO, out: FrameWriter) -> N
 
 
 def _brain() -> tuple[Callable[[bytes], Request], Callable[[Request, Sequence[bytes], FrameWriter], None]]:
-    """The module that plans. It is imported after the greeting, so that the driver goes on meanwhile.
+    """Return the module that plans. It is imported after the greeting, so that the driver goes on meanwhile.
 
     Raises:
         ImportError: this interpreter has Tierlog, but not its dependencies.

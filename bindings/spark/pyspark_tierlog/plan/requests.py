@@ -50,7 +50,7 @@ class PlanRequest(_Words):
         return self
 
     def record_filter(self) -> tuple[RecordFilter, bool]:
-        """The filters as bounds, and whether the bounds are equivalent to the filters.
+        """Return the filters as bounds, and whether the bounds are equivalent to the filters.
 
         Raises:
             PlanProtocolError: a value is not of its column's type.

@@ -111,7 +111,7 @@ def _packed_segment(store: int, segment: StoredSegment) -> bytes:
 
 
 def _greatest_timestamp_ms(segment: StoredSegment) -> int:
-    """A time that no record exceeds; the latest possible one if the segment's description has none."""
+    """Return a time that no record exceeds; the latest possible one if the segment's description has none."""
     known = segment.metadata.max_timestamp_ms
     return known if known >= 0 else UNKNOWN_TIMESTAMP_MS
 

@@ -37,7 +37,7 @@ class DescribeTopicPartitionsHandler:
         self._identity = identity
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """A page of topics by name: all, or those that are named, from the cursor on."""
+        """Answer a page of topics by name: all, or those that are named, from the cursor on."""
         entities = entities_of(self.api_key, context.api_version)
         answers = TopicAnswers(
             entities, "DescribeTopicPartitionsResponse", self._catalog, self._identity.node_id, TOPIC_OPERATIONS

@@ -64,7 +64,7 @@ class MetadataHandler:
         self._encoding: dict[_Form, SharedCall[Reply]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """All topics, or those that are named; an error for each that is not there."""
+        """Answer all topics, or those that are named; an error for each that is not there."""
         version = context.api_version
         asks_topic = field_of(request, "include_topic_authorized_operations", default=False)
         asks_cluster = field_of(request, "include_cluster_authorized_operations", default=False)
@@ -120,8 +120,8 @@ class MetadataHandler:
     async def _named(
         self, asked: Sequence[Any], may_read: Callable[[str], bool]
     ) -> tuple[list[Topic], list[str | Uuid], list[str | Uuid]]:
-        """The topics that are there, each once; names or ids of those that are not; and of those that the client may
-        not read: as with Kafka an id is no secret, but whether there is a topic of a name is one.
+        """Return the topics that are there, each once; names or ids of those that are not; and of those that the client
+        may not read: as with Kafka an id is no secret, but whether there is a topic of a name is one.
         """
         ids = {topic_id_of(wire_id): None for one in asked if (wire_id := field_of(one, "topic_id")) is not None}
         names = dict.fromkeys([one.name or "" for one in asked])

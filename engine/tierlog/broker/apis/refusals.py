@@ -37,7 +37,7 @@ class RefusingHandler:
     text: str = TEXT
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """The refusal."""
+        """Answer the refusal."""
         del context
         return refusal(request, self.code, self.text)
 

@@ -32,8 +32,8 @@ _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sh
 
 
 def error_of_missing(name: str) -> ErrorCode:
-    """The error code that answers a request for a topic that is not there: another one where Kafka's ``Topic.validate``
-    allows no topic of that name.
+    """Return the error code that answers a request for a topic that is not there: another one where Kafka's
+    ``Topic.validate`` allows no topic of that name.
     """
     is_legal = name not in (".", "..") and _LEGAL.fullmatch(name) is not None
     return ErrorCode.unknown_topic_or_partition if is_legal else ErrorCode.invalid_topic_exception
@@ -69,8 +69,8 @@ class TopicAnswers(NamedTuple):
     def all(
         self, found: Iterable[Topic], missing: Sequence[str | Uuid] = (), denied: Sequence[str | Uuid] = ()
     ) -> MadeElements[Any]:
-        """The answers for topics with all their partitions, for topics that are not there, and for those that the
-        client may not read, in this order.
+        """Return the answers for topics with all their partitions, for topics that are not there, and for those that
+        the client may not read, in this order.
         """
         with_epochs = [(topic, self.epochs(topic, topic.partitions)) for topic in found]
         left = iter(denied)
@@ -84,7 +84,7 @@ class TopicAnswers(NamedTuple):
         return MadeElements(items, make, nested=sum(len(epochs) for _, epochs in with_epochs))
 
     def found(self, topic: Topic, epochs: Sequence[tuple[int, int]]) -> Any:
-        """The answer for a topic with some of its partitions."""
+        """Return the answer for a topic with some of its partitions."""
         return self._topic(
             ErrorCode.none,
             name=topic.name,
@@ -129,7 +129,7 @@ class TopicAnswers(NamedTuple):
         return self.failed(ErrorCode.topic_authorization_failed, **named)
 
     def failed(self, error: ErrorCode, **values: Any) -> Any:
-        """The answer for a topic that is an error."""
+        """Return the answer for a topic that is an error."""
         return self._topic(error, **{"name": None, "topic_id": None, "is_internal": False, "partitions": ()} | values)
 
     def _topic(self, error: ErrorCode, **values: Any) -> Any:
@@ -202,7 +202,7 @@ def load_quietly(topic: str, number: int, partition: Partition) -> Callable[[], 
 
 
 async def current_offsets(partition: Partition, current_leader_epoch: int = UNKNOWN) -> OffsetSnapshot:
-    """The offsets of a partition for a client that believes it is in an epoch.
+    """Return the offsets of a partition for a client that believes it is in an epoch.
 
     Args:
         partition: Searched if its offsets are not cached.

@@ -298,7 +298,7 @@ def _by_topic(answers: Sequence[PartitionAnswer]) -> list[FetchableTopic]:
 
 
 def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> Reply:
-    """An error of the whole request, which old versions have in each partition, too."""
+    """Return an error of the whole request, which old versions have in each partition, too."""
     code = error.value
     answers = [
         (one, FetchablePartition(one.partition, code, UNKNOWN, UNKNOWN, UNKNOWN)) for one in wanted.partitions.values()

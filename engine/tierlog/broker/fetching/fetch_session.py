@@ -184,7 +184,7 @@ def _id_bytes(topic_id: UUID | None) -> bytes:
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request that follows one with ``epoch`` >= 0; it begins again at 1."""
+    """Return the epoch of the request that follows one with ``epoch`` >= 0; it begins again at 1."""
     return 1 if epoch == _INT32_MAX else epoch + 1
 
 
@@ -432,11 +432,13 @@ class FetchContext:
         self._error_code = error_code
 
     def partitions(self) -> Sequence[FetchPartition]:
-        """The partitions that the fetch reads, in the order in which they are read."""
+        """Return the partitions that the fetch reads, in the order in which they are read."""
         return list(self._wanted.values())
 
     def quiet_watch(self, is_read_committed: bool) -> PartitionWatch | None:
-        """The watch of a session whose partitions have nothing to say until it rings; None if that is not known."""
+        """Return the watch of a session whose partitions have nothing to say until it rings; None if that
+        is not known.
+        """
         del is_read_committed
         return None
 

@@ -178,8 +178,8 @@ class PartitionReads:
         return bool(self._answers)
 
     def answers(self) -> list[PartitionAnswer]:
-        """The answers so far, as Kafka orders them: in the order asked for, then those of unknown topic ids, then
-        other unknown ones. Of those that were not read the offsets that are known.
+        """Return the answers so far, as Kafka orders them: in the order asked for, then those of unknown topic ids,
+        then other unknown ones. Of those that were not read the offsets that are known.
         """
         for unread in self._unread:
             if self._answers[unread.slot] is None:
@@ -457,7 +457,7 @@ class PartitionReads:
         *,
         is_committed: bool | None = None,
     ) -> FetchablePartition:
-        """The answer of a partition without records."""
+        """Return the answer of a partition without records."""
         has_aborted = self._options.is_read_committed if is_committed is None else is_committed
         return FetchablePartition(
             wanted.partition,

@@ -87,7 +87,7 @@ class CommittedOffsets:
         return group_id in self._writing
 
     def of(self, group_id: str) -> Offsets:
-        """The offsets of a group that are stored."""
+        """Return the offsets of a group that are stored."""
         return self._offsets.get(group_id, _NOTHING)
 
     # ------------------------------------------------------------ commits
@@ -164,7 +164,7 @@ class CommittedOffsets:
             del self._offsets[group_id]
 
     def forget(self, group_id: str) -> None:
-        """All offsets of a group are deleted from the store."""
+        """Note that all offsets of a group are deleted from the store."""
         self._remove(group_id, list(self.of(group_id)))
 
     # ------------------------------------------------------------ retention

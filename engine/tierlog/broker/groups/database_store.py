@@ -77,7 +77,7 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 def steps_of(changes: Sequence[Change]) -> Iterator[Step]:
-    """The statements of changes, in their order."""
+    """Yield the statements of changes, in their order."""
     for change in changes:
         match change:
             case SaveOffsets(group_id, offsets):
@@ -166,8 +166,8 @@ def loaded(database: Database) -> StoredState:
 
 
 def _rows(database: Database, table: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table, ascending by key, without their checksums. When all are read, those that do not match theirs
-    are one error, which shows their values.
+    """Yield the rows of a table, ascending by key, without their checksums. When all are read, those that do not match
+    theirs are one error, which shows their values.
     """
     shown: list[str] = []
     damaged = 0

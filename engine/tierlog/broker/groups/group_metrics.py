@@ -48,7 +48,7 @@ class GroupMetrics:
         self.registry.register(cast("Collector", self))
 
     def collect(self) -> Iterable[Metric]:
-        """The series, as a registry asks for them."""
+        """Yield the series, as a registry asks for them."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         coordinator, counts = self._coordinator, self._coordinator.counts

@@ -44,7 +44,7 @@ class Timeout:
         self._arm(wait_ms / 1000)
 
     def cancel(self) -> None:
-        """The call is not made; idempotent."""
+        """Cancel the call; idempotent."""
         self._deadline = self._call = None
         if self._handle is not None:
             self._handle.cancel()
@@ -73,7 +73,7 @@ _LENGTH: Final = struct.Struct(">h")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all subscriptions; None if one cannot be read: then the group's topics are unknown."""
+    """Return the topics of all subscriptions; None if one cannot be read: then the group's topics are unknown."""
     topics: set[str] = set()
     try:
         for metadata in subscriptions:
@@ -208,11 +208,11 @@ class Member:
         return _OVERHEAD_BYTES + 4 * texts + len(self.assignment) + protocols_bytes(self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for a protocol; empty where it does not support it."""
+        """Return the member's metadata for a protocol; empty where it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that the member likes best; it supports one of them."""
+        """Return the candidate that the member likes best; it supports one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self) -> StoredMember:

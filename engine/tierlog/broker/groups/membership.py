@@ -145,7 +145,9 @@ class Membership:
     def _replace_static(
         self, group: Group, request: JoinRequest, instance_id: str, member_id: str, answer: AnswerJoin
     ) -> None:
-        """A static member comes back without its id: it takes the place that it had, without a rebalance if it can."""
+        """Let a static member come back without its id: it takes the place that it had, without a rebalance
+        if it can.
+        """
         old_leader, old_id = group.leader_id or "", group.static_members[instance_id]
         member = group.rename_static(instance_id, member_id)
         _log.info("group %r: static member %r is %r now, not %r", group.group_id, instance_id, member_id, old_id)
@@ -257,7 +259,7 @@ class Membership:
         return ErrorCode.none
 
     def committed(self, group: Group, member_id: str) -> None:
-        """A commit of a member is a sign of life, too."""
+        """Note a commit of a member, which is a sign of life, too."""
         member = group.members.get(member_id)
         if member is not None:
             self._rebalances.keep_alive(group, member)

@@ -81,7 +81,7 @@ class Rebalances:
         return Timeout(self._timers)
 
     def keep_alive(self, group: Group, member: Member, wait_ms: int | None = None) -> None:
-        """A member was heard of: its session begins anew, with its own timeout or another."""
+        """Note that a member is alive: its session begins anew, with its own timeout or another."""
         member.session.set(
             member.session_timeout_ms if wait_ms is None else wait_ms, lambda: self._session_ran_out(group, member)
         )
@@ -194,7 +194,7 @@ class Rebalances:
     # ------------------------------------------------------------ the sync phase
 
     def synced(self, group: Group, member: Member) -> None:
-        """A member has asked for its assignment."""
+        """Note that a member has asked for its assignment."""
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             group.sync_timeout.cancel()

@@ -140,7 +140,7 @@ def error_answer(request: Any, code: ErrorCode, *, text: str, general_text: str)
 
 
 def refusal(request: Any, code: ErrorCode, text: str) -> ResponsePayload:
-    """The answer that names all that was asked for, each with an error; of ``none`` an answer that names nothing.
+    """Make the answer that names all that was asked for, each with an error; of ``none`` an answer that names nothing.
 
     Args:
         request: Of kio's module for its API and version.
@@ -184,7 +184,7 @@ def _value(field: WireField, source: Any, error: _Error, *, is_alone: bool) -> A
 
 
 def _asked(source: Any, name: str) -> Sequence[Any]:
-    """The elements of a request's array that an array of the answer repeats; ``name`` is the answer's array."""
+    """Return the elements of a request's array that an array of the answer repeats; ``name`` is the answer's array."""
     if not dataclasses.is_dataclass(source):
         return ()
     kind: EntityClass = type(source)

@@ -54,7 +54,7 @@ class Cursor:
         return self.data[start : self.position]
 
     def unsigned_varint(self) -> int:
-        """The next unsigned varint, of at most 32 bits."""
+        """Read the next unsigned varint, of at most 32 bits."""
         data, position = self.data, self.position
         value = shift = 0
         last = min(self.end, position + _VARINT_BYTES)
@@ -96,7 +96,7 @@ class Cursor:
             self.take(self.unsigned_varint())
 
     def tagged_field_count(self) -> int:
-        """The number of tagged fields that follow."""
+        """Read the number of tagged fields that follow."""
         count = self.unsigned_varint()
         if count > self.tagged_fields_left:
             raise MalformedRequestError(f"more than {MAXIMUM_TAGGED_FIELDS} tagged fields at {self.position}")
@@ -132,7 +132,7 @@ class EntityDecoder:
         )
 
     def read(self, cursor: Cursor) -> Any:
-        """The entity at a position, which moves behind it.
+        """Read the entity at a position, which moves behind it.
 
         Raises:
             MalformedRequestError, struct.error, UnicodeDecodeError, OverflowError: the bytes are no such entity.
@@ -163,7 +163,7 @@ class EntityDecoder:
 
 @cache
 def decoder_of(entity: EntityClass) -> EntityDecoder:
-    """The decoder of a class of kio's."""
+    """Return the decoder of a class of kio's."""
     return EntityDecoder(entity)
 
 
@@ -306,7 +306,7 @@ class _ArrayReader:
             self._read_one = _reader(element, flexible=flexible)
 
     def read(self, cursor: Cursor) -> tuple[Any, ...] | None:
-        """The elements; None for null."""
+        """Read the elements; None for null."""
         count = self._count(cursor)
         if count < 0:
             return None
@@ -327,7 +327,7 @@ class _ArrayReader:
 
 
 def _size_bytes_min(field: WireField, *, flexible: bool) -> int:
-    """Bytes of a field's smallest value."""
+    """Return the bytes of a field's smallest value."""
     if field.shape is Shape.ARRAY:
         return 1 if flexible else 4
     if field.entity is not None:

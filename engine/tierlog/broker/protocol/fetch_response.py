@@ -87,7 +87,7 @@ def encode_fetch_response(
     topics: Sequence[FetchableTopic] = (),
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> tuple[list[Buffer | FilePart], int]:
-    """The body of a Fetch response, 4 <= version <= 18, with a throttle time of 0.
+    """Encode the body of a Fetch response, 4 <= version <= 18, with a throttle time of 0.
 
     Args:
         api_version: Fields that it lacks are left out.
@@ -283,7 +283,7 @@ def _compact_aborted(aborted: Sequence[tuple[int, int]] | None) -> bytes:
 
 
 def _partition_tags(diverging_epoch: tuple[int, int] | None, current_leader: tuple[int, int] | None) -> bytes:
-    """The tagged fields of a partition."""
+    """Encode the tagged fields of a partition."""
     if diverging_epoch is None and current_leader is None:
         return b"\0"
     tags = []
@@ -295,7 +295,7 @@ def _partition_tags(diverging_epoch: tuple[int, int] | None, current_leader: tup
 
 
 def _endpoints_tag(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The tagged fields of the whole answer: the leaders' addresses, without racks."""
+    """Encode the tagged fields of the whole answer: the leaders' addresses, without racks."""
     if not endpoints:
         return b"\0"
     nodes = b"".join(

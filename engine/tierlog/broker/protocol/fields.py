@@ -69,7 +69,7 @@ class WireField:
 
 @cache
 def wire_fields(entity: EntityClass) -> tuple[WireField, ...]:
-    """The fields of an entity's class, in the order of the wire; tagged ones last, by tag."""
+    """Return the fields of an entity's class, in the order of the wire; tagged ones last, by tag."""
     found = [_wire_field(field) for field in dataclasses.fields(entity)]
     tagged = sorted((field for field in found if field.tag is not None), key=lambda field: field.tag or 0)
     return (*(field for field in found if field.tag is None), *tagged)
@@ -94,7 +94,7 @@ def _wire_field(field: dataclasses.Field[Any]) -> WireField:
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
-    """A type without its None, and whether it had one."""
+    """Return a type without its None, and whether it had one."""
     if get_origin(kind) in (UnionType, Union):
         rest = [part for part in get_args(kind) if part is not NoneType]
         return rest[0], len(rest) < len(get_args(kind))

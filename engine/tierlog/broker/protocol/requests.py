@@ -193,7 +193,7 @@ def _name(header: RequestHeader) -> str:
 
 @cache
 def _readers(api_key: int, api_version: int) -> tuple[EntityClass, Callable[[memoryview, int], tuple[Any, int]]]:
-    """The class of a version's requests, and kio's decoder of it."""
+    """Return the class of a version's requests, and kio's decoder of it."""
     entity: EntityClass = load_request_schema(api_key, api_version)
     return entity, entity_reader(entity)
 
@@ -206,13 +206,13 @@ def api_name(api_key: int) -> str:
 
 
 def kafka_name(api_key: int) -> str:
-    """The name of an API as Kafka's enum has it, as ``LIST_OFFSETS``; ``API_1234`` for an unknown one."""
+    """Return the name of an API as Kafka's enum has it, as ``LIST_OFFSETS``; ``API_1234`` for an unknown one."""
     return api_key_map.get(api_key, f"api_{api_key}").upper()
 
 
 @cache
 def _known_versions(api_key: int) -> range:
-    """The versions of an API, which have no hole."""
+    """Return the versions of an API, which have no hole."""
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else ()
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
@@ -245,7 +245,7 @@ def _skimmer(entity: EntityClass) -> Skimmer:
 
 
 def _steps_of(entity: EntityClass) -> list[_Step]:
-    """The fields of an entity: neighbours of fixed size are one step."""
+    """Return the fields of an entity: neighbours of fixed size are one step."""
     is_flexible = entity.__flexible__
     steps: list[_Step] = []
     fields = (field for field in wire_fields(entity) if field.tag is None)

@@ -48,7 +48,7 @@ class ApiVersionsHandler:
         return self.answer(request, context.api_version)
 
     def answer(self, request: Any, version: int) -> ResponsePayload:
-        """The list; INVALID_REQUEST for a client whose software has no name that Kafka allows."""
+        """Answer the list; INVALID_REQUEST for a client whose software has no name that Kafka allows."""
         if version >= 3:
             names = (field_of(request, "client_software_name"), field_of(request, "client_software_version"))
             if not all(_SOFTWARE.fullmatch(name) for name in names):
@@ -62,7 +62,7 @@ class ApiVersionsHandler:
         return self._response(0, ErrorCode.unsupported_version, (API_VERSIONS,))
 
     def answer_error(self, version: int, error_code: ErrorCode) -> ResponsePayload:
-        """An answer that names no API."""
+        """Make an answer that names no API."""
         return self._response(version, error_code, ())
 
     def _response(self, version: int, error_code: ErrorCode, api_keys: Iterable[int]) -> ResponsePayload:

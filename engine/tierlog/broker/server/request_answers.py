@@ -101,7 +101,7 @@ class RequestAnswers:
                     yield handler.api_key, handler.versions[-1 - age]
 
     async def answer(self, client: KafkaClient, frame: memoryview) -> Reply | None:
-        """The reply to a request; None if the client expects none.
+        """Return the reply to a request; None if the client expects none.
 
         Raises:
             RefusedError: the connection is to be closed. Else a handler's unexpected errors.

@@ -64,7 +64,7 @@ class ServerMetrics(ServingMetrics):
         super().__init__("tierlog_server_", REFUSALS, registry)
 
     def api(self, api_key: int) -> ApiCounts:
-        """The counts of an API that is served."""
+        """Return the counts of an API that is served."""
         found = self._apis.get(api_key)
         if found is None:
             found = self._apis[api_key] = ApiCounts()
@@ -81,7 +81,7 @@ class ServerMetrics(ServingMetrics):
         found.response_bytes += response_bytes
 
     def collect(self) -> Iterable[Metric]:
-        """The samples, as a Collector of prometheus_client gives them."""
+        """Yield the samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import CounterMetricFamily
 
         yield from super().collect()

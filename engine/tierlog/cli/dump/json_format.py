@@ -91,7 +91,7 @@ class JsonForm:
         ]
 
     def _more(self, records: Records) -> list[str]:
-        """The fields that only some rows have, each with a comma in front."""
+        """Return the fields that only some rows have, each with a comma in front."""
         more = [""] * records.rows.num_rows
         for marker in records.markers:
             more[marker.row] += f',"controlType":{_encode(CONTROL_TYPES.get(marker.kind, f"UNKNOWN({marker.kind})"))}'
@@ -136,7 +136,7 @@ class JsonForm:
         return [self._line("mismatch", row) for row in rows]
 
     def fault_line(self, fault: CorruptDataError) -> str:
-        """A fault as a JSON object; the Kafka form has no line for it."""
+        """Return a fault as a JSON object; the Kafka form has no line for it."""
         return self._line(
             "fault",
             {"fault": fault.fault, "position": fault.position, "offset": fault.base_offset, "text": fault.text},

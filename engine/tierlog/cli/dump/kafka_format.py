@@ -139,7 +139,9 @@ class KafkaForm:
         return [f"Found {count} invalid bytes at the end of {self._name}"]
 
     def entry_lines(self, kind: str, rows: Sequence[Row]) -> list[str]:
-        """The entries of a small file. The Java tool does not read checkpoints: their lines have a form of ours."""
+        """Return the entries of a small file. The Java tool does not read checkpoints: their lines have a
+        form of ours.
+        """
         if not rows and kind == "offsetEntry":
             return [f"{self._name} is empty."]
         if kind == "producer":
@@ -147,14 +149,14 @@ class KafkaForm:
         return [" ".join(f"{name}: {value}" for name, value in row.items()) for row in rows]
 
     def step_lines(self, steps: dict[int, int]) -> list[str]:
-        """Lines for records that do not follow one another; the tool prints them on stderr at its end, with the whole
-        path.
+        """Return lines for records that do not follow one another; the tool prints them on stderr at its end, with the
+        whole path.
         """
         lines = [f"Non-consecutive offsets in {self._name}"] if steps else []
         return lines + [f"  {before} is followed by {after}" for before, after in sorted(steps.items())]
 
     def index_lines(self, findings: IndexFindings) -> list[str]:
-        """Lines for index entries that contradict the log, as the tool prints them at its end."""
+        """Return lines for index entries that contradict the log, as the tool prints them at its end."""
         lines = []
         if findings.offset_mismatches:
             lines.append(f"Mismatches in :{self._name}")
@@ -175,7 +177,9 @@ class KafkaForm:
 
 
 def _as_java(producer: Row) -> Row:
-    """A producer as Java prints it: a number that may be missing, and the time of the last batch a second time."""
+    """Return a producer as Java prints it: a number that may be missing, and the time of the last batch a
+    second time.
+    """
     first = producer["currentTxnFirstOffset"]
     shown = {**producer, "currentTxnFirstOffset": f"OptionalLong{'.empty' if first is None else f'[{first}]'}"}
     return shown | {"timestamp": producer["lastTimestamp"]} if "firstSequence" in producer else shown
@@ -191,7 +195,7 @@ def field_sizes(column: pa.Array) -> list[int]:
 
 
 def header_keys(column: pa.Array) -> list[list[str]] | None:
-    """The keys of each row's headers; None if no row has any."""
+    """Return the keys of each row's headers; None if no row has any."""
     if column.null_count == len(column):
         return None
     keys = column.flatten().field("key").to_pylist()
@@ -230,7 +234,7 @@ class KipForm(KafkaForm):
         return []
 
     def record_lines(self, records: Records) -> list[str]:
-        """The lines of the data records: fewer than rows where there are control records."""
+        """Return the lines of the data records: fewer than rows where there are control records."""
         lines = []
         for _, payload in iter_payloads(records, self._payloads):
             self.payload_faults += bool(payload.fault)

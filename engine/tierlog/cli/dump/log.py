@@ -198,7 +198,7 @@ class LogDump:
 
 
 def _finish(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-    """The remaining rows; called only after all others were read."""
+    """Yield the remaining rows; called only after all others were read."""
     yield from decoder.finish()
 
 
@@ -230,7 +230,7 @@ def _fault_of(table: BatchTable, at: int, text: str, fault: str) -> CorruptRecor
 
 
 def _legacy_checksums(table: BatchTable, data: memoryview, batch: int) -> list[tuple[int, bool]]:
-    """The stored checksum of each message of an entry of magic 0 or 1, and whether it is right."""
+    """Return the stored checksum of each message of an entry of magic 0 or 1, and whether it is right."""
     codec = int(table.attributes[batch]) & CODEC_MASK
     if codec == 0:
         return [(int(table.crc[batch]), bool(table.crc_ok[batch]))]
@@ -244,7 +244,7 @@ def _legacy_checksums(table: BatchTable, data: memoryview, batch: int) -> list[t
 
 
 def sliced(table: BatchTable, start: int, end: int) -> BatchTable:
-    """The batches [start, end)."""
+    """Return the batches [start, end)."""
     columns = {
         name: getattr(table, name)[start:end]
         for name in BatchTable.__slots__

@@ -123,7 +123,7 @@ def _words(fault: CorruptRecordError) -> str:
 
 
 def transaction_fields(state: TransactionState) -> dict[str, object]:
-    """The fields under Kafka's names and in its order, without tagged fields that have their default."""
+    """Return the fields under Kafka's names and in its order, without tagged fields that have their default."""
     fields: dict[str, object] = {"producerId": state.producer_id}
     if state.previous_producer_id != NO_PRODUCER_ID:
         fields["previousProducerId"] = state.previous_producer_id

@@ -90,7 +90,7 @@ class LogOutline:
 
     @classmethod
     def of(cls, tables: Iterable[BatchColumns]) -> LogOutline:
-        """The outline of the columns of ``scan_batches``, in file order."""
+        """Return the outline of the columns of ``scan_batches``, in file order."""
         columns: tuple[list[NDArray[np.int64]], ...] = ([], [], [])
         for table in tables:
             columns[0].append(table["last_offset"].astype(np.int64))
@@ -131,14 +131,14 @@ class Part:
         return self.label.rsplit("/", 1)[-1]
 
     def whole(self) -> bytes:
-        """All bytes of the part. Raises CorruptObjectError above PART_SIZE_BYTES_MAX."""
+        """Return all bytes of the part. Raises CorruptObjectError above PART_SIZE_BYTES_MAX."""
         if self.size_bytes > PART_SIZE_BYTES_MAX:
             text = f"{self.size_bytes} bytes: more than a {self.kind} can have"
             raise CorruptObjectError(text, fault="BAD_SIZE", where=self.label)
         return b"".join(self.windows())
 
     def outline(self) -> LogOutline:
-        """The outline of a log: its batches up to the first byte that is none; read once."""
+        """Return the outline of a log: its batches up to the first byte that is none; read once."""
         if self._outline is None:
             self._outline = LogOutline.of(run.columns for run in BatchRuns(self.windows()))
         return self._outline
@@ -371,18 +371,18 @@ def compare_times(timestamps: NDArray[np.int64], offsets: NDArray[np.int64], log
 
 
 def rows_of(names: Sequence[str], *columns: NDArray[Any]) -> list[Row]:
-    """Columns as rows."""
+    """Return columns as rows."""
     return [dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)]
 
 
 def transaction_rows(entries: NDArray[np.void]) -> list[Row]:
-    """The aborted transactions of an index."""
+    """Return the aborted transactions of an index."""
     names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
     return [{"version": 0, **dict(zip(names, row, strict=True))} for row in entries.tolist()]
 
 
 def small_file_rows(part: Part) -> tuple[str, list[Row]]:
-    """The kind of the entries of a part that is compared with nothing, and the entries."""
+    """Return the kind of the entries of a part that is compared with nothing, and the entries."""
     data = part.whole()
     if part.kind is PartKind.PRODUCER_SNAPSHOT:
         return "producer", [_producer_row(each) for each in parse_producer_snapshot(data).entries]

@@ -76,7 +76,7 @@ class RecordSearch:
             raise ConfigError(f"--grep {pattern!r}: {error}") from error
 
     def matching(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that match, from batches with SEARCHED_COLUMNS; empty batches are dropped."""
+        """Yield the rows that match, from batches with SEARCHED_COLUMNS; empty batches are dropped."""
         search = self._search
         for rows in found:
             triples = zip(
@@ -99,7 +99,7 @@ class RecordSearch:
 def empty_answer(
     request: ScanRequest, histories: Sequence[PartitionHistory], bounds: Sequence[OffsetBounds], *, searched: bool
 ) -> Iterator[str]:
-    """One line for each of the first few partitions, and one for the others.
+    """Yield one line for each of the first few partitions, and one for the others.
 
     Args:
         request: The request.

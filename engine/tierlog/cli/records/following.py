@@ -61,7 +61,7 @@ class FollowedTier:
         return self._plan(narrow(self._request, histories), histories), histories
 
     def next_plan(self) -> ScanPlan:
-        """The plan of what came since. Raises: as ``plan_scan``, but a topic that has gone has nothing."""
+        """Return the plan of what came since. Raises: as ``plan_scan``, but a topic that has gone has nothing."""
         try:
             histories = self._listed()
         except UnknownTopicError as error:

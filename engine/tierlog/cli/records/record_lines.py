@@ -34,7 +34,7 @@ def base64_text(value: bytes | None) -> str:
 
 
 def utf8_text(value: bytes | None) -> str:
-    """A JSON string; bytes that are not UTF-8 become ``{"base64": …}``, so that nothing is lost or mistaken."""
+    """Return a JSON string; bytes that are not UTF-8 become ``{"base64": …}``, so that nothing is lost or mistaken."""
     if value is None:
         return "null"
     try:
@@ -44,7 +44,7 @@ def utf8_text(value: bytes | None) -> str:
 
 
 def json_text(value: bytes | None) -> str:
-    """The JSON document itself; bytes that are no JSON become ``{"base64": …}``."""
+    """Return the JSON document itself; bytes that are no JSON become ``{"base64": …}``."""
     if value is None:
         return "null"
     try:
@@ -61,7 +61,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def joined_headers(column: pa.ListArray, *, null: bytes = b"") -> list[list[bytes]]:
-    """The headers of each row as ``name=value``; ``null`` in place of a null value."""
+    """Return the headers of each row as ``name=value``; ``null`` in place of a null value."""
     if column.null_count == len(column):
         return [[]] * len(column)
     entries = column.values  # all rows' pairs in one; the offsets say whose is which
@@ -76,14 +76,14 @@ _RENDERERS: dict[str, Callable[[bytes | None], str]] = {"base64": base64_text, "
 
 
 def renderer(encoding: str, option: str) -> Callable[[bytes | None], str]:
-    """The function that renders a column. Raises ConfigError: the encoding is unknown."""
+    """Return the function that renders a column. Raises ConfigError: the encoding is unknown."""
     if encoding not in _RENDERERS:
         raise ConfigError(f"{option} is one of {', '.join(_RENDERERS)}, not {encoding!r}")
     return _RENDERERS[encoding]
 
 
 def timestamps_ms(rows: pa.RecordBatch) -> list[int]:
-    """A timestamp column in milliseconds; -1 for none."""
+    """Return a timestamp column in milliseconds; -1 for none."""
     column = rows.column("timestamp")
     unit = column.type.unit
     values = column.cast(pa.int64()).to_pylist()
@@ -94,7 +94,9 @@ T = TypeVar("T", str, bytes)
 
 
 def interleaved(pieces: Sequence[T | Sequence[T]], rows: int) -> Iterator[T]:
-    """The pieces of all lines in order: for each row its part of every piece, which is one constant or a list."""
+    """Return the pieces of all lines in order: for each row its part of every piece, which is one constant
+    or a list.
+    """
     constant = (str, bytes)
     columns = [itertools.repeat(piece, rows) if isinstance(piece, constant) else piece for piece in pieces]
     return itertools.chain.from_iterable(zip(*columns, strict=True))
@@ -135,7 +137,7 @@ class JsonLines:
 
 
 def _constant(rows: pa.RecordBatch, name: str) -> str:
-    """The value of a column that has the same value in all rows of a batch."""
+    """Return the value of a column that has the same value in all rows of a batch."""
     value = rows.column(name)[0].as_py()
     return _quoted(value) if isinstance(value, str) else str(value)
 
@@ -277,7 +279,7 @@ class RawLines:
 
 
 def readable(value: bytes | None) -> str:
-    """Text on one line, without characters that control a terminal."""
+    """Return text on one line, without characters that control a terminal."""
     if value is None:
         return "null"
     text = value.decode("utf-8", "backslashreplace")

@@ -158,7 +158,7 @@ class RecordOutput:
         key_as: str | None = None,
         value_as: str | None = None,
     ) -> RecordOutput:
-        """The output that the options describe. Raises ConfigError: an unknown column, encoding or letter, or
+        """Return the output that the options describe. Raises ConfigError: an unknown column, encoding or letter, or
         contradictions.
         """
         chosen = _chosen(columns)
@@ -209,7 +209,7 @@ class RecordOutput:
 
 
 def _chosen(columns: str | None) -> tuple[str, ...] | None:
-    """The columns of ``--columns``. Raises ConfigError: an unknown name, a name that comes twice, or none."""
+    """Return the columns of ``--columns``. Raises ConfigError: an unknown name, a name that comes twice, or none."""
     if columns is None:
         return None
     names = tuple(name.strip() for name in columns.split(","))

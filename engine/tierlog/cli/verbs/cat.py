@@ -254,7 +254,8 @@ def _follow(
 
 
 def _labelled(tier: Tier, choice: TopicChoice) -> tuple[str | None, TopicChoice]:
-    """The request for one file, which is read whatever its folder is called: TOPIC then names the records' topic.
+    """Return the request for one file, which is read whatever its folder is called: TOPIC then names the records'
+    topic.
 
     Raises:
         ConfigError: several topics or a pattern are given for one file.
@@ -273,7 +274,7 @@ def _last(
     last: int | None,
     search: RecordSearch | None,
 ) -> ScanRequest:
-    """The request, narrowed to the last N records of each partition."""
+    """Return the request, narrowed to the last N records of each partition."""
     from tierlog.cli.records.cat_request import SEARCHED_COLUMNS
     from tierlog.scan.planning.probes import LastRecords
 
@@ -317,7 +318,7 @@ def _scan(
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; no further batch is asked for."""
+    """Yield the first ``limit`` rows; no further batch is asked for."""
     left = limit
     if left == 0:
         return

@@ -230,7 +230,7 @@ class _Run:
     def _in_use(
         self, index: OffsetIndex | TimeIndex, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Both columns; in JSON without the zeros of preallocation, which kafka-dump-log shows as an entry."""
+        """Return both columns; in JSON without the zeros of preallocation, which kafka-dump-log shows as an entry."""
         count = len(index) if self.output_format is DumpFormat.JSON else None
         return first[:count], second[:count]
 

@@ -115,7 +115,9 @@ def export(
 def parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
-    """The target cluster of the options. Raises ConfigError: one of the options lacks the others that it needs."""
+    """Return the target cluster of the options. Raises ConfigError: one of the options lacks the others
+    that it needs.
+    """
     from tierlog.upkeep import TargetCluster
 
     if cluster_id is None:
@@ -130,7 +132,7 @@ def parsed_target(
 
 
 def parsed_id(option: str, text: str | None) -> Uuid | None:
-    """The id that an option gives. Raises ConfigError: it is none."""
+    """Return the id that an option gives. Raises ConfigError: it is none."""
     from tierlog.remote.api import Uuid
 
     try:

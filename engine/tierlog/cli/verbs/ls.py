@@ -237,7 +237,9 @@ def _compared_cells(each: ComparedSegment) -> tuple[str, ...]:
 
 
 def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] | None) -> list[PartitionHistory]:
-    """The histories that were asked for. Topics given by name must have each partition that was given by number."""
+    """Return the histories that were asked for. Topics given by name must have each partition that was
+    given by number.
+    """
     if choice.names and not choice.patterns:
         selection = choice.selection(partition)
         return history.partitions(selection.names or None, assigned=selection.assigned or None)
@@ -339,7 +341,7 @@ def _check_names(tier: Tier, candidates: Iterable[Candidate]) -> None:
 
 
 def _prefixes(tier: Tier, history: PartitionHistory) -> list[str]:
-    """The prefixes of the topic's folder in the keys of a partition's segments."""
+    """Return the prefixes of the topic's folder in the keys of a partition's segments."""
     segments = [*(span.segment for span in history.lineage.spans), *history.unreferenced]
     return sorted({_key_prefix(tier, segment.name) for segment in segments})
 
@@ -355,7 +357,7 @@ def _warn_of_prefixes(tier: Tier, history: PartitionHistory) -> None:
 
 
 def _key_prefix(tier: Tier, key: str) -> str:
-    """The prefix of the topic's folder in an object's key."""
+    """Return the prefix of the topic's folder in an object's key."""
     from tierlog.remote.tier.objects.object_keys import PARSERS
 
     configured = tier.scope.key_prefix
@@ -366,7 +368,7 @@ def _key_prefix(tier: Tier, key: str) -> str:
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for JSON: times as milliseconds, epochs as an object."""
+    """Return a row for JSON: times as milliseconds, epochs as an object."""
     for row in rows:
         for name in _TIMES:
             moment = row[name]

@@ -148,7 +148,7 @@ def restore(
 
 
 def _register_copied(path: str, to: str | None, place: RestorePlace, output: Output, *, dry_run: bool) -> ExitCode:
-    """The segments that ``tierlog copy`` printed, restored without a look at a bucket."""
+    """Restore the segments that ``tierlog copy`` printed, without a look at a bucket."""
     from tierlog.runtime.machine import Machine
     from tierlog.upkeep import restore_copied
 
@@ -167,7 +167,7 @@ def _register_copied(path: str, to: str | None, place: RestorePlace, output: Out
 
 
 def _told(result: RestoreResult, to: str | None) -> str:
-    """The end of the last line. ``to`` is None where nothing is to be written."""
+    """Return the end of the last line. ``to`` is None where nothing is to be written."""
     if to is None:
         return "would be registered (nothing was written)"
     if result.written:

@@ -44,11 +44,11 @@ class Finding:
     found: int | str | None = None
 
     def placed(self, topic: str, partition: int) -> Self:
-        """The same finding with the partition that it belongs to."""
+        """Make the same finding with the partition that it belongs to."""
         return replace(self, topic=topic, partition=partition)
 
     def as_dict(self) -> dict[str, object]:
-        """The finding as a JSON object; unknown values are None."""
+        """Return the finding as a JSON object; unknown values are None."""
         values = asdict(self)
         values["severity"] = str(self.severity)
         for name in ("partition", "position", "offset"):
@@ -97,12 +97,12 @@ class Details(TypedDict, total=False):
 
 
 def fault(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
-    """A fault without its partition, which the caller adds."""
+    """Make a fault without its partition, which the caller adds."""
     return Finding(Severity.FAULT, kind, text, where, **details)
 
 
 def note(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
-    """A note without its partition, which the caller adds."""
+    """Make a note without its partition, which the caller adds."""
     return Finding(Severity.NOTE, kind, text, where, **details)
 
 
@@ -111,7 +111,7 @@ _NUMBERS = re.compile(r": (expected -?\d+, found -?\d+|computed 0x[0-9a-f]+, sto
 
 
 def fault_of(error: CorruptDataError, where: str) -> Finding:
-    """A CorruptDataError of a room below, as a finding."""
+    """Make a CorruptDataError of a room below, as a finding."""
     told = _NUMBERS.search(error.text) is not None  # a 0 that the text lacks means "does not apply"
     number = _checksum if error.fault == "BAD_CRC" else int
     return fault(

@@ -62,7 +62,7 @@ class _IndexCheck:
         self._early = []
 
     def _fault(self, entry: int, kind: str, text: str, **details: Unpack[Details]) -> Finding:
-        """The fault of one entry; ``details`` has no position."""
+        """Return the fault of one entry; ``details`` has no position."""
         details["position"] = entry * self._entry_bytes
         return fault(kind, text, self._where, **details)
 
@@ -335,11 +335,11 @@ class IndexBuilder:
         self._last_offset = int(last_offsets[-1])
 
     def offset_index(self) -> bytes:
-        """The ``.index`` of the batches so far."""
+        """Return the ``.index`` of the batches so far."""
         return bytes(self._offsets)
 
     def time_index(self, *, closed: bool = True) -> bytes:
-        """The ``.timeindex`` of the batches so far.
+        """Return the ``.timeindex`` of the batches so far.
 
         Args:
             closed: Whether to add the entry of a roll or a clean stop; False for a segment that is still written to.

@@ -101,11 +101,13 @@ class TransactionReplay:
         self._aborted.append((producer_id, first_offset, marker_offset, stable))
 
     def aborted(self) -> NDArray[np.void]:
-        """The aborted transactions so far, dtype TRANSACTION_DTYPE, by last offset: the rows of a transaction index."""
+        """Return the aborted transactions so far, dtype TRANSACTION_DTYPE, by last offset: the rows of a transaction
+        index.
+        """
         return np.array(self._aborted, TRANSACTION_DTYPE)
 
     def aborted_ranges(self) -> NDArray[np.void]:
-        """The aborted transactions as ABORTED_DTYPE, which ``sort_aborted`` and the decoder take."""
+        """Return the aborted transactions as ABORTED_DTYPE, which ``sort_aborted`` and the decoder take."""
         rows = self.aborted()
         ranges = np.empty(rows.size, ABORTED_DTYPE)
         for name in ("producer_id", "first_offset", "last_offset"):
@@ -113,5 +115,7 @@ class TransactionReplay:
         return ranges
 
     def last_stable_offset(self, end_offset_exclusive: int) -> int:
-        """First offset of the earliest open transaction, else the end of the log: read_committed ends before it."""
+        """Return the first offset of the earliest open transaction, else the end of the log: read_committed ends before
+        it.
+        """
         return min([*self.open_transactions.values(), end_offset_exclusive])

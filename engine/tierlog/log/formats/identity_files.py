@@ -161,7 +161,7 @@ def _directory_id(text: str) -> Uuid:
 
 
 def _escaped(value: str) -> str:
-    """A value as Java's Properties writes it: plain ASCII."""
+    """Return a value as Java's Properties writes it: plain ASCII."""
     shown = "".join(_ESCAPES.get(each) or (each if " " <= each <= "~" else _utf16(each)) for each in value)
     return f"\\{shown}" if shown.startswith(" ") else shown
 

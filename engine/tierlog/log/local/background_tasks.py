@@ -106,7 +106,7 @@ class BackgroundTasks(Closeable):
             del function  # or its referents would live until the next call
 
     def _next(self) -> Callable[[], None] | None:
-        """The next task that is due, waited for; None if the thread is to end."""
+        """Wait for the next task that is due; None if the thread is to end."""
         with self._changed:
             while self._tasks:
                 now = self._machine.clock.monotonic_seconds()

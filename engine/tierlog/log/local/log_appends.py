@@ -54,12 +54,12 @@ class LogAppendInfo(NamedTuple):
 
     @classmethod
     def of_nothing(cls, log_start_offset: int) -> LogAppendInfo:
-        """The answer to bytes that hold no whole batch."""
+        """Make the answer to bytes that hold no whole batch."""
         return cls(-1, -1, -1, -1, log_start_offset, 0)
 
     @classmethod
     def of_duplicate(cls, known: BatchMetadata, log_start_offset: int) -> LogAppendInfo:
-        """The answer for a batch that is in the log already: where it is."""
+        """Return the answer for a batch that is in the log already: where it is."""
         timestamp_ms = known.timestamp_ms
         return cls(
             known.first_offset, known.last_offset, timestamp_ms, timestamp_ms, log_start_offset, 0, is_duplicate=True
@@ -157,7 +157,7 @@ class LeaderChecks:
         return self.accepted(answer, now_ms)
 
     def accepted(self, answer: AssignedBatch | Refusal | None, now_ms: int) -> AssignedBatch | None:
-        """The answer of a native call that was given this time of the leader. Raises AppendRefusedError."""
+        """Return the answer of a native call that was given this time of the leader. Raises AppendRefusedError."""
         if isinstance(answer, Refusal):
             raise _refused(answer, tuple(self._record_error(entry, now_ms) for entry in answer.record_errors))
         return answer
@@ -265,7 +265,7 @@ def assign_batch(
 def recompress(
     data: Buffer, batch: AssignedBatch, *, codec: int, level: int | None, decompressed_limit: int
 ) -> bytearray:
-    """A batch in another codec: same records, producer, sequence and timestamps; nothing is assigned.
+    """Make a batch in another codec: same records, producer, sequence and timestamps; nothing is assigned.
 
     Args:
         data: Begins with the batch.

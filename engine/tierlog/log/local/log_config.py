@@ -225,7 +225,7 @@ class LogConfig:
 
     @classmethod
     def from_kafka(cls, given: Mapping[str, str], *, defaults: LogConfig | None = None) -> Self:
-        """A configuration from text, as a topic or a broker's file has it.
+        """Parse a configuration from text, as a topic or a broker's file has it.
 
         A topic's name (``segment.ms``) wins over a broker's for the same (``log.roll.ms``, which wins over
         ``log.roll.hours``); ``internal.segment.bytes`` wins over ``segment.bytes``. Keys of ``LogDirectoryConfig`` are
@@ -247,7 +247,7 @@ class LogConfig:
         return found
 
     def with_changes(self, changes: Mapping[str, str | None], *, defaults: LogConfig | None = None) -> Self:
-        """The configuration after a dynamic change, with names and checks of ``from_kafka``.
+        """Return the configuration after a dynamic change, with names and checks of ``from_kafka``.
 
         Args:
             changes: By name; None sets a topic's key back to its default.
@@ -276,7 +276,7 @@ class LogConfig:
         return changed
 
     def to_kafka(self, *, changed_only: bool = False) -> dict[str, str]:
-        """The topic's keys as text; ``from_kafka`` makes an equal value of it.
+        """Return the topic's keys as text; ``from_kafka`` makes an equal value of it.
 
         A segment size below Kafka's minimum is ``internal.segment.bytes``; a key of ours is there if it is not at its
         default.
@@ -456,7 +456,7 @@ class LogDirectoryConfig:
 
     @classmethod
     def from_kafka(cls, given: Mapping[str, str]) -> Self:
-        """A configuration from text; keys of ``LogConfig`` are passed over: one file has both.
+        """Parse a configuration from text; keys of ``LogConfig`` are passed over: one file has both.
 
         Raises:
             ConfigError: an unknown key (the nearest known one is named), or a malformed value. TypeError: a key or a
@@ -467,7 +467,7 @@ class LogDirectoryConfig:
         return cls(**read_values(LogDirectoryConfig, given))
 
     def to_kafka(self) -> dict[str, str]:
-        """The keys as text; ``from_kafka`` makes an equal value of it."""
+        """Return the keys as text; ``from_kafka`` makes an equal value of it."""
         return {row.name: row.shown(getattr(self, field)) for field, row in rows(LogDirectoryConfig).items()}
 
     @property

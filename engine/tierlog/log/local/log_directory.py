@@ -382,7 +382,7 @@ def _left_by(log: UnifiedLog) -> LogCheckpoints:
 
 
 def _same_topic(log: UnifiedLog, topic_id: Uuid | None) -> UnifiedLog:
-    """The log, if it is of this topic; None is any."""
+    """Return the log, if it is of this topic; None is any."""
     if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
         raise InconsistentTopicIdError(f"{log.folder}: topic id {log.topic_id}, not {topic_id}")
     return log
@@ -434,7 +434,7 @@ class _OpenLogs:
                 self._changed.notify_all()
 
     def find(self, key: PartitionKey) -> UnifiedLog | None:
-        """The log of a partition, closed or not."""
+        """Return the log of a partition, closed or not."""
         return self._logs.get(key)
 
     def put(self, key: PartitionKey, log: UnifiedLog) -> None:

@@ -106,7 +106,7 @@ def read_small_file(
 
 
 def agreed_topic_id(machine: Machine, folder: str, topic_id: Uuid | None) -> Uuid | None:
-    """The topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
+    """Return the topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
     path = f"{folder}/{PARTITION_METADATA}"
     found = read_small_file(machine.files, path, parse_partition_metadata)
     if topic_id is None:
@@ -140,7 +140,7 @@ class FoundFolder(NamedTuple):
 
 
 def partition_folder_name(topic: str, partition: int) -> str:
-    """The name of a partition's folder.
+    """Return the name of a partition's folder.
 
     Raises:
         ConfigError: Kafka has no topic, or no partition, of this name. TypeError: of another type.
@@ -265,7 +265,7 @@ class LazyFile:
         return f"{self._folder.path}/{self.name}"
 
     def opened(self) -> UpdatableFile:
-        """The open file.
+        """Return the open file.
 
         Raises:
             ObjectNotFoundError: it does not exist. LogTruncatedError: the log has removed it. LogClosedError.
@@ -277,14 +277,14 @@ class LazyFile:
         return found
 
     def find(self) -> UpdatableFile | None:
-        """The open file; None if it does not exist. Raises as ``opened``."""
+        """Return the open file; None if it does not exist. Raises as ``opened``."""
         if self.file is not None:
             return self.file
         with self._lock:
             return self._open(make=False)
 
     def made(self) -> UpdatableFile:
-        """The open file, which is made if it does not exist. Raises LogClosedError, StoreError."""
+        """Return the open file, which is made if it does not exist. Raises LogClosedError, StoreError."""
         if self.file is not None:
             return self.file
         with self._lock:

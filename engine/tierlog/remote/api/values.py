@@ -103,7 +103,7 @@ class EpochMap(Mapping[int, int]):
         self._entries: dict[int, int] = {entry.epoch: entry.start_offset for entry in sorted(entries)}
 
     def entries(self) -> tuple[EpochEntry, ...]:
-        """The epochs and their first offsets, ascending by epoch."""
+        """Return the epochs and their first offsets, ascending by epoch."""
         return tuple(EpochEntry(epoch, start) for epoch, start in self._entries.items())
 
     def __getitem__(self, epoch: int) -> int:

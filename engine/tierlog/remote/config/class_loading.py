@@ -61,7 +61,7 @@ Manager = TypeVar("Manager")
 
 
 def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = False) -> str:
-    """The counterpart of a class: our name for it, or the given one if it is ours already.
+    """Return the counterpart of a class: our name for it, or the given one if it is ours already.
 
     Args:
         key: The configuration key, for messages.

@@ -234,7 +234,7 @@ def _missing_text(name: str) -> str:
 
 
 def missing(name: str) -> ConfigError:
-    """The message for a missing key, in Kafka's words."""
+    """Return the message for a missing key, in Kafka's words."""
     return ConfigError(_missing_text(name))
 
 
@@ -296,7 +296,9 @@ def _is_stores_own(name: str) -> bool:
 
 
 def _normalised(given: Mapping[str, object]) -> dict[str, str]:
-    """The keys without prefix, in lower case. Raises ConfigError if two keys with different values become one."""
+    """Return the keys without prefix, in lower case. Raises ConfigError if two keys with different values
+    become one.
+    """
     found: dict[str, str] = {}
     origin: dict[str, str] = {}
     for given_key, value in given.items():
@@ -362,7 +364,7 @@ NEVER_READ: Final = "storage.key.prefix"
 
 
 def with_todays_names(keys: Mapping[str, str]) -> dict[str, str]:
-    """The keys under today's names. Keys that no release ever read are left out.
+    """Return the keys under today's names. Keys that no release ever read are left out.
 
     Raises:
         ConfigError: both spellings of one key, with different values.

@@ -26,7 +26,7 @@ def read_value(table: type[Any], value: object, info: ValidationInfo) -> object:
 
 
 def validated(table: type[Table], values: Mapping[str, object]) -> Table:
-    """A configuration of the values of its fields.
+    """Make a configuration of the values of its fields.
 
     Raises:
         ConfigError: the first fault, in the words of Kafka's validators.

@@ -327,7 +327,7 @@ class RemoteLogIndex:
             raise
 
     def _cut(self, file: RemoteIndexFile, offset: int) -> RemoteIndexFile:
-        """A file without its entries from an offset on; it has such entries and others."""
+        """Return a file without its entries from an offset on; it has such entries and others."""
         rows = self._files.read_whole(file.offset_path, limit_bytes=FILE_BYTES_MAX)[: file.offset_bytes]
         offsets, positions = OffsetIndex(rows, file.base_offset).columns()
         kept = int(np.searchsorted(offsets, offset))
@@ -393,7 +393,9 @@ def append_segments(
 
 
 def _from(known: tuple[RemoteIndexFile, ...], offset: int) -> tuple[RemoteIndexFile, ...]:
-    """The file that holds the last entry at or below an offset, and all files behind it; all files if none does."""
+    """Return the file that holds the last entry at or below an offset, and all files behind it; all files
+    if none does.
+    """
     return known[max(0, bisect_right([file.first_offset for file in known], offset) - 1) :]
 
 
@@ -405,7 +407,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def recover_files(files: Files, folder: str, *, check_all: bool) -> tuple[RemoteIndexFile, ...]:
-    """The valid files by number; the others are removed.
+    """Return the valid files by number; the others are removed.
 
     Args:
         files: The file system.

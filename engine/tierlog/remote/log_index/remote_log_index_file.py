@@ -93,7 +93,7 @@ class RemoteIndexFile:
         return OffsetIndex(rows, self.base_offset).lookup(_int64(offset)).position
 
     def find_entry(self, files: Files, offset: int) -> RemoteLogIndexEntry | None:
-        """The last entry that begins at or below an offset.
+        """Find the last entry that begins at or below an offset.
 
         Raises:
             CorruptIndexError: the files are damaged, or do not belong together.
@@ -123,7 +123,7 @@ class RemoteIndexFile:
 
 
 def _int64(number: int) -> int:
-    """A number clamped to 64 bits: callers may ask for any number, files hold no larger ones."""
+    """Return a number clamped to 64 bits: callers may ask for any number, files hold no larger ones."""
     return max(-(2**63), min(number, 2**63 - 1))
 
 
@@ -230,7 +230,7 @@ def open_file(files: Files, path: str, base_offset: int, *, modified_ms: int) ->
 
 
 def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modified_ms: int) -> RemoteIndexFile | None:
-    """The files by their ends alone. None, or CorruptIndexError, if the ends do not agree."""
+    """Return the files by their ends alone. None, or CorruptIndexError, if the ends do not agree."""
     rows = files.read_whole(path + OFFSET_SUFFIX, limit_bytes=FILE_BYTES_MAX)
     time_rows = files.read_whole(path + TIME_SUFFIX, limit_bytes=FILE_BYTES_MAX)
     index, time_index = OffsetIndex(rows, base_offset), TimeIndex(time_rows, 0)

@@ -177,7 +177,7 @@ class BatchChecks:
 
     @staticmethod
     def begin(log: SegmentLog, position: int) -> RangeCheck:
-        """A check of bytes from a batch at a position on."""
+        """Begin a check of bytes from a batch at a position on."""
         segment = log.segment
         return RangeCheck(
             position=position,
@@ -229,7 +229,7 @@ class BatchChecks:
         return found is not None and found[1].covers(position, position + len(view))
 
     def _chunk(self, view: memoryview) -> SoundRanges:
-        """The ranges of the memory of a view. Memory that takes no weak reference is checked each time."""
+        """Return the ranges of the memory of a view. Memory that takes no weak reference is checked each time."""
         memory: object = view.obj
         found = self._chunks.get(id(memory))
         if found is not None:
@@ -345,7 +345,7 @@ class BatchReads:
         return (yield from self._read_from(log, wanted, 0, is_known=True))
 
     def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> Waits[int]:
-        """A position at or before the batch that is wanted; 0 where no index has one."""
+        """Find a position at or before the batch that is wanted; 0 where no index has one."""
         segment, offset = log.segment, wanted.offset
         if offset <= segment.start_offset:
             return 0
@@ -415,8 +415,8 @@ class BatchReads:
     def _find_ready(
         self, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
     ) -> Waits[FoundBatches | None]:
-        """The batches as a part of their file, if the system has its bytes in memory and nothing about them is unusual;
-        else None. A segment that is written to is not sent so: its bytes may change.
+        """Find the batches as a part of their file, if the system has its bytes in memory and nothing about them is
+        unusual; else None. A segment that is written to is not sent so: its bytes may change.
         """
         segment = log.segment
         file = self._reads.ready_file(log) if segment.closed else None
@@ -505,7 +505,7 @@ class BatchReads:
 
 
 def _end_ahead(log: SegmentLog, end: int) -> int:
-    """An end of bytes, moved so that the next header is among them, unless another chunk would be asked for it."""
+    """Move an end of bytes so that the next header is among them, unless that needs another chunk."""
     return min(end + HEADER_BYTES, log.chunk_end(end - 1))
 
 

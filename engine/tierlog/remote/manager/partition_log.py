@@ -104,25 +104,25 @@ class PartitionEpochs(Protocol):
     def latest_entry(self) -> EpochEntry | None: ...
 
     def previous_entry(self, epoch: int) -> EpochEntry | None:
-        """The entry of the largest epoch below this one."""
+        """Return the entry of the largest epoch below this one."""
 
     def previous_epoch(self, epoch: int | None = None) -> int | None:
-        """The largest epoch below this one; None = below the latest."""
+        """Return the largest epoch below this one; None = below the latest."""
 
     def next_epoch(self, epoch: int) -> int | None:
-        """The smallest epoch above this one."""
+        """Return the smallest epoch above this one."""
 
     def epoch_entry(self, epoch: int) -> EpochEntry | None:
-        """The entry of exactly this epoch."""
+        """Return the entry of exactly this epoch."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which an offset was written; None before the first entry."""
+        """Return the epoch in which an offset was written; None before the first entry."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
 
     def epoch_entries_in_range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
-        """The epochs of the offsets [start, end), as they go with a segment: the first begins at the start."""
+        """Return the epochs of the offsets [start, end), as they go with a segment: the first begins at the start."""
 
     def epoch_with_offsets(self) -> dict[int, int]:
         """Epoch to start offset, ascending."""
@@ -198,8 +198,8 @@ class PartitionLog(Protocol):
     # ---- segments
 
     def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> Sequence[PartitionSegment]:
-        """The segments, ascending by base offset; with bounds, from the segment that contains ``from_offset`` on, base
-        offsets below ``to_offset``.
+        """Return the segments, ascending by base offset; with bounds, from the segment that contains ``from_offset``
+        on, base offsets below ``to_offset``.
         """
 
     @property
@@ -207,10 +207,12 @@ class PartitionLog(Protocol):
         """The last segment, which is appended to and never copied."""
 
     def size(self) -> int:
-        """Bytes of all segments' logs."""
+        """Return the bytes of all segments' logs."""
 
     def only_local_log_segments_size(self) -> int:
-        """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
+        """Return the bytes of the segments that the tier does not have: base offset at or behind the highest copied
+        offset.
+        """
 
     def only_local_log_segments_count(self) -> int:
         """Return the number of those segments."""

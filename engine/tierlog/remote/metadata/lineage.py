@@ -73,7 +73,9 @@ class Lineage:
 
 
 def newest_segment(segments: Sequence[StoredSegment]) -> StoredSegment:
-    """The segment whose checkpoint decides: highest last epoch, then highest end offset, then the later upload."""
+    """Return the segment whose checkpoint decides: highest last epoch, then highest end offset, then the
+    later upload.
+    """
     return max(segments, key=lambda s: (_last_epoch(s.metadata), s.metadata.end_offset, *_upload(s.metadata)))
 
 
@@ -159,7 +161,7 @@ def _upload(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
 
 
 def _counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """The offset ranges [first, end) of a segment that lie in the lineage, neighbours joined."""
+    """Return the offset ranges [first, end) of a segment that lie in the lineage, neighbours joined."""
     own = _ranges(sorted(segment.segment_leader_epochs.items()), segment.end_offset + 1)
     ranges: list[tuple[int, int]] = []
     for epoch, (first, last) in own.items():

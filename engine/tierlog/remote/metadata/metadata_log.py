@@ -111,13 +111,13 @@ class MetadataLog(Protocol):
         """Append a record. The future gives its offset when all replicas that must have it do."""
 
     def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> Mapping[int, LogBounds]:
-        """The bounds of some partitions now."""
+        """Return the bounds of some partitions now."""
 
     def read(
         self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
     ) -> Sequence[MetadataBatches | MetadataValues]:
-        """Records from these offsets on (partition → offset), some of each partition that has any; none if none came
-        within the time.
+        """Read records from these offsets on (partition → offset), some of each partition that has any; none if none
+        came within the time.
 
         Raises:
             OffsetsLostError: an offset lies outside of what its partition holds: the topic was truncated or made anew.
@@ -137,7 +137,7 @@ class MetadataLogs(Protocol):
     """The opener of a cluster's metadata log: it connects, makes the topic where there is none, and checks it."""
 
     def open(self, *, timeout_seconds: float) -> MetadataLog:
-        """The log, ready for use.
+        """Open the log, ready for use.
 
         Raises:
             ConfigError: the topic has another number of partitions or a clean-up policy under which metadata would be
@@ -151,7 +151,7 @@ _SEED: Final = 0x9747B28C
 
 
 def metadata_partition(partition: TopicIdPartition, partition_count: int) -> int:
-    """The metadata partition of a user partition, in 0 … ``partition_count`` - 1.
+    """Return the metadata partition of a user partition, in 0 … ``partition_count`` - 1.
 
     Raises:
         ValueError: the count is below 1.

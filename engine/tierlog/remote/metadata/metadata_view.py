@@ -51,7 +51,7 @@ class MetadataView(KnownSegments, Closeable):
         self._partitions = {partition_key(partition): partition for partition in table.partitions()}
 
     def partitions(self) -> list[TopicIdPartition]:
-        """The partitions that have, or had, segments."""
+        """Return the partitions that have, or had, segments."""
         return list(self._partitions.values())
 
     def knows(self, partition: TopicIdPartition) -> bool:
@@ -59,16 +59,16 @@ class MetadataView(KnownSegments, Closeable):
         return partition_key(partition) in self._partitions
 
     def readable(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments of a partition in state COPY_SEGMENT_FINISHED, ascending by start offset."""
+        """Return the segments of a partition in state COPY_SEGMENT_FINISHED, ascending by start offset."""
         return (segment for segment in self.table.list(partition) if segment.state is _FINISHED)
 
     def segments(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """All segments in all states but DELETE_SEGMENT_FINISHED."""
+        """Yield all segments in all states but DELETE_SEGMENT_FINISHED."""
         for partition in self.partitions():
             yield from self.table.list(partition)
 
     def find(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
-        """The segment of an id, in any state but DELETE_SEGMENT_FINISHED."""
+        """Find the segment of an id, in any state but DELETE_SEGMENT_FINISHED."""
         return self.table.get(segment_id) if self.knows(segment_id.topic_id_partition) else None
 
     def last_state(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentState | None:

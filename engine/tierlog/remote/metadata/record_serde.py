@@ -61,13 +61,13 @@ class RemoteLogSegmentMetadataSnapshot:
     txn_idx_empty: bool = False
 
     def of(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata:
-        """The same as a segment of this partition. Raises ValueError as RemoteLogSegmentMetadata does."""
+        """Return the same as a segment of this partition. Raises ValueError as RemoteLogSegmentMetadata does."""
         values = {name: getattr(self, name) for name in _SHARED}
         return RemoteLogSegmentMetadata(remote_log_segment_id=RemoteLogSegmentId(partition, self.segment_id), **values)
 
     @classmethod
     def from_metadata(cls, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshot:
-        """The same as an entry of a snapshot."""
+        """Return the same as an entry of a snapshot."""
         values = {name: getattr(segment, name) for name in _SHARED}
         values["segment_leader_epochs"] = EpochMap(segment.segment_leader_epochs)
         return cls(segment_id=segment.remote_log_segment_id.id, **values)
@@ -118,7 +118,7 @@ def decode_record(value: Buffer) -> RemoteLogMetadataRecord:
 
 
 def encode_record(record: RemoteLogMetadataRecord) -> bytes:
-    """The value of a record, as Kafka writes it. Raises ValueError: a number does not fit into its field."""
+    """Encode the value of a record, as Kafka writes it. Raises ValueError: a number does not fit into its field."""
     key = next(key for key, (kind, _) in enumerate(_KINDS) if isinstance(record, kind))
     writer = MessageWriter()
     for number in (FRAME_VERSION, key, VERSION):
@@ -158,7 +158,7 @@ class Field(NamedTuple):
 
 
 def read_fields(reader: MessageReader, of_kind: tuple[Field, ...]) -> dict[str, Any]:
-    """The values of the fields, in their order, by name."""
+    """Read the values of the fields, in their order, by name."""
     return {name: read(reader) for name, read, _ in of_kind}
 
 
@@ -169,7 +169,7 @@ def write_fields(writer: MessageWriter, of_kind: tuple[Field, ...], value: objec
 
 
 def number_field(name: str, size_bytes: int, what: str) -> Field:
-    """A signed number."""
+    """Read a signed number."""
     return Field(
         name, lambda reader: reader.number(size_bytes, what), lambda writer, value: writer.number(size_bytes, value)
     )

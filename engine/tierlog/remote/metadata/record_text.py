@@ -56,14 +56,14 @@ def _attribute(name: str) -> str:
 
 
 def record_text(record: RemoteLogMetadataRecord) -> str:
-    """A record in one line, as kafka-dump-log prints it."""
+    """Return a record in one line, as kafka-dump-log prints it."""
     kind = next(kind for kind in _PRINTED if isinstance(record, kind))
     shown = (f"{name}={_text(getattr(record, _attribute(name)))}" for name in _PRINTED[kind].split())
     return f"{kind.__name__}{{{', '.join(shown)}}}"
 
 
 def record_fields(record: RemoteLogMetadataRecord) -> dict[str, object]:
-    """The same as JSON fields, under Kafka's names; custom metadata as hexadecimal digits."""
+    """Return the same as JSON fields, under Kafka's names; custom metadata as hexadecimal digits."""
     fields: dict[str, object] = {"type": type(record).__name__}
     if isinstance(record, RemotePartitionDeleteMetadata):
         fields |= _partition_fields(record.topic_id_partition)
@@ -142,7 +142,7 @@ class KipProperties:
 
 
 def kip_line(record: RemoteLogMetadataRecord, properties: KipProperties, *, partition: int, offset: int) -> str:
-    """One record of a metadata partition, without the end of the line."""
+    """Return one record of a metadata partition, without the end of the line."""
     shown = []
     if properties.print_partition:
         shown.append(f"partition:{partition}")
@@ -156,7 +156,7 @@ def kip_line(record: RemoteLogMetadataRecord, properties: KipProperties, *, part
 
 
 def kip_value(record: RemoteLogMetadataRecord) -> str:
-    """The KIP's default representation of an event."""
+    """Return the KIP's default representation of an event."""
     if isinstance(record, RemotePartitionDeleteMetadata):
         return (
             f"{{topic-id-partition:{{{_kip_partition(record.topic_id_partition)}}},epoch:{record.broker_id},"
@@ -176,12 +176,12 @@ def kip_value(record: RemoteLogMetadataRecord) -> str:
 
 
 def _kip_type(record: RemoteLogMetadataRecord) -> str:
-    """The KIP's name of the event's type; the snapshot record, which it does not know, has Kafka's."""
+    """Return the KIP's name of the event's type; the snapshot record, which it does not know, has Kafka's."""
     return "DeletePartitionState" if isinstance(record, RemotePartitionDeleteMetadata) else type(record).__name__
 
 
 def _kip_segment(segment: RemoteLogSegmentId | Uuid) -> str:
-    """The id of a segment; a snapshot record does not say of which partition."""
+    """Return the id of a segment; a snapshot record does not say of which partition."""
     if isinstance(segment, Uuid):
         return f"{{id:{segment}}}"
     return f"{{id:{segment.id},{_kip_partition(segment.topic_id_partition)}}}"

@@ -62,7 +62,7 @@ class SegmentRow(RemoteLogSegmentMetadata):
         return self._copy.partition
 
     def plain(self) -> RemoteLogSegmentMetadata:
-        """The same as the plain value."""
+        """Return the same as the plain value."""
         return _plain_of(*(getattr(self, name) for name in _NAMES))
 
     def __eq__(self, other: object) -> bool:
@@ -80,5 +80,5 @@ class SegmentRow(RemoteLogSegmentMetadata):
 
 
 def _plain_of(*values: Any) -> RemoteLogSegmentMetadata:
-    """The plain value of its fields in their order; pickled rows name this."""
+    """Return the plain value of its fields in their order; pickled rows name this."""
     return RemoteLogSegmentMetadata(**dict(zip(_NAMES, values, strict=True)))

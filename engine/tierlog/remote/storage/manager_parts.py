@@ -140,7 +140,7 @@ def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseE
 
 
 def counted_by_partition(store: ObjectStore, config: StorageConfig, metrics: StorageMetrics) -> ObjectStore:
-    """The store, with its calls counted by partition where the configuration's level of metrics asks for it.
+    """Return the store, with its calls counted by partition where the configuration's level of metrics asks for it.
 
     Outside of all other layers: partitions come from keys of requests, never from messages, and a read counts once,
     into however many pieces it is cut.

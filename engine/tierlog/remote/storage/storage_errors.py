@@ -67,12 +67,12 @@ class RetriableSegmentFileError(SegmentFileError, RetriableRemoteStorageExceptio
 
 
 def error_kind(error: BaseException) -> str:
-    """The kind of an error: one of ERROR_KINDS."""
+    """Return the kind of an error: one of ERROR_KINDS."""
     return next((kind for known, kind in _KINDS if isinstance(error, known)), "other")
 
 
 def kip_error(error: BaseException, operation: Operation, what: object, *, masked: str = "") -> RemoteStorageException:
-    """The KIP's error for an error of ours, with its notes; to be raised from it.
+    """Make the KIP's error for an error of ours, with its notes; to be raised from it.
 
     Args:
         error: Any error; one of the KIP's is returned as it is.

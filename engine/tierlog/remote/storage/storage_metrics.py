@@ -257,7 +257,9 @@ class PartitionMetrics:
         self._counters[name].labels(*labels, *([label] if label else [])).inc(amount)
 
     def _labels(self, partition: TopicIdPartition) -> tuple[str, str]:
-        """The labels of a partition. They hold names, so that a topic that is made anew goes on in the same series."""
+        """Return the labels of a partition. They hold names, so that a topic that is made anew goes on in the same
+        series.
+        """
         key = (partition.topic, partition.partition)
         found = self._known.get(key)
         if found is None:
@@ -274,7 +276,7 @@ class _Requests:
         self.counts: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(VERBS, 0)
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """The samples, as a Collector of prometheus_client gives them."""
+        """Return the samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import CounterMetricFamily
 
         family = CounterMetricFamily(REQUESTS.full_name, REQUESTS.text, labels=[REQUESTS.label])
@@ -291,7 +293,7 @@ class _StoreInfo:
         self.told: Mapping[str, str] = {"state": "not_asked"}
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The samples, as a Collector of prometheus_client gives them."""
+        """Return the samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(STORE_INFO.full_name, STORE_INFO.text, labels=self._names)
@@ -334,7 +336,7 @@ class SeriesMetrics:
             made.labels(value)
 
     def _of(self, name: str, label: str | None) -> Any:
-        """The series of a name (without PREFIX) and a label. Raises KeyError: the table has none of the name."""
+        """Return the series of a name (without PREFIX) and a label. Raises KeyError: the table has none of the name."""
         found = self._series[name]
         return found if label is None else found.labels(label)
 
@@ -351,7 +353,7 @@ class SeriesMetrics:
         self._of(name, label).set_function(function)
 
     def value(self, name: str, **labels: str) -> float:
-        """The value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
+        """Return the value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
         found = self.registry.get_sample_value(PREFIX + name, labels)
         if found is None:
             raise KeyError(name)
@@ -394,7 +396,7 @@ class StorageMetrics(SeriesMetrics):
             self._partitions.add(partition, name, amount, label=label)
 
     def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
-        """A function that adds to one counter, by 1 or by its argument, for hot paths. Raises as ``add``."""
+        """Return a function that adds to one counter, by 1 or by its argument, for hot paths. Raises as ``add``."""
         inc: Callable[[float], None] = self._of(name, label)._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
         return lambda amount=1: inc(amount)
 

@@ -56,7 +56,7 @@ def closed_segments(
     topic_id: Uuid | None = None,
     machine: Machine | None = None,
 ) -> Iterator[ClosedSegment]:
-    """The segments of a partition that can be copied, by offset: all but the active one, which is the last.
+    """Yield the segments of a partition that can be copied, by offset: all but the active one, which is the last.
 
     Only the ends of indexes, the checkpoint and ``partition.metadata`` are read; a log is read only if its time index
     or the epochs are missing. The copy, which reads all files, checks whether they fit each other.
@@ -92,7 +92,7 @@ def closed_segment(
     segment_id: Uuid | None = None,
     machine: Machine | None = None,
 ) -> ClosedSegment:
-    """The closed segment of a partition that begins at an offset.
+    """Return the closed segment of a partition that begins at an offset.
 
     Args:
         folder: See ``closed_segments``.
@@ -138,14 +138,14 @@ class _Folder:
         self._layout = LogDirLayout(self.store, Scope(folder=f"{name}/"), machine)
 
     def candidates(self) -> Iterator[Candidate]:
-        """All segments, the active one last."""
+        """Yield all segments, the active one last."""
         wanted = SegmentFilter.of(self._topic, None, [self._partition])
         for candidate in self._layout.find_candidates(wanted):
             if candidate.segment_path.rstrip("/") == self._name:
                 yield candidate
 
     def closed(self, candidate: Candidate, segment_id: Uuid | None) -> ClosedSegment | None:
-        """The segment, if it ends where the next one begins; None if it was deleted."""
+        """Return the segment, if it ends where the next one begins; None if it was deleted."""
         segment = self._layout.load(candidate)
         if segment is None:
             return None
@@ -217,7 +217,7 @@ class _Folder:
 
 
 def own_epochs(segment: StoredSegment) -> LeaderEpochs:
-    """The leader epochs in a segment's own batches, for a segment without a checkpoint."""
+    """Return the leader epochs in a segment's own batches, for a segment without a checkpoint."""
     return LeaderEpochs(sorted(segment.metadata.segment_leader_epochs.items()))
 
 
@@ -229,7 +229,7 @@ def require_topic_id(partition: TopicIdPartition, name: str) -> None:
 
 
 def missing_snapshot(name: str, end_offset: int) -> DataLossError:
-    """The error for a segment whose producer snapshot at ``end_offset`` (**inclusive**) is missing."""
+    """Make the error for a segment whose producer snapshot at ``end_offset`` (**inclusive**) is missing."""
     end = end_offset + 1
     return DataLossError(
         f"{name}: there is no producer snapshot of offset {end} ({end:020d}.snapshot): it holds what "

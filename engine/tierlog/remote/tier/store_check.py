@@ -66,7 +66,7 @@ class StoreCheck:
         self._part_bytes = max(store.upload_limits.part_bytes_min, min(part_bytes, store.upload_limits.part_bytes_max))
 
     def __iter__(self) -> Iterator[CheckResult]:
-        """The results, step by step; all objects are removed at the end, whatever failed.
+        """Yield the results, step by step; all objects are removed at the end, whatever failed.
 
         After a step that the store does not answer within the tries of its request, no other step is tried: only the
         objects are removed.

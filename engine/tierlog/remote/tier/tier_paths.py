@@ -249,7 +249,7 @@ class _SeenObjects:
         self._is_whole = False
 
     def passed_on(self, objects: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
-        """The objects one by one; as many are stored as should show a layout."""
+        """Yield the objects one by one; as many are stored as should show a layout."""
         for info in objects:
             if len(self._objects) <= _RECOGNISED_MAX:
                 self._objects.append(info)
@@ -257,7 +257,7 @@ class _SeenObjects:
         self._is_whole = len(self._objects) <= _RECOGNISED_MAX
 
     def below(self, place: Place) -> list[ObjectInfo] | None:
-        """All objects, their keys as from that folder; None unless the listing was read to its end and short."""
+        """Return all objects, their keys as from that folder; None unless the listing was read to its end and short."""
         if not self._is_whole:
             return None
         return [replace(info, key=place.inner + info.key) for info in self._objects]
@@ -293,7 +293,9 @@ def _places_above(path: str) -> list[Place]:
 
 
 def _recognise(keys: Iterable[str], path: str, layout: str, places: Sequence[Place]) -> tuple[str, Place] | list[str]:
-    """The layout that the keys have, seen from the lowest place from which they have one; else the first keys."""
+    """Return the layout that the keys have, seen from the lowest place from which they have one; else the
+    first keys.
+    """
     examples: dict[Place, dict[str, str]] = {}
     seen: list[str] = []
     count = 0

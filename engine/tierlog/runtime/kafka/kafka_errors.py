@@ -76,7 +76,7 @@ _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_DESTROY"})
 
 
 def our_error(what: str, found: KafkaError, *, partition: int = -1, offset: int = -1) -> Exception:
-    """The error of ours for one of librdkafka's; to be raised. ``what`` failed, for the message."""
+    """Make the error of ours for one of librdkafka's; to be raised. ``what`` failed, for the message."""
     name, text = found.name(), f"{what}: {found.str()} ({found.name()})"
     if name in _OUT_OF_RANGE:
         return PositionOutOfRangeError(text, partition=partition, offset=offset)

@@ -120,7 +120,7 @@ class Complaints:
             self._last = (self._clock.monotonic_seconds(), error.name(), error.str())
 
     def told_lately(self) -> str:
-        """The last complaint for a message, as ``" (…)"``; "" if there was none for a while."""
+        """Return the last complaint for a message, as ``" (…)"``; "" if there was none for a while."""
         if self._last is None or self._clock.monotonic_seconds() - self._last[0] > _LATELY_SECONDS:
             return ""
         return f" ({self._last[2]})"
@@ -162,7 +162,7 @@ def open_client(
 
 
 def release_client(owner: object) -> None:
-    """The owner's client is no longer needed."""
+    """Note that the owner's client is no longer needed."""
     _OPEN.pop(owner, None)
 
 

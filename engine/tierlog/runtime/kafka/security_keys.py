@@ -51,7 +51,7 @@ _JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[
 
 
 def security_settings(keys: Mapping[str, str]) -> Values:
-    """The keys of librdkafka for Java's of ``SECURITY_KEYS``.
+    """Return the keys of librdkafka for Java's of ``SECURITY_KEYS``.
 
     Raises:
         ConfigError: a value that is malformed, that only a JVM can obey, or that contradicts another one.

@@ -75,13 +75,13 @@ class Answers:
             raise self._late(what)
 
     def result(self, what: str, future: Future[Any], *, until: float, poll: Callable[[], None]) -> Any:
-        """The future's result, once it is done; raises as ``wait`` and ``outcome``."""
+        """Wait for the future's result, once it is done; raises as ``wait`` and ``outcome``."""
         self.wait(what, future, until=until, poll=poll)
         poll()
         return self.outcome(what, future)
 
     def outcome(self, what: str, future: Future[Any]) -> Any:
-        """The result of a future that is done. Raises our error for the call's."""
+        """Return the result of a future that is done. Raises our error for the call's."""
         from confluent_kafka import KafkaException
 
         try:
@@ -210,7 +210,7 @@ class TopicAdmin(Closeable):
         return True
 
     def topic_config(self, topic: str, *, timeout_seconds: float) -> dict[str, str]:
-        """The configuration that counts for a topic, defaults included; without values that the cluster hides.
+        """Return the configuration that counts for a topic, defaults included; without values that the cluster hides.
 
         Raises:
             ObjectNotFoundError: there is no such topic.

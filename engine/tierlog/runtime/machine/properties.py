@@ -23,7 +23,7 @@ def parse_properties(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; a line that ends in an odd number of backslashes goes on."""
+    """Yield lines without comments and blank ones; a line that ends in an odd number of backslashes goes on."""
     waiting = ""
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(" \t\f")

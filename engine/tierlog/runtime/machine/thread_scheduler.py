@@ -94,7 +94,7 @@ class ThreadPool(Pool):
             del call  # or its referents would live until the next call
 
     def _next(self) -> _Call | None:
-        """The next call, or None if this worker is to end."""
+        """Take the next call, or None if this worker is to end."""
         with self._lock:
             self._waiting += 1
         try:

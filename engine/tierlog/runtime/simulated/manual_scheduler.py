@@ -274,7 +274,9 @@ class ManualScheduler(Closeable):
 
     @classmethod
     def machine(cls, seed: int, files: Files | None = None) -> tuple[Machine, ManualScheduler]:
-        """A machine that repeats from a seed: clock, randomness, threads, and a disk in memory unless one is given."""
+        """Make a machine that repeats from a seed: clock, randomness, threads, and a disk in memory unless one is
+        given.
+        """
         scheduler = cls(seed)
         files = MemoryFiles(scheduler.clock) if files is None else files
         return Machine(scheduler.clock, SeededRng(seed), scheduler, files, Process()), scheduler
@@ -294,17 +296,17 @@ class ManualScheduler(Closeable):
         return ManualLock(self)
 
     def condition(self) -> Condition:
-        """A condition whose waiters are tasks of this scheduler."""
+        """Make a condition whose waiters are tasks of this scheduler."""
         return ManualCondition(self)
 
     def future(self) -> PendingFuture[Result]:
-        """A future whose maker calls ``set_result`` or ``set_exception``."""
+        """Make a future whose maker calls ``set_result`` or ``set_exception``."""
         future: ManualFuture[Result] = ManualFuture(self)
         future.begin()
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """A pool whose workers start when there is work."""
+        """Make a pool whose workers start when there is work."""
         return ManualPool(self, workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
@@ -328,7 +330,7 @@ class ManualScheduler(Closeable):
         self._ready.append(strand)
 
     def current(self) -> Strand:
-        """The task that runs."""
+        """Return the task that runs."""
         strand = self._strands.get(getcurrent())
         if strand is None:
             raise StuckError("called from a thread, or a greenlet, that is not this scheduler's")
@@ -372,7 +374,7 @@ class ManualScheduler(Closeable):
             self._ready.append(strand)
 
     def _turns(self) -> None:
-        """The hub: gives one strand after another its turn."""
+        """Run the hub, which gives one strand after another its turn."""
         while True:
             self._ring(until=self.clock.monotonic_seconds())
             while not self._ready:

@@ -52,7 +52,7 @@ class Content:
         return len(self.data)
 
     def info(self, path: str) -> FileInfo:
-        """Size and times, under a path."""
+        """Return the size and times, under a path."""
         return FileInfo(path, self.size_bytes, self.modified_ms, is_directory=False)
 
     def growth_bytes(self, position: int, size_bytes: int) -> int:
@@ -99,8 +99,8 @@ class Content:
         self._changes.clear()
 
     def after_power_cut(self, rng: Rng) -> bytearray:
-        """The disk's bytes after a power cut: of the changes since the last fsync the oldest ones, and of the others
-        each write on its own whole, by some of its sectors, or not at all; and the length of some moment.
+        """Return the disk's bytes after a power cut: of the changes since the last fsync the oldest ones, and of the
+        others each write on its own whole, by some of its sectors, or not at all; and the length of some moment.
         """
         count = len(self._changes)
         lengths = count if rng.integer_below(2) else rng.integer_below(count + 1)
@@ -108,8 +108,8 @@ class Content:
         return self._written(rng, lengths=lengths, whole=whole)
 
     def _written(self, rng: Rng | None, *, lengths: int, whole: int) -> bytearray:
-        """The disk's bytes with the first ``lengths`` changes of the length and the first ``whole`` writes; which of
-        the other writes are there is drawn.
+        """Return the disk's bytes with the first ``lengths`` changes of the length and the first ``whole`` writes;
+        which of the other writes are there is drawn.
         """
         cached, disk = bytearray(self._clean), bytearray(self.durable)
         size, still_named_bytes = len(disk), 1 << 62

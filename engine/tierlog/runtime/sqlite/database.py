@@ -81,7 +81,9 @@ class Database:
                 raise
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query. Bytes of a text that are no UTF-8 are surrogates, as ``surrogateescape`` makes them."""
+        """Yield the rows of a query. Bytes of a text that are no UTF-8 are surrogates, as ``surrogateescape`` makes
+        them.
+        """
         with _translated(self._path):
             cursor = self._connection.execute(statement)
             # Not "yield from": that closes the cursor, which fails where the database was closed before.

@@ -142,7 +142,7 @@ def split_last(url: str) -> tuple[str, str]:
 
 
 def local_path(url: str) -> str | None:
-    """The path of a local URL or path; None for a bucket."""
+    """Return the path of a local URL or path; None for a bucket."""
     scheme, rest = _split(url)
     return rest if scheme == "file" else None
 

@@ -44,8 +44,8 @@ class FilePart:
         return self._file.send(socket, self._position + start, size_bytes)
 
     def find(self, start: int, most_bytes: int) -> memoryview | None:
-        """Bytes from ``start`` on, as many as the part has, in memory of their own; None where the system has not all
-        of them in memory.
+        """Return the bytes from ``start`` on, as many as the part has, in memory of their own; None where the system
+        has not all of them in memory.
         """
         out = new_buffer(min(self.size_bytes - start, most_bytes))
         return out if self._file.read_ready_into(out, self._position + start) == len(out) else None

@@ -134,7 +134,8 @@ class Worker:
         return self._pool.submit(call)
 
     async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
-        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call.
+        """Wait for the result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the
+        call.
 
         Raises:
             StoreUnavailableError: there is none after ``seconds``. PoolClosedError: closed before the call began.
@@ -219,7 +220,9 @@ class Worker:
                 interrupt.wake = None
 
     def one_at_a_time(self) -> SingleCalls:
-        """The same threads for an owner that is to hold one of them at most. On the event loop that runs the caller."""
+        """Return the same threads for an owner that is to hold one of them at most. On the event loop that runs the
+        caller.
+        """
         return SingleCalls(self, self._machine.timers)
 
     def close(self) -> None:

@@ -47,11 +47,11 @@ class FairQueue(Generic[Item]):
         self._count += 1
 
     def first(self) -> Item | None:
-        """The item whose turn it is; None of an empty queue."""
+        """Return the item whose turn it is; None of an empty queue."""
         return next(iter(next(iter(self._lines.values())))) if self._count else None
 
     def last(self) -> Item | None:
-        """The newest item of the key whose turn comes last; None of an empty queue."""
+        """Return the newest item of the key whose turn comes last; None of an empty queue."""
         return next(reversed(next(reversed(self._lines.values())))) if self._count else None
 
     def take(self) -> Item:

@@ -198,8 +198,8 @@ def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffs
 
 
 def _timestamps_down(tier: Tier, span: Span, least_ms: int) -> list[int]:
-    """The largest timestamps of the batches of a span, ms, descending, down to ``least_ms``; a few of them, since the
-    first is that of a record that counts unless its batch lies across the span's border.
+    """Return the largest timestamps of the batches of a span, ms, descending, down to ``least_ms``; a few of them,
+    since the first is that of a record that counts unless its batch lies across the span's border.
     """
     largest = np.empty(0, np.int64)
     with closing(iter_batch_runs(tier, span.segment)) as runs:  # type: ignore[type-var]
@@ -212,7 +212,9 @@ def _timestamps_down(tier: Tier, span: Span, least_ms: int) -> list[int]:
 
 
 def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
-    """An offset below which no record of the segment is of that time or later, as far as its time index knows."""
+    """Return an offset below which no record of the segment is of that time or later, as far as its time
+    index knows.
+    """
     try:
         data = _time_index(tier, segment)
         if not data:
@@ -267,8 +269,8 @@ def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | 
 
 
 def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
-    """The time index; None where its entries cannot be distinguished from older ones that a truncation left behind
-    them.
+    """Return the time index; None where its entries cannot be distinguished from older ones that a truncation left
+    behind them.
     """
     data = tier.fetch_index(segment, IndexType.TIMESTAMP)
     if data is not None and is_untrimmed(data, TIME_ENTRY_BYTES, time_index_entries):
@@ -319,7 +321,7 @@ def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> 
 
 
 def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
-    """The offset to begin at: the last one of a batch before which no record is of that time or later."""
+    """Return the offset to begin at: the last one of a batch before which no record is of that time or later."""
     try:
         data = _time_index(tier, segment)
         return lookup_timestamp(data, segment.start_offset, timestamp_ms)[1] if data else segment.start_offset

@@ -163,7 +163,7 @@ class _Borders:
     borders: BatchBorders
 
     def at_or_before(self, position: int, start_position: int) -> int:
-        """The last batch border from the start on that is not behind a position."""
+        """Return the last batch border from the start on that is not behind a position."""
         positions = self.borders.positions
         entry = int(np.searchsorted(positions, position, side="right")) - 1
         return max(start_position, int(positions[entry])) if entry >= 0 else start_position

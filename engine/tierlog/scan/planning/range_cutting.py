@@ -179,7 +179,9 @@ class RangeCutter:
             yield _Piece(span, _touching(aborted, span), cut_early)
 
     def _aborted(self, wanted: WantedOffsets) -> NDArray[np.void]:
-        """The aborted transactions that touch a partition, with the transaction indexes of the spans that are read."""
+        """Return the aborted transactions that touch a partition, with the transaction indexes of the spans that are
+        read.
+        """
         first = next(wanted.iter_spans(self.request.record_filter.first_timestamp_ms), None)
         start = wanted.end_offset_exclusive if first is None else first[0].first_offset
         entries, faults = aborted_transactions(self.tier, wanted.history, start, wanted.end_offset_exclusive)
@@ -188,7 +190,7 @@ class RangeCutter:
         return entries
 
     def _whole(self, piece: _Piece) -> ScanRange | None:
-        """The one range of a segment that is read whole; None if it has to be cut."""
+        """Return the one range of a segment that is read whole; None if it has to be cut."""
         segment = piece.span.segment
         first, end = piece.span.first_offset, piece.span.end_offset_exclusive
         if piece.cut_early or first > segment.start_offset or end <= segment.end_offset:
@@ -217,7 +219,7 @@ class RangeCutter:
             yield from self.iter_cut(found.result(), self.max_bytes)
 
     def _borders(self, piece: _Piece) -> BatchBorders:
-        """A segment without a usable index is read whole: slower, never wrong."""
+        """Return the borders; a segment without a usable index is read whole: slower, never wrong."""
         segment = piece.span.segment
         try:
             return fetch_borders(self.tier, segment)
@@ -285,7 +287,7 @@ def cut_into(cutter: RangeCutter, wanted: Sequence[WantedOffsets], least: int) -
 
 
 def _size(cutter: RangeCutter, pieces: Sequence[CutPiece], least: int) -> int:
-    """The largest size of a range that makes ranges enough; 1, a batch each, where none does."""
+    """Return the largest size of a range that makes ranges enough; 1, a batch each, where none does."""
     size = cutter.max_bytes
     while size > 1 and _count(cutter, pieces, size) < least:
         size //= 2
@@ -297,7 +299,7 @@ def _count(cutter: RangeCutter, pieces: Sequence[CutPiece], max_bytes: int) -> i
 
 
 def _walked(cutter: RangeCutter, pieces: Sequence[CutPiece], least: int) -> list[CutPiece]:
-    """The pieces with the borders of all their batches."""
+    """Return the pieces with the borders of all their batches."""
     size_bytes = sum(end - start for start, end in map(_extent, pieces))
     if size_bytes > WALKED_BYTES_MAX:
         why = f"offset indexes divide the log no further, and {size_bytes} bytes of it are not read for that"
@@ -308,7 +310,7 @@ def _walked(cutter: RangeCutter, pieces: Sequence[CutPiece], least: int) -> list
 
 
 def _extent(piece: CutPiece) -> tuple[int, int]:
-    """Positions [start, end) of a piece's bytes to read."""
+    """Return the positions [start, end) of a piece's bytes to read."""
     if piece.borders is None or piece.first_offset >= piece.end_offset_exclusive:
         return 0, 0
     start = piece.borders.start_position(piece.first_offset)
@@ -316,7 +318,7 @@ def _extent(piece: CutPiece) -> tuple[int, int]:
 
 
 def _with_batches(tier: Tier, piece: CutPiece) -> CutPiece:
-    """The piece with all its batches. What follows a fault stays one range, whose reader reports the fault."""
+    """Return the piece with all its batches. What follows a fault stays one range, whose reader reports the fault."""
     start, end = _extent(piece)
     offsets: list[int] = []
     positions: list[int] = []

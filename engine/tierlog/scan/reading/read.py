@@ -94,7 +94,7 @@ class ScanCounters:
 
 
 def records_schema(columns: Sequence[str] = DEFAULT_COLUMNS, *, timestamp_unit: str = "ms") -> pa.Schema:
-    """The schema of these columns, in this order; all nullable.
+    """Return the schema of these columns, in this order; all nullable.
 
     Raises:
         ConfigError: an unknown or repeated column, or a unit that is not "ms" or "us".
@@ -159,7 +159,7 @@ def range_decoder(
     target_bytes: int = TARGET_BYTES,
     summary: Collection[str] | None = None,
 ) -> RecordDecoder:
-    """A decoder of the records that count in a range, from a batch border on: the range's first one by default."""
+    """Make a decoder of the records that count in a range, from a batch border on: the range's first one by default."""
     return RecordDecoder(
         columns,
         base_position=scan_range.start_position if start_position is None else start_position,
@@ -232,7 +232,8 @@ class _RangeReader:
                 self._counters.stored_bytes += store.counts.bytes
 
     def _windows(self, store: ObjectStore, window_bytes: int | None) -> Generator[memoryview]:
-        """The bytes of the range; with data loss allowed, of an object that was cut also what lies before the cut.
+        """Yield the bytes of the range; with data loss allowed, of an object that was cut also what lies before the
+        cut.
 
         Raises:
             As ``Tier.iter_log_windows``, behind what could be read.
@@ -318,7 +319,7 @@ class _Assembler:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        """A constant column, made once for the largest batch and sliced."""
+        """Return a constant column, made once for the largest batch and sliced."""
         array = self._constants.get(name)
         if array is None or len(array) < rows:
             array = pa.repeat(pa.scalar(self._values[name], type=self._schema.field(name).type), rows)
@@ -327,7 +328,7 @@ class _Assembler:
 
 
 def segment_label(segment: StoredSegment) -> str:
-    """The name of a segment in a table: its id, or its file where a layout has no ids."""
+    """Return the name of a segment in a table: its id, or its file where a layout has no ids."""
     if segment.layout in SINGLE_LOG_LAYOUTS:
         return segment.name.rpartition("/")[2]
     return str(segment.metadata.remote_log_segment_id.id)

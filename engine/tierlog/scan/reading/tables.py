@@ -32,7 +32,7 @@ _UNKNOWN_TIMESTAMP_MS = 2**63 - 1
 
 
 def batches_schema(timestamp_unit: str = "ms") -> pa.Schema:
-    """One row a record batch, from its header alone: nothing is decompressed.
+    """Return the schema of one row a record batch, from its header alone: nothing is decompressed.
 
     ``position`` and ``sizeBytes`` are bytes in the untransformed log; ``recordCount`` is -1 for the old formats,
     producer fields are -1 where there is no producer.
@@ -66,7 +66,7 @@ def batches_schema(timestamp_unit: str = "ms") -> pa.Schema:
 
 
 def segments_schema(timestamp_unit: str = "ms") -> pa.Schema:
-    """One row a segment of the tier, from its description alone.
+    """Return the schema of one row a segment of the tier, from its description alone.
 
     ``firstOffset`` to ``lastOffset`` are the offsets that the segment contributes to the log, null (and ``referenced``
     false) for a duplicate or an abandoned branch; a segment that contributes several runs of offsets has one row for
@@ -138,13 +138,13 @@ def read_batches(
 
 
 def segments_table(histories: Sequence[PartitionHistory], *, timestamp_unit: str = "ms") -> pa.Table:
-    """All segments of some partitions, by topic, partition and start offset; no request is made."""
+    """Return all segments of some partitions, by topic, partition and start offset; no request is made."""
     rows = [row for history in histories for row in _segment_rows(history)]
     return _table(rows, segments_schema(timestamp_unit))
 
 
 def transactions_table(tier: Tier, histories: Sequence[PartitionHistory]) -> pa.Table:
-    """Aborted and open transactions of some partitions, by topic, partition and last offset, the open ones last.
+    """Return aborted and open transactions of some partitions, by topic, partition and last offset, the open ones last.
 
     Raises:
         CorruptIndexError, CorruptObjectError, ObjectNotFoundError: a transaction index cannot be used; named.
@@ -212,7 +212,7 @@ def _known(timestamp_ms: int) -> int | None:
 
 
 def _table(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
-    """A table of rows whose timestamps are numbers of ms."""
+    """Make a table of rows whose timestamps are numbers of ms."""
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         values = [row[name] for row in rows]

@@ -31,7 +31,7 @@ from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:
-    """The offset and the time index of a closed segment, from its batches: one pass over its log.
+    """Return the offset and the time index of a closed segment, from its batches: one pass over its log.
 
     Raises:
         CorruptRecordError: a batch is damaged: no index is built from a damaged log. StoreError and its kinds.
@@ -62,7 +62,7 @@ class _Walked:
 
 
 def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, bytes]) -> dict[IndexType, str]:
-    """The indexes that do not fit the log, with the first fault of each.
+    """Return the indexes that do not fit the log, with the first fault of each.
 
     Raises:
         CorruptRecordError: the log itself ends in damage. StoreError and its kinds.
@@ -94,7 +94,7 @@ def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, 
 
 
 def digested(tier: Tier, segment: StoredSegment, digest: xxhash.xxh3_128) -> Generator[memoryview]:
-    """The untransformed log in order, which goes into a digest on the way."""
+    """Yield the untransformed log in order, which goes into a digest on the way."""
     with closing(tier.iter_log_windows(segment)) as windows:
         for _, window in windows:
             digest.update(window)

@@ -107,7 +107,9 @@ def digest_log(tier: Tier, segment: StoredSegment) -> bytes:
 
 
 def derived_segment_id(segment: StoredSegment, log_digest: bytes) -> Uuid:
-    """The id of a segment whose layout has none: the same for the same bytes at the same place of the same topic."""
+    """Return the id of a segment whose layout has none: the same for the same bytes at the same place of the same
+    topic.
+    """
     partition = segment.topic_id_partition
     numbers = struct.pack(">iqqq", partition.partition, segment.start_offset, segment.end_offset, segment.size_bytes)
     seed = partition.topic_id.raw + numbers + log_digest
@@ -244,7 +246,9 @@ class SegmentSource(ReadableFiles):
         raise missing_snapshot(self._segment.name, self._segment.end_offset)
 
     def _epochs(self) -> bytes:
-        """The stored checkpoint; on a broker's disk, where it goes on behind the segment, cut at the segment's end."""
+        """Return the stored checkpoint; on a broker's disk, where it goes on behind the segment, cut at the segment's
+        end.
+        """
         try:
             data = self._fetch(IndexType.LEADER_EPOCH)
             if data and not self._single:
@@ -283,7 +287,7 @@ class SegmentSource(ReadableFiles):
         )
 
     def stat(self, path: str) -> FileInfo:
-        """The log's size as of now: a broker may still remove the log."""
+        """Return the log's size as of now: a broker may still remove the log."""
         if path != self.data.log_segment:
             return FileInfo(path, len(self.read_whole(path)), 0, is_directory=False)
         if not self._single:
@@ -361,7 +365,7 @@ class _SourceLog(ReadableFile):
             self.close()
 
     def _piece(self, position: int) -> memoryview:
-        """The rest of the window that holds the position, which never goes back except to the start."""
+        """Return the rest of the window that holds the position, which never goes back except to the start."""
         if position >= self._window_position + len(self._window):
             if self._windows is None:
                 self._windows = self._tier.iter_log_windows(self._segment)

@@ -206,7 +206,7 @@ class PartitionExport:
             )
 
     def result(self) -> ExportedPartition:
-        """The partition as it was written; known after ``run``."""
+        """Return the partition as it was written; known after ``run``."""
         return ExportedPartition(
             topic=self._history.topic,
             partition=self._history.partition,
@@ -279,7 +279,7 @@ class PartitionExport:
                 raise ConfigError(f"{entry.path} is not part of this export: give an empty or the same destination")
 
     def _snapshot_offset(self, each: ExportedSegment) -> int:
-        """The offset in the name of the segment's producer snapshot."""
+        """Return the offset in the name of the segment's producer snapshot."""
         part = each.segment.part(IndexType.PRODUCER_SNAPSHOT)
         named = find_segment_file(part.key.rsplit("/", 1)[-1]) if part else None
         return named.base_offset if named else each.segment.end_offset + 1
@@ -353,7 +353,7 @@ class PartitionExport:
             self._write(each.name(SegmentFileKind.TRANSACTION_INDEX), bytes(data))
 
     def _fetch(self, each: ExportedSegment, part: IndexType) -> bytes | memoryview | None:
-        """A part of the segment; None, with a warning, if it is damaged: a broker makes it anew."""
+        """Fetch a part of the segment; None, with a warning, if it is damaged: a broker makes it anew."""
         try:
             return self._tier.fetch_index(each.segment, part)
         except (CorruptDataError, ObjectNotFoundError) as error:
@@ -378,7 +378,7 @@ class PartitionExport:
 
 
 def _kept(run: BatchRun, each: ExportedSegment) -> NDArray[np.int64]:
-    """The batches of a run that count."""
+    """Return the batches of a run that count."""
     if each.whole:
         return np.arange(len(run.columns["position"]))
     counted = run.column("last_offset") >= each.base_offset
@@ -404,7 +404,7 @@ def _fault(run: BatchRun, batch: int, each: ExportedSegment, fault: str, text: s
 def find_complete(
     files: Files, path: str, segment: StoredSegment, *, base_offset: int, end_offset_exclusive: int, whole: bool
 ) -> IndexBuilder | None:
-    """The indexes of the log at ``path`` if it is complete, else None.
+    """Return the indexes of the log at ``path`` if it is complete, else None.
 
     Complete: of the segment's size (if all of it counts), every checksum right, offsets within [base, end) and up to
     its end, each batch in the leader epoch that the segment had there. The tier is not read.

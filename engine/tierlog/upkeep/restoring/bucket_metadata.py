@@ -145,7 +145,7 @@ class BucketFolders:
         return BucketFolder(folder, prefix or matched["lead"], partition)
 
     def of_topic_id(self, folder: BucketFolder, topic_id: Uuid) -> BucketFolder:
-        """The folder of the same partition under another topic id, whether it exists or not."""
+        """Return the folder of the same partition under another topic id, whether it exists or not."""
         was = folder.topic_id_partition
         own = folder.key[len(folder.lead) :].replace(f"-{was.topic_id}/", f"-{topic_id}/")
         return BucketFolder(folder.lead + own, folder.lead, TopicIdPartition(topic_id, was.topic, was.partition))
@@ -435,7 +435,7 @@ class BucketMetadata(Closeable):
 
 
 def _by_listing(loads: Iterable[tuple[_Listing, _Outcome | None]]) -> Iterator[tuple[_Listing, list[_Outcome]]]:
-    """The outcomes of each partition; a None ends one."""
+    """Yield the outcomes of each partition; a None ends one."""
     outcomes: list[_Outcome] = []
     for listing, outcome in loads:
         if outcome is not None:

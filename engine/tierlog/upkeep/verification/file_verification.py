@@ -84,8 +84,8 @@ def _verify_log(files: Files, path: str, checks: list[SegmentCheck]) -> Report:
 
 
 def _told_of_one_file(finding: Finding) -> Finding:
-    """A note for a file by itself: only the log directory shows whether a broker still writes to it, and a cut file
-    looks the same.
+    """Return a note for a file by itself: only the log directory shows whether a broker still writes to it, and a cut
+    file looks the same.
     """
     if finding.kind != "TRUNCATED":
         return finding

@@ -113,7 +113,7 @@ class _SegmentVerification:
         self.report.batches, self.report.records = walk.batches, walk.records
 
     def _windows(self) -> Iterator[memoryview]:
-        """All bytes of the log, also the torn end of an active segment, which a reader would leave out."""
+        """Yield all bytes of the log, also the torn end of an active segment, which a reader would leave out."""
         segment = self._segment
         whole = segment.log.object_size_bytes
         if self._single and whole > segment.size_bytes:
@@ -346,7 +346,7 @@ class Verification:
         self._listing.findings += [finding.placed(partition.topic, partition.partition) for finding in told]
 
     def __iter__(self) -> Iterator[Report]:
-        """A report of the listing, then one of each segment, as soon as it is done."""
+        """Yield a report of the listing, then one of each segment, as soon as it is done."""
         yield self._listing
         with self._scheduler.pool(self._workers, name="tierlog-verify") as pool:
             try:
@@ -375,8 +375,8 @@ class Verification:
 
 
 def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] | None) -> list[ObjectInfo]:
-    """The logs of a broker's disk that are not empty. Readers leave out an active segment without a valid batch; a
-    verifier must report why it has none.
+    """Return the logs of a broker's disk that are not empty. Readers leave out an active segment without a valid batch;
+    a verifier must report why it has none.
     """
     if tier.layout != "log-dir":
         return []

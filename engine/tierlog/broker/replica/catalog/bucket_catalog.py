@@ -381,7 +381,7 @@ class BucketCatalog:
         return made
 
     def known_offsets(self, name: str, partition: int) -> OffsetSnapshot | None:
-        """The offsets of a partition as clients get them; None until a reader has asked. Any thread."""
+        """Return the offsets of a partition as clients get them; None until a reader has asked. Any thread."""
         known = self._partitions.get((name, partition))
         return None if known is None else known.offsets
 

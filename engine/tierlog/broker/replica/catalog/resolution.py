@@ -81,7 +81,7 @@ class Resolution:
     def of(
         cls, listed: ListedPartition, history: PartitionHistory, loaded: LoadedSegments, held: Held | None = None
     ) -> Resolution:
-        """A resolution that has a history. Cost: a look at each segment, so that it is not for an event loop."""
+        """Return a resolution that has a history. Cost: a look at each segment, so that it is not for an event loop."""
         size = _HISTORY_BYTES + _SEGMENT_BYTES * len(loaded)
         for segment in loaded.values():
             if segment.chunk_index is not None and segment.compression:
@@ -188,7 +188,9 @@ class Resolver:
         return Resolution.of(listed, history, found.segments, held)
 
     def _held(self, history: PartitionHistory, before: Resolution | None, served_end_offset: int) -> Held | None:
-        """The segments to hold back: those not served yet behind the first gap that may still be filled; else None."""
+        """Return the segments to hold back: those not served yet behind the first gap that may still be filled; else
+        None.
+        """
         if not history.gaps:
             return None
         served = set()
@@ -280,7 +282,7 @@ class _Found:
 
 
 def _empty_history(tier: Tier, candidate: Candidate) -> PartitionHistory:
-    """The history of a partition that has a log and no record, as a broker's disk has some: without a span.
+    """Return the history of a partition that has a log and no record, as a broker's disk has some: without a span.
 
     Args:
         tier: Of the segment.

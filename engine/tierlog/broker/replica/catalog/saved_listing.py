@@ -58,7 +58,7 @@ class SavedListing:
         self._source = _source_of(tier)
 
     def load(self) -> TierListing | None:
-        """The listing that was saved last; None if there is none, or none of this tier."""
+        """Return the listing that was saved last; None if there is none, or none of this tier."""
         try:
             data = self._files.read_whole(self._path, limit_bytes=_FILE_BYTES_MAX)
         except ObjectNotFoundError:
@@ -107,7 +107,7 @@ class ListingSaver:
         self._has_failed = False
 
     def load(self) -> TierListing | None:
-        """The listing that was saved last, or None; it need not be saved again."""
+        """Return the listing that was saved last, or None; it need not be saved again."""
         self._last = self._saved.load()
         return self._last
 

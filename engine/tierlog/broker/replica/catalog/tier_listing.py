@@ -65,18 +65,18 @@ class ListedFolder:
         return max(memoryview(self.numbers).cast("q")[1::NUMBERS], default=-1)
 
     def objects(self) -> Iterator[ObjectInfo]:
-        """The objects as they were listed, without their etags."""
+        """Yield the objects as they were listed, without their etags."""
         numbers = memoryview(self.numbers).cast("q")
         names = self.names.split(SEPARATOR) if len(numbers) else ()
         for name, size_bytes, modified_ms in zip(names, numbers[::NUMBERS], numbers[1::NUMBERS], strict=True):
             yield ObjectInfo(self.path + name, size_bytes, modified_ms)
 
     def first(self, count: int) -> list[ObjectInfo]:
-        """The first objects; all but the last ones if ``count`` is negative."""
+        """Return the first objects; all but the last ones if ``count`` is negative."""
         return list(itertools.islice(self.objects(), count if count >= 0 else max(self.count + count, 0)))
 
     def joined(self, more: ListedFolder) -> ListedFolder:
-        """The folder with more objects, where a store lists in no order."""
+        """Return the folder with more objects, where a store lists in no order."""
         return ListedFolder(self.path, f"{self.names}{SEPARATOR}{more.names}", self.numbers + more.numbers)
 
 
@@ -98,7 +98,7 @@ class ListedPartition:
     digest: bytes = b""
 
     def objects(self) -> Iterator[ObjectInfo]:
-        """All that was listed of it."""
+        """Yield all that was listed of it."""
         for folder in self.folders:
             yield from folder.objects()
 
@@ -153,7 +153,9 @@ class TierKeys:
         return self.tier.layout not in SINGLE_LOG_LAYOUTS
 
     def relist(self, listed: ListedPartition) -> ListedPartition | None:
-        """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
+        """Return the same partition as it is now; None if it is gone; ``listed`` itself if nothing newer
+        can be known.
+        """
         return relist_partition(self.tier, listed)
 
 
@@ -235,7 +237,9 @@ def _list_resumed(
 
 
 def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
-    """The same partition as its folders are listed now; None if no whole segment is left. Raises: as ``list_tier``."""
+    """Return the same partition as its folders are listed now; None if no whole segment is left. Raises: as
+    ``list_tier``.
+    """
     found: list[ListedPartition | ListedFolder] = []
     for folder in listed.folders:
         now: ListedFolder | None = None
@@ -270,7 +274,7 @@ def _described(
 
 
 def group_by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
-    """The partitions of some folders; folders of the same partition add up."""
+    """Return the partitions of some folders; folders of the same partition add up."""
     found: dict[TopicIdPartition, ListedPartition] = {}
     for each in described:
         if isinstance(each, ListedFolder):

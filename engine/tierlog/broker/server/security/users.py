@@ -57,7 +57,7 @@ class ScramCredential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a password. Takes a millisecond for 4,096 iterations.
+    """Make the credential of a password. Takes a millisecond for 4,096 iterations.
 
     The password is used as it is, in UTF-8, as Kafka does: not prepared by RFC 4013.
     """

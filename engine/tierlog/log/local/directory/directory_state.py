@@ -103,7 +103,7 @@ class DirectoryState:
 
 
 def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | None) -> MetaProperties | None:
-    """The directory's ``meta.properties``, checked, or written if somebody is to have the directory."""
+    """Return the directory's ``meta.properties``, checked, or written if somebody is to have the directory."""
     if identity is None:
         return read_identity(machine.files, path)
     return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)

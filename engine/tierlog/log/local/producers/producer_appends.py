@@ -239,7 +239,7 @@ _UNKNOWN: Final = frozenset(("BAD_ENTRY", "BAD_CODEC"))
 
 
 def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
-    """A leader's batch."""
+    """Make a leader's batch."""
     is_control = bool(batch.attributes & CONTROL)
     return ProducerBatch(
         batch.producer_id,
@@ -255,7 +255,7 @@ def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
 
 
 def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memoryview) -> list[ProducerBatch]:
-    """The batches of a run that have a producer, in offset order.
+    """Return the batches of a run that have a producer, in offset order.
 
     Args:
         columns: Of ``scan_batches``.
@@ -287,8 +287,8 @@ def iter_producer_batches(
 
 
 def _marker_of(data: memoryview, record_count: int) -> Marker | AppendRefusedError | None:
-    """The marker of a control batch; None where compaction emptied it; else why it is refused in its turn: as Kafka
-    refuses a malformed record, and control records of other kinds from a producer.
+    """Return the marker of a control batch; None where compaction emptied it; else why it is refused in its turn: as
+    Kafka refuses a malformed record, and control records of other kinds from a producer.
     """
     try:
         marker = find_marker(data)

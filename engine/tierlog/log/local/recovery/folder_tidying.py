@@ -105,7 +105,7 @@ class _Tidying:
                 self._delete(entry.path, entry.size_bytes, "it was replaced by an interrupted swap")
 
     def _range_of(self, name: SegmentFileName) -> tuple[int, int]:
-        """The offsets of a segment that is to be swapped in: [first, behind)."""
+        """Return the offsets of a segment that is to be swapped in: [first, behind)."""
         segment = LogSegment.open(self._machine, self._folder, name.base_offset, config=self._config, suffix=SWAP)
         try:
             return name.base_offset, segment.read_next_offset()

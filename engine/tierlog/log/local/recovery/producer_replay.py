@@ -125,7 +125,7 @@ class ProducerReplay:
 
 
 def _runs(is_control: NDArray[np.bool_]) -> Iterator[tuple[slice, bool]]:
-    """The runs of control batches and of others."""
+    """Yield the runs of control batches and of others."""
     if not is_control.size:
         return
     borders = [0, *(np.flatnonzero(is_control[1:] != is_control[:-1]) + 1).tolist(), is_control.size]

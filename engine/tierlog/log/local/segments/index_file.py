@@ -92,7 +92,7 @@ class IndexFile:
         return len(self._firsts) * self.page_bytes + len(self._tail)
 
     def _last(self) -> tuple[int, int] | None:
-        """The fields of the last entry. Of an index that was not read so far, no more than its end is read."""
+        """Return the fields of the last entry. Of an index that was not read so far, no more than its end is read."""
         if not self._is_known:
             end = self._read_end() if self._end is None else self._end
             if not self._is_known:
@@ -161,7 +161,7 @@ class IndexFile:
             seconds.append(second)
 
     def _used_bytes(self, file: ReadableFile | UpdatableFile) -> int:
-        """Bytes of whole entries in front of the zeros of preallocation."""
+        """Return the bytes of whole entries in front of the zeros of preallocation."""
         size = self.entry.size
         whole = file.size_bytes // size * size
         if whole == size:

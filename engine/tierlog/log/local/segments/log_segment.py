@@ -93,7 +93,7 @@ class LogSegment(SegmentView):
         )
 
     def _resumed_tail(self) -> IndexTail:
-        """The tail behind the entries that the indexes have, as Kafka goes on with a segment that it opens."""
+        """Return the tail behind the entries that the indexes have, as Kafka goes on with a segment that it opens."""
         self._begin_writing()
         tail = self._new_tail()
         last_time, last_time_offset = self._times.last_entry
@@ -250,8 +250,8 @@ class LogSegment(SegmentView):
     # ---- leaving
 
     def _files(self) -> tuple[tuple[SegmentFileKind, LazyFile], ...]:
-        """The log first: recovery deletes an index without its log, and would rebuild those of a log without any. A
-        segment that was to go is gone, or whole, after a crash.
+        """Return the files, the log first: recovery deletes an index without its log, and would rebuild those of a log
+        without any. A segment that was to go is gone, or whole, after a crash.
         """
         return (
             (SegmentFileKind.LOG, self._log),
@@ -315,21 +315,21 @@ class LogSegments:
         return sum(segment.size_bytes for segment in self.segments)
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment of the greatest base offset at or below an offset."""
+        """Return the segment of the greatest base offset at or below an offset."""
         at = bisect_right(self._bases, offset)
         return self.segments[at - 1] if at else None
 
     def higher(self, offset: int) -> LogSegment | None:
-        """The segment of the least base offset above an offset."""
+        """Return the segment of the least base offset above an offset."""
         at = bisect_right(self._bases, offset)
         return self.segments[at] if at < len(self.segments) else None
 
     def from_floor(self, offset: int) -> tuple[LogSegment, ...]:
-        """The segments from the floor of an offset on; all, if there is no floor."""
+        """Return the segments from the floor of an offset on; all, if there is no floor."""
         return self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
     def between(self, from_offset: int, to_offset: int) -> tuple[LogSegment, ...]:
-        """The segments from the floor of an offset on, with base offsets below another."""
+        """Return the segments from the floor of an offset on, with base offsets below another."""
         return self.segments[max(0, bisect_right(self._bases, from_offset) - 1) : bisect_left(self._bases, to_offset)]
 
     def with_added(self, *added: LogSegment) -> LogSegments:

@@ -65,7 +65,7 @@ class LogSlice:
     """``cuts.count`` before the bytes were looked for."""
 
     def read(self) -> memoryview:
-        """The bytes, in memory of their own.
+        """Read the bytes, in memory of their own.
 
         Raises:
             LogTruncatedError: the log was truncated meanwhile: they went, or others may stand there. StoreError.
@@ -374,7 +374,7 @@ class SegmentView:
         return search_batches(search, self._log.file or self._log.opened(), path=self._log.path)
 
     def _passed(self, position: int) -> BatchSearch:
-        """A search that passed over all batches from a position on."""
+        """Return a search that passed over all batches from a position on."""
         return self._search(position, INT64_MAX, INT64_MAX)
 
     def _find(self, offset: int) -> FoundBatch | None:
@@ -393,7 +393,7 @@ class SegmentView:
     def read(
         self, start_offset: int, *, max_bytes: int, end_position: int, min_one_message: bool
     ) -> SegmentRead | None:
-        """The bytes from the batch that holds an offset on; None if no batch of the segment reaches it.
+        """Read the bytes from the batch that holds an offset on; None if no batch of the segment reaches it.
 
         Args:
             start_offset: The one asked for.

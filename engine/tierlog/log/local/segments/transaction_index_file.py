@@ -86,7 +86,7 @@ class TransactionIndexFile:
         self._count = count + len(aborted)
 
     def _last(self) -> int:
-        """Offset of the last marker, -1 if there is none."""
+        """Return the offset of the last marker, -1 if there is none."""
         if self._last_offset is None:
             count, data = self._known_count(), bytearray(TRANSACTION_ENTRY_BYTES)
             if count:

@@ -58,7 +58,7 @@ def parse_committed_offsets(data: Buffer) -> dict[int, int]:
 def encode_committed_offsets(
     offsets: Mapping[int, int], *, form: CommittedOffsetsForm = CommittedOffsetsForm.CHECKPOINT
 ) -> bytes:
-    """The bytes of the file, by partition ascending.
+    """Encode the file, by partition ascending.
 
     Args:
         offsets: Metadata partition → offset of the last event that was consumed. One of which none was has no line.

@@ -49,7 +49,7 @@ class KafkaSnapshot:
     entries: tuple[RemoteLogSegmentMetadataSnapshot, ...]
 
     def segments(self) -> list[RemoteLogSegmentMetadataSnapshot]:
-        """Each segment once: its last entry, in the order of the first ones."""
+        """Return each segment once: its last entry, in the order of the first ones."""
         return list({entry.segment_id: entry for entry in self.entries}.values())
 
 
@@ -82,7 +82,7 @@ def parse_kafka_snapshot(data: Buffer) -> KafkaSnapshot | None:
 
 
 def encode_kafka_snapshot(snapshot: KafkaSnapshot) -> bytes:
-    """The bytes of the file.
+    """Encode the file.
 
     Raises:
         ValueError: a segment in state DELETE_SEGMENT_FINISHED, which no reader would take, or a number out of range.

@@ -84,7 +84,7 @@ class KipFlatFile:
 
 
 def kip_segment(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataSnapshot:
-    """A segment as far as the KIP's text has its fields: without its broker.
+    """Return a segment as far as the KIP's text has its fields: without its broker.
 
     Raises:
         ValueError: it has custom metadata, without which its storage may not find it again, or a transaction index that
@@ -124,7 +124,7 @@ def parse_kip_flat_file(data: Buffer) -> KipFlatFile:
 
 
 def encode_kip_flat_file(file: KipFlatFile) -> bytes:
-    """The bytes of the file.
+    """Encode the file.
 
     Raises:
         ValueError: a number out of range, or a topic name that is too long.
@@ -220,7 +220,7 @@ _OF_REMOVAL: Final = (
 
 
 def _read_varlong(reader: MessageReader) -> int:
-    """A zigzag-encoded varint of at most ten bytes."""
+    """Read a zigzag-encoded varint of at most ten bytes."""
     start, value = reader.position, 0
     for place in range(_VARLONG_BYTES_MAX):
         byte = reader.take(1, "metadata offset")[0]

@@ -217,7 +217,7 @@ def read_snapshot(
 
 
 def read_snapshot_state(path: str, *, machine: Machine) -> SnapshotState:
-    """A snapshot's state, from its first sections alone: the rest of the file is not looked at.
+    """Read a snapshot's state, from its first sections alone: the rest of the file is not looked at.
 
     Raises:
         As read_snapshot.
@@ -339,7 +339,7 @@ class _SnapshotReader:
         return state
 
     def read_state(self) -> SnapshotState:
-        """The first sections: the topic and its removals."""
+        """Read the first sections: the topic and its removals."""
         section = self._next()
         section.require(section.kind == SNAPSHOT_TOPIC, "the first section is not that of the topic")
         section.require(len(section.payload) >= _TOPIC.size, "the section of the topic is too short")
@@ -396,7 +396,7 @@ class _SnapshotReader:
             raise _corrupt(f"{left} bytes left over behind the end", "TRAILING_BYTES", self._at, found=left)
 
     def _next(self, loader: SnapshotLoader | None = None) -> _Section:
-        """The next section, checked; the loader takes its partitions or segments."""
+        """Read the next section, checked; the loader takes its partitions or segments."""
         head = self._read(SNAPSHOT_HEAD_BYTES)
         with self._faults():
             kind, payload_bytes = read_snapshot_head(head)

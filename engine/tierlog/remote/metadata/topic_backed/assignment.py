@@ -141,7 +141,7 @@ class Assignment:
             self.changed.notify_all()
 
     def now(self) -> tuple[int, dict[TopicIdPartition, Assigned]]:
-        """All that are assigned now, and the version of that."""
+        """Return all that are assigned now, and the version of that."""
         with self.changed:
             return self.version, dict(self._assigned)
 
@@ -159,7 +159,7 @@ class Assignment:
         return sum(kept.ready for kept in list(self._assigned.values()))
 
     def find(self, partition: TopicIdPartition) -> Assigned | None:
-        """The partition as it is assigned now, if it is ready."""
+        """Find the partition as it is assigned now, if it is ready."""
         kept = self._assigned.get(partition)
         return kept if kept is not None and kept.ready else None
 
@@ -168,7 +168,7 @@ class Assignment:
         return kept.ready and self._assigned.get(kept.partition) is kept
 
     def await_ready(self, partition: TopicIdPartition) -> Assigned:
-        """The partition once it is ready, after a tenth of a second at most.
+        """Return the partition once it is ready, after a tenth of a second at most.
 
         Raises:
             RemoteResourceNotFoundException: it is not assigned. RemoteStorageNotReadyException: it is still loaded.
@@ -186,7 +186,9 @@ class Assignment:
                 self.changed.wait(left)
 
     def require(self, partition: TopicIdPartition) -> Assigned:
-        """The partition as it is assigned, ready or not. Raises as ``await_ready``, but never that it is not ready."""
+        """Return the partition as it is assigned, ready or not. Raises as ``await_ready``, but never that it is not
+        ready.
+        """
         self.check_open()
         kept = self._assigned.get(partition)
         if kept is None:
@@ -269,6 +271,6 @@ class Removals:
             self._newest.pop(partition, None)
 
     def all(self) -> tuple[PendingRemoval, ...]:
-        """All removals, FINISHED ones too, by partition."""
+        """Return all removals, FINISHED ones too, by partition."""
         with self._lock:
             return tuple(self._newest[partition] for partition in sorted(self._newest))

@@ -275,7 +275,7 @@ class ConsumerTask:
         self._measure_lag()
 
     def _to_read(self) -> dict[int, int]:
-        """The position of each metadata partition that is needed."""
+        """Return the position of each metadata partition that is needed."""
         return {
             number: self._positions[number]
             for number in self._needed
@@ -406,7 +406,7 @@ class ConsumerTask:
         self._needed = sorted({each.metadata_partition for each in kept})
 
     def _outside(self, bounds: Mapping[int, LogBounds]) -> list[int]:
-        """The metadata partitions whose position is outside of their bounds."""
+        """Return the metadata partitions whose position is outside of their bounds."""
         return [
             number
             for number, found in bounds.items()
@@ -519,7 +519,7 @@ def _is_late(partition: TopicIdPartition, removed_at: int, event: OwnEvent) -> b
 
 
 def _refusal(event: RefusedEvent) -> Refusal:
-    """The error of a refused event for its producer."""
+    """Return the error of a refused event for its producer."""
     error: RemoteStorageException
     if event.found_state is None:
         error = RemoteResourceNotFoundException(

@@ -79,7 +79,7 @@ class KafkaMetadataLogs:
         self._consumer = settings("consumer", CONSUMER)
 
     def open(self, *, timeout_seconds: float) -> KafkaMetadataLog:
-        """The topic, made if it is not there, and checked; see ``MetadataLogs.open``.
+        """Open the topic, made if it is not there, and checked; see ``MetadataLogs.open``.
 
         Raises:
             ConfigError: the topic, the client's keys or the cluster's policies forbid it. RemoteStorageException: it
@@ -210,7 +210,7 @@ class KafkaMetadataLog(Closeable):
         return told
 
     def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LogBounds]:
-        """The bounds of some partitions now, of the topic that was opened and no other."""
+        """Return the bounds of some partitions now, of the topic that was opened and no other."""
         self._require_same()
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         with _kip_errors():
@@ -221,7 +221,7 @@ class KafkaMetadataLog(Closeable):
         return {number: LogBounds(start, end) for number, (start, end) in found.items()}
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[MetadataValues]:
-        """Records from these offsets on, as MetadataLog says; what lies between two of them is no record."""
+        """Read records from these offsets on, as MetadataLog says; what lies between two of them is no record."""
         self._look_now_and_then()
         try:
             with _kip_errors(PositionOutOfRangeError):
@@ -327,7 +327,7 @@ class TopicWishes:
 
 
 def ensure_topic(admin: TopicAdmin, wishes: TopicWishes, *, until: float, machine: Machine) -> TopicDescription:
-    """The topic, made if it is not there, and checked.
+    """Return the topic, made if it is not there, and checked.
 
     Args:
         admin: Asks the cluster.

@@ -160,7 +160,7 @@ class LocalMetadataLog(Closeable):
             self._store(target.log, taken)
 
     def _take(self, target: _Partition, *, ended: bool = False) -> list[_Append]:
-        """All that waits for a partition; if nothing does, or ``ended``, its next append begins a writer."""
+        """Take all that waits for a partition; if nothing does, or ``ended``, its next append begins a writer."""
         with self._changed:
             taken = list(target.waiting)
             target.waiting.clear()
@@ -312,7 +312,7 @@ class LocalMetadataLog(Closeable):
 
 
 def _groups(appends: Iterable[_Append]) -> Iterator[list[_Append]]:
-    """Records that share a batch: in order, up to ``_BATCH_BYTES`` of values."""
+    """Yield records that share a batch: in order, up to ``_BATCH_BYTES`` of values."""
     group: list[_Append] = []
     size_bytes = 0
     for each in appends:

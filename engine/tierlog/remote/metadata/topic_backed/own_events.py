@@ -68,7 +68,7 @@ class _Progress:
         self.unknown: list[tuple[int, int]] = []
 
     def outcome(self, offset: int) -> RemoteStorageException | None:
-        """The error of the event at an offset, which was consumed; None if it was applied."""
+        """Return the error of the event at an offset, which was consumed; None if it was applied."""
         refusal = self.refusals.get(offset)
         if refusal is not None:
             return again(refusal.error)

@@ -100,7 +100,7 @@ class TopicBasedConfig:
     _read = field_validator("*", mode="before")(classmethod(read_value))
 
     def client(self, kind: str) -> dict[str, str]:
-        """The keys of one of Kafka's clients, without prefix: the common ones, and its own over them.
+        """Return the keys of one of Kafka's clients, without prefix: the common ones, and its own over them.
 
         Args:
             kind: PRODUCER, CONSUMER or ADMIN.

@@ -179,8 +179,8 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return self._publish(metadata, metadata.topic_id_partition)
 
     def pending_removals(self) -> tuple[PendingRemoval, ...]:
-        """The removals of partitions that have begun and not finished, with the metadata partition and the offset of
-        their newest state, by partition; of the partitions that are ready.
+        """Return the removals of partitions that have begun and not finished, with the metadata partition and the
+        offset of their newest state, by partition; of the partitions that are ready.
 
         Raises:
             RemoteStorageException: the manager is closed, not configured, or has failed for good.
@@ -306,7 +306,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         return self._origin.is_here and self._assignment.find(topic_id_partition) is not None
 
     def _ask(self, partition: TopicIdPartition, question: Callable[[SegmentTable], Answer]) -> Answer:
-        """The answer of the table, as of a moment at which the partition was ready."""
+        """Return the answer of the table, as of a moment at which the partition was ready."""
         while True:
             kept = self._ready(partition)
             answer = question(self._configured().table)
@@ -384,7 +384,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
 
 def _partitions(name: str, given: object) -> list[TopicIdPartition]:
-    """Check that the argument is a set of partitions. Raises TypeError."""
+    """Return the members of an argument that is a set of partitions. Raises TypeError."""
     found = list(require_type(name, given, Collection, "a set of TopicIdPartition"))
     for each in found:
         require_type(f"each of {name}", each, TopicIdPartition, "a TopicIdPartition")
@@ -397,7 +397,7 @@ def _may_exist(epoch: int, offset: int = 0) -> bool:
 
 
 def _for_the_producer(error: RemoteStorageException) -> RemoteStorageException:
-    """The error of an append that the log refused at once: a topic that is opened again can be tried again."""
+    """Return the error of an append that the log refused at once: a topic that is opened again can be tried again."""
     if not isinstance(error, OffsetsLostError):
         return error
     made = RetriableRemoteStorageException(f"the metadata topic is opened again: {error}")

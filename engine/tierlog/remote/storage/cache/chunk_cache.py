@@ -34,7 +34,7 @@ class ChunkCache(ABC):
 
     @abstractmethod
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
-        """The bytes of a chunk; ``again`` as in WeightedCache."""
+        """Find the bytes of a chunk; ``again`` as in WeightedCache."""
 
     @abstractmethod
     def put(self, key: ChunkKey, data: memoryview, size_bytes: int) -> object:

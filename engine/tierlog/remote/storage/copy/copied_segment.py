@@ -168,7 +168,7 @@ def first_timestamp_ms(log: ReadableFile) -> int:
 def fetch_log_index(
     store: ObjectStore, config: StorageConfig, metadata: RemoteLogSegmentMetadata
 ) -> tuple[RemoteLogIndexEntry, ...]:
-    """The entries of a segment, as they were shipped with it.
+    """Fetch the entries of a segment, as they were shipped with it.
 
     Raises:
         ObjectNotFoundError: there is no such object: the segment is gone, or was copied without it.

@@ -77,7 +77,7 @@ def check_size(log: ReadableFile, path: str, metadata: RemoteLogSegmentMetadata)
 def check_index_parts(
     parts: Mapping[IndexType, Buffer], metadata: RemoteLogSegmentMetadata, paths: Mapping[IndexType, str]
 ) -> None:
-    """The parts that stand for themselves: snapshot, transaction index, leader epochs. An empty one is legal.
+    """Check the parts that stand for themselves: snapshot, transaction index, leader epochs. An empty one is legal.
 
     Raises:
         CorruptIndexError: malformed; names the file.
@@ -208,7 +208,7 @@ def is_mostly_compressed(log: ReadableFile, offset_index: Buffer, *, base_offset
 
 
 def read_header(log: ReadableFile, position: int) -> BatchHeader | None:
-    """The header of the batch at a position; None where no batch begins."""
+    """Read the header of the batch at a position; None where no batch begins."""
     data = bytearray(HEADER_BYTES)
     size = log.read_into(data, position=position)
     try:
@@ -218,7 +218,7 @@ def read_header(log: ReadableFile, position: int) -> BatchHeader | None:
 
 
 def _walk_headers(log: ReadableFile) -> Generator[int]:
-    """Positions of at most _SAMPLED_BATCHES neighbouring batches, from the start."""
+    """Yield the positions of at most _SAMPLED_BATCHES neighbouring batches, from the start."""
     position = 0
     for _ in range(_SAMPLED_BATCHES):
         header = read_header(log, position)

@@ -114,7 +114,7 @@ def plan_sizes(
 
 
 def _fitting_part(limits: UploadLimits, wanted: int, object_bytes: int) -> int:
-    """A part size that the store takes, and of which a log has few enough."""
+    """Return a part size that the store takes, and of which a log has few enough."""
     least = max(limits.part_bytes_min, -(-object_bytes // limits.parts_max))
     return min(max(wanted, least), limits.part_bytes_max)
 
@@ -158,7 +158,8 @@ class LogCopy:
         self._crc32c = 0
 
     def windows(self) -> Iterator[memoryview]:
-        """The log's bytes in order, each window until the next is drawn; drawn windows are being sent to the store.
+        """Yield the log's bytes in order, each window until the next is drawn; drawn windows are being sent to the
+        store.
 
         Raises:
             CorruptObjectError: the file ends early. StoreError: it cannot be read, or the store failed.

@@ -77,7 +77,7 @@ class RunningCopy:
             )
 
     def abandoned(self) -> CopyAbandonedError:
-        """The error of a cancelled copy."""
+        """Return the error of a cancelled copy."""
         return CopyAbandonedError(f"{self.segment_id}: {self.called_off} in phase {self.phase}, part {self.part}")
 
     def call_off(self, reason: str) -> None:
@@ -182,7 +182,7 @@ class RunningCopies:
         return copy is not None
 
     def copies(self) -> list[RunningCopy]:
-        """The copies under way, oldest first."""
+        """Return the copies under way, oldest first."""
         with self._changed:
             return sorted(self._copies.values(), key=lambda copy: copy.began_seconds)
 

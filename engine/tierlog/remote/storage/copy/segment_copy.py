@@ -239,7 +239,7 @@ class SegmentCopier:
         return lent
 
     def _objects(self, attempt: _Attempt, log: ReadableFile) -> tuple[SegmentObjects, dict[IndexType, bytes], bool]:
-        """The objects to be stored, the indexes as read and checked, and whether chunks are compressed."""
+        """Return the objects to be stored, the indexes as read and checked, and whether chunks are compressed."""
         metadata, config = attempt.metadata, self._config
         files, paths = attempt.files, attempt.paths
         parts = {kind: files.read_whole(path, limit_bytes=_INDEX_BYTES_MAX) for kind, path in paths.items()}

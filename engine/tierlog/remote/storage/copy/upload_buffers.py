@@ -132,7 +132,7 @@ class UploadBuffers:
 
 
 def process_buffers(budget_bytes: int, machine: Machine) -> UploadBuffers:
-    """The buffers that all managers of a process share, of the largest budget that one of them asked for."""
+    """Return the buffers that all managers of a process share, of the largest budget that one of them asked for."""
     shared = machine.process.shared("upload buffers", lambda: UploadBuffers(budget_bytes, machine=machine))
     shared.grow(budget_bytes)
     return shared

@@ -353,7 +353,7 @@ class RangeReader:
         return min(self._window, most, self._end - start)
 
     def _views(self, start: int) -> list[ChunkView]:
-        """The chunks of the next request."""
+        """Return the chunks of the next request."""
         size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_TOGETHER_MAX)
         end = min(self._end, start + size)
         return self._log.views(start, min(self._end, self._log.chunk_end(end - 1)))
@@ -392,7 +392,7 @@ class RangeReader:
             self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
 
     def _affordable(self, views: list[ChunkView], granted: int) -> list[ChunkView]:
-        """The first chunks that the granted memory is enough for, one at least."""
+        """Return the first chunks that the granted memory is enough for, one at least."""
         counts = range(1, len(views) + 1)
         return views[: max(1, bisect.bisect_right(counts, granted, key=lambda count: self._memory_of(views[:count])))]
 

@@ -60,7 +60,7 @@ class ChunkAssembler:
         self._cipher: AESGCM | None = None if data_key is None else _cipher(data_key)
 
     def stored_bound(self, original_size: int) -> int:
-        """The most bytes that a chunk of so many can take when stored; rises with it."""
+        """Return the most bytes that a chunk of so many can take when stored; rises with it."""
         framed = original_size if self._level is None else compress_bound(original_size)
         return framed if self._cipher is None else framed + UNIT_OVERHEAD_BYTES
 

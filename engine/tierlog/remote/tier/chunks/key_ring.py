@@ -112,7 +112,7 @@ class KeyRing:
         raise TypeError("a key ring holds private keys and is not pickled: open the tier where it is read")
 
     def cipher(self, encryption: SegmentEncryption) -> AESGCM:
-        """The segment's cipher; the data key is unwrapped once.
+        """Return the segment's cipher; the data key is unwrapped once.
 
         Raises:
             EncryptionKeyError: the ring has no key of this id, or it does not open the data key.
@@ -141,7 +141,7 @@ class KeyRing:
         return SegmentKey(data_key, self._wrap(data_key, self._rng.secret_bytes(AAD_BYTES)))
 
     def rewrap(self, encryption: SegmentEncryption) -> SegmentEncryption:
-        """The same data key under the active pair: chunks and indexes stay as they are. The same if it is there.
+        """Return the same data key under the active pair: chunks and indexes stay as they are. The same if it is there.
 
         Raises:
             EncryptionKeyError: the ring does not open it. ConfigError: the ring has no active pair.

@@ -84,7 +84,7 @@ class AivenLayout(ListedLayout):
         )
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
-        """The end and the epochs from the log's bytes, where the manifest has no description."""
+        """Return the end and the epochs from the log's bytes, where the manifest has no description."""
         calls = OrderedCalls(1, self._machine, "the tier")
 
         def read(start: int, end: int) -> memoryview:

@@ -36,12 +36,12 @@ _CHECKPOINT_BYTES_MAX: Final = 64 << 20
 
 
 def whole_object(info: ObjectInfo) -> StoredPart:
-    """A part that is an object of its own."""
+    """Return a part that is an object of its own."""
     return StoredPart(info.key, 0, info.size_bytes, info.size_bytes)
 
 
 def id_of(key: str) -> Uuid:
-    """A segment id where a layout has none: of the log's key, so that it is the same each time it is listed."""
+    """Make a segment id where a layout has none: of the log's key, so that it is the same each time it is listed."""
     return Uuid(xxhash.xxh3_128_digest(key.encode("utf-8", "surrogateescape")))
 
 

@@ -32,7 +32,7 @@ class Scope:
     mask: bool = False
 
     def name(self, key: str, prefix: str) -> str:
-        """A key for messages; ``prefix`` is what stands before its topic folder."""
+        """Return a key for messages; ``prefix`` is what stands before its topic folder."""
         return f"{MASK}{key[len(prefix) :]}" if self.mask and key.startswith(prefix) else key
 
     def parse(self, key: str, parse: Callable[[str], ObjectKey | None]) -> ObjectKey | None:

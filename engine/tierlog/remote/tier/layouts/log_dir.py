@@ -89,7 +89,7 @@ class LogDirLayout(ListedLayout):
             yield Candidate(partition, start, path, objects, next_start_offset=following)
 
     def _identified(self, folder: _Folder) -> TopicIdPartition:
-        """The partition with its topic id, where the broker wrote one."""
+        """Return the partition with its topic id, where the broker wrote one."""
         info = folder.shared.get(PARTITION_METADATA)
         if info is None or info.size_bytes > _METADATA_BYTES_MAX:
             return folder.partition
@@ -103,7 +103,7 @@ class LogDirLayout(ListedLayout):
         return TopicIdPartition(topic_id, folder.partition.topic, folder.partition.partition)
 
     def _checkpoint(self, path: str, info: ObjectInfo | None) -> LeaderEpochs:
-        """The folder's one checkpoint, read once a listing."""
+        """Return the folder's one checkpoint, read once a listing."""
         with self._lock:
             known = self._checkpoints.get(path)
         if known is None:

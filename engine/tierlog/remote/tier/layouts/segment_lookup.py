@@ -86,7 +86,7 @@ class SegmentLookup(ABC):
 
     @abstractmethod
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """The reads that describe a segment, one after another, for a driver such as ``run_lookup``.
+        """Return the reads that describe a segment, one after another, for a driver such as ``run_lookup``.
 
         Raises:
             ObjectNotFoundError: it is not there, under none of its names.
@@ -189,7 +189,7 @@ class _Places(SegmentLookup):
 
     @abstractmethod
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """Path of the segment, below the prefix. Raises ValueError: the topic's name is none."""
+        """Return the path of the segment, below the prefix. Raises ValueError: the topic's name is none."""
 
     def _places(self, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata) -> list[SegmentPlace]:
         return places_of(custom, _path_of(self._path, metadata), self._scope.key_prefix)
@@ -201,7 +201,7 @@ class _Places(SegmentLookup):
     def _try(
         self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
     ) -> LookupSteps:
-        """The steps for one place. Raises ObjectNotFoundError: nothing is there."""
+        """Return the steps for one place. Raises ObjectNotFoundError: nothing is there."""
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
         custom = _custom(metadata)
@@ -290,11 +290,11 @@ class KnownSegments(ABC):
 
     @abstractmethod
     def partitions(self) -> Iterable[TopicIdPartition]:
-        """The partitions that have, or had, segments, in any order."""
+        """Return the partitions that have, or had, segments, in any order."""
 
     @abstractmethod
     def readable(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments of a partition that may be read (COPY_SEGMENT_FINISHED), by start offset."""
+        """Return the segments of a partition that may be read (COPY_SEGMENT_FINISHED), by start offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class KnownLayout(Layout):
         return False
 
     def candidates_of(self, partition: TopicIdPartition) -> list[KnownCandidate]:
-        """The segments of one partition that lie in the scope, by start offset and path, without a request."""
+        """Return the segments of one partition that lie in the scope, by start offset and path, without a request."""
         found = []
         for metadata in self._known.readable(partition):
             try:

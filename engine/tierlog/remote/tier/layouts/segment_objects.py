@@ -143,7 +143,7 @@ class SegmentObjects(ABC):
 def custom_metadata_of(
     config: StorageConfig, objects: SegmentObjects, *, stored_bytes: int, digest: bytes | None
 ) -> bytes | None:
-    """The custom metadata of a copied segment.
+    """Return the custom metadata of a copied segment.
 
     Args:
         config: Says which fields.
@@ -166,7 +166,7 @@ def custom_metadata_of(
 def largest_custom_metadata_bytes(
     config: StorageConfig, objects: SegmentObjects, metadata: RemoteLogSegmentMetadata
 ) -> int:
-    """The most bytes that ``custom_metadata_of`` can give: known before a byte is copied."""
+    """Return the most bytes that ``custom_metadata_of`` can give: known before a byte is copied."""
     # No transform doubles its input, and indexes are smaller than their log.
     bound = 4 * metadata.segment_size_in_bytes + (64 << 20)
     return len(custom_metadata_of(config, objects, stored_bytes=bound, digest=bytes(32)) or b"")
@@ -242,7 +242,7 @@ class AivenObjects(SegmentObjects):
         return None if self._encryption is None else self._rng.secret_bytes(IV_BYTES)
 
     def _sealed(self, plain: bytes) -> bytes:
-        """An index as stored: never compressed, and an empty one has no shell."""
+        """Return an index as stored: never compressed, and an empty one has no shell."""
         iv = self.new_iv() if plain else None
         if iv is None or self.assembler is None:
             return plain
@@ -251,11 +251,11 @@ class AivenObjects(SegmentObjects):
         return bytes(unit)
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
-        """The indexes object, empty or not."""
+        """Return the indexes object, empty or not."""
         return ((self._base + _INDEXES, self._indexes),)
 
     def description(self, log: StoredLog) -> bytes:
-        """The manifest."""
+        """Return the manifest."""
         if (log.transformed_sizes is not None) != self._compression:
             raise ValueError("chunk sizes come with compressed chunks, and only with them")
         chunk_index = stored_chunk_index(
@@ -283,7 +283,7 @@ class KafkaObjects(SegmentObjects):
         self._parts = {kind: without_preallocation(kind, parts[kind]) for kind in PART_SUFFIXES if kind in parts}
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
-        """The indexes, the snapshot and the checkpoint."""
+        """Return the indexes, the snapshot and the checkpoint."""
         return tuple((self._base + _part_key(kind, self._metadata), data) for kind, data in self._parts.items())
 
     def description(self, log: StoredLog) -> bytes:
@@ -359,7 +359,9 @@ def plan_removal(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> R
 
 
 def log_index_keys(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> list[str]:
-    """The keys of a segment's entry in the remote log index, to be tried in order. Raises as ``plan_removal``."""
+    """Return the keys of a segment's entry in the remote log index, to be tried in order. Raises as
+    ``plan_removal``.
+    """
     bases, keys = _places(config, metadata)
     return [base + keys.log_index for base in bases]
 

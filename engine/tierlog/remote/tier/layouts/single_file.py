@@ -111,7 +111,7 @@ class SingleFileLayout(Layout):
 
 
 def _find_key(path: str) -> ObjectKey | None:
-    """The path parsed as a key of one of the layouts; None if it is none."""
+    """Find the path parsed as a key of one of the layouts; None if it is none."""
     for parse in PARSERS.values():
         if (key := parse(path.replace("://", "/").lstrip("/"))) is not None:
             return key

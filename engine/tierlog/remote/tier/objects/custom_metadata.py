@@ -53,7 +53,7 @@ class SegmentCustomMetadata:
     def of(
         cls, fields: Collection[str], *, remote_size: int, object_prefix: str, object_key: str, digest: bytes | None
     ) -> SegmentCustomMetadata:
-        """The custom metadata with the configured fields.
+        """Return the custom metadata with the configured fields.
 
         Args:
             fields: Of ``custom.metadata.fields.include``.
@@ -168,7 +168,7 @@ class _Reader:
         return self._varint(_UVARINT_BYTES_MAX)
 
     def sub(self, size: int) -> _Reader:
-        """The next bytes as a reader of their own."""
+        """Read the next bytes as a reader of their own."""
         if size > self._end - self.position:
             raise self.corrupt(f"a field of {size} bytes, {self._end - self.position} are left", self.position)
         start, self.position = self.position, self.position + size
@@ -211,7 +211,7 @@ class SegmentPlace:
 
 
 def places_of(custom: SegmentCustomMetadata, segment_path: str, key_prefix: str) -> list[SegmentPlace]:
-    """The places where a segment may be: one or two, to be tried in this order.
+    """Return the places where a segment may be: one or two, to be tried in this order.
 
     Args:
         custom: Of the segment.

@@ -31,7 +31,7 @@ class JsonObject:
         self._where = where
 
     def corrupt(self, name: str, text: str, fault: str = "BAD_ENTRY", *, found: int = 0) -> CorruptObjectError:
-        """The fault of one member, ready to raise."""
+        """Make the fault of one member, ready to raise."""
         return CorruptObjectError(f"{self._path}{name}: {text}", fault=fault, found=found, where=self._where)
 
     def has(self, name: str) -> bool:
@@ -47,7 +47,7 @@ class JsonObject:
         return value
 
     def integer(self, name: str, *, minimum: int = 0, maximum: int = INT32_MAX) -> int:
-        """A member that is a whole number in a range; floats are none, whatever their value."""
+        """Return a member that is a whole number in a range; floats are none, whatever their value."""
         value = self._required(name, int, "a whole number")
         assert isinstance(value, int)
         if not minimum <= value <= maximum:

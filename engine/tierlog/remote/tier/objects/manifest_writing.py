@@ -101,12 +101,12 @@ def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> 
 
 
 def data_key_text(encryption: SegmentEncryption) -> str:
-    """The wrapped data key as a manifest has it: ``<key id>:<base64>``."""
+    """Return the wrapped data key as a manifest has it: ``<key id>:<base64>``."""
     return f"{encryption.key_id}:{base64.b64encode(encryption.wrapped_key).decode('ascii')}"
 
 
 def rewrap_manifest(data: bytes, key_ring: KeyRing, *, where: str) -> bytes | None:
-    """The same manifest with its data key under the ring's active pair: all other bytes stay.
+    """Return the same manifest with its data key under the ring's active pair: all other bytes stay.
 
     A digest of the manifest in the segment's metadata (``manifest.digest.enabled``) is then that of the old one: such a
     segment is copied anew instead, or its owner updates its metadata.

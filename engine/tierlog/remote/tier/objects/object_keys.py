@@ -91,7 +91,7 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def aiven_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """The plugin's path of a segment, in ASCII whatever the locale. Raises ValueError.
+    """Return the plugin's path of a segment, in ASCII whatever the locale. Raises ValueError.
 
     ``<topic>-<id>/<partition>/<offset20>-<segment id>``.
     """
@@ -104,7 +104,7 @@ def kafka_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
 
 
 def local_tiered_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """The path of a segment in Kafka's test storage. Raises ValueError.
+    """Return the path of a segment in Kafka's test storage. Raises ValueError.
 
     ``<topic>-<partition>-<id>/<offset20>-<segment id>``.
     """

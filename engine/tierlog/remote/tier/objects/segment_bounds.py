@@ -80,7 +80,7 @@ def find_last_entry(read: ReadRange, size_bytes: int, entry_bytes: int) -> bytes
 
 
 def last_indexed_position(entry: bytes | None) -> int:
-    """Position in the log that the last entry of an offset index gives; 0 without one."""
+    """Return the position in the log that the last entry of an offset index gives; 0 without one."""
     return max(0, int(_OFFSET_ENTRY.unpack(entry)[1])) if entry else 0
 
 
@@ -141,7 +141,7 @@ def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int) -> Segm
 
 
 def _window(read: ReadRange, at: int, size: int) -> memoryview | None:
-    """Bytes from a batch border on, with at least one whole batch; None if there is no whole one."""
+    """Read the bytes from a batch border on, with at least one whole batch; None if there is no whole one."""
     window = read(at, min(at + _WALK_BYTES, size))
     try:
         batch_bytes = find_batch_size(window)
@@ -163,7 +163,7 @@ def _add_epochs(epochs: dict[int, int], leader_epochs: np.ndarray, base_offsets:
 
 
 def without_preallocation(index_type: IndexType, data: bytes, *, leaves_mark: bool = False) -> bytes:
-    """The entries of an offset or time index; any other part of a segment as it is.
+    """Return the entries of an offset or time index; any other part of a segment as it is.
 
     Args:
         index_type: Of the part.

@@ -97,7 +97,7 @@ class AzureWriter(ObstoreWriter):
         return self._sas_token is not None or _SIGNED_WELL.fullmatch(self.client.place(key)[len("az://") :]) is not None
 
     def signed(self, key: str) -> str:
-        """The address of a blob, signed for writing."""
+        """Return the address of a blob, signed for writing."""
         if self._sas_token is not None:
             return f"{self._url}/{quote(key, safe='/-_.~')}?{self._sas_token.lstrip('?')}"
         with translated(self.client.place(key)):

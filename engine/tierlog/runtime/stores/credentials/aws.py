@@ -52,7 +52,7 @@ class AwsCredentials(ABC):
 
     @abstractmethod
     def keys(self) -> AwsKeys | None:
-        """The keys that sign from now on; None for requests that are not signed.
+        """Return the keys that sign from now on; None for requests that are not signed.
 
         Raises:
             StorePermissionError: the source has none or is refused. StoreUnavailableError: it does not answer.
@@ -268,7 +268,7 @@ class S3Options:
         return os.environ.get(f"AWS_{name.upper()}") or None
 
     def endpoint(self) -> str:
-        """The server that is named in place of Amazon's, without "/" at its end; "" if none is."""
+        """Return the server that is named in place of Amazon's, without "/" at its end; "" if none is."""
         return (self.find("endpoint_url_s3", "endpoint_url", "endpoint") or "").rstrip("/")
 
     def is_set(self, name: str) -> bool:
@@ -276,7 +276,7 @@ class S3Options:
         return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
 
     def static(self, where: Callable[[str], str | None]) -> AwsKeys:
-        """The keys that one of the two gives. Raises ConfigError: half of them."""
+        """Return the keys that one of the two gives. Raises ConfigError: half of them."""
         access_key_id, secret = where("access_key_id"), where("secret_access_key")
         if access_key_id is None or secret is None:
             raise ConfigError("AWS credentials: access key id and secret access key must be given together")

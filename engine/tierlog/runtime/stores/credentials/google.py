@@ -35,7 +35,7 @@ class GoogleTokens(ABC):
 
     @abstractmethod
     def token(self) -> str | None:
-        """The token that signs from now on; None for requests that are not signed.
+        """Return the token that signs from now on; None for requests that are not signed.
 
         Raises:
             StorePermissionError: refused. StoreUnavailableError: no answer.
@@ -79,7 +79,7 @@ class GoogleAuthTokens(GoogleTokens):
         return self.token_until()[0]
 
     def token_until(self) -> tuple[str, datetime.datetime | None]:
-        """The token, and when it ends.
+        """Return the token, and when it ends.
 
         Raises:
             ConfigError: google-auth is not installed, which reading can do without.
@@ -156,7 +156,7 @@ def _load_default() -> Any:
 
 
 def credential_provider(tokens: GoogleTokens) -> Callable[[], GCSCredential] | None:
-    """The source in the form that obstore asks; None where obstore finds the same by itself, or must."""
+    """Return the source in the form that obstore asks; None where obstore finds the same by itself, or must."""
     if not isinstance(tokens, GoogleAuthTokens) or not is_there("google.auth"):
         return None
 

@@ -58,13 +58,13 @@ class GcsRequests:
         return self._tokens.identity()
 
     def object_url(self, key: str) -> str:
-        """The address of an object."""
+        """Return the address of an object."""
         settings = self.settings
         name = quote(settings.folder + key, safe="")
         return f"{settings.url}/storage/v1/b/{quote(settings.bucket, safe='')}/o/{name}"
 
     def insert_url(self, key: str, kind: str, **more: str) -> str:
-        """The address to which a new object is sent; ``kind`` is the type of upload."""
+        """Return the address to which a new object is sent; ``kind`` is the type of upload."""
         settings = self.settings
         query = {"uploadType": kind, "name": settings.folder + key, **more}
         if settings.kms_key:
@@ -73,7 +73,7 @@ class GcsRequests:
         return f"{settings.url}/upload/storage/v1/b/{quote(settings.bucket, safe='')}/o?{asked}"
 
     def metadata(self, **more: str) -> dict[str, str]:
-        """The description that a new object gets."""
+        """Return the description that a new object gets."""
         settings = self.settings
         return {**({"storageClass": settings.storage_class} if settings.storage_class else {}), **more}
 
@@ -119,7 +119,7 @@ class GcsRequests:
 
 
 def resource(answer: HttpAnswer) -> dict[str, Any]:
-    """The object that an answer describes. Raises StoreError: it describes none."""
+    """Return the object that an answer describes. Raises StoreError: it describes none."""
     try:
         found = json.loads(answer.body)
     except ValueError:

@@ -118,7 +118,7 @@ class LocalStore:
                 yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """The entries of one folder; none if the folder is gone."""
+        """Yield the entries of one folder; none if the folder is gone."""
         path = self._path(folder.rstrip("/")) if folder else self._root
         try:
             yield from self._files.iter_directory(path)
@@ -212,7 +212,7 @@ class LocalStore:
         return StoredObject(stored.size_bytes, stored.etag)
 
     def _locked(self, key: str) -> FileLock:
-        """The lock of a key; its file is no object, and outlives only a process that was killed."""
+        """Acquire the lock of a key; its file is no object, and outlives only a process that was killed."""
         path = f"{self._path(key)}{_LOCK_SUFFIX}"
         clock = self._machine.clock
         deadline = clock.monotonic_seconds() + _LOCK_SECONDS_MAX

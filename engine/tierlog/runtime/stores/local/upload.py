@@ -20,7 +20,9 @@ _TEMPORARY: Final = re.compile(rf"(.+)\.[0-9a-f]{{{2 * _TOKEN_BYTES}}}{re.escape
 
 
 def temporary_name(path: str, rng: Rng) -> str:
-    """A name beside ``path`` that no other writer of it has, on this machine or on another one of the same disk."""
+    """Return a name beside ``path`` that no other writer of it has, on this machine or on another one of
+    the same disk.
+    """
     return f"{path}.{rng.secret_bytes(_TOKEN_BYTES).hex()}{TEMPORARY_SUFFIX}"
 
 

@@ -85,7 +85,7 @@ class PartSizes:
         self._sizes[number] = size_bytes
 
     def whole(self) -> int:
-        """The number of parts of an upload that is whole.
+        """Return the number of parts of an upload that is whole.
 
         Raises:
             StoreError: none came, one is missing, or one before the last is too small: the caller's mistake, which must
@@ -186,7 +186,7 @@ class ChecksumMode(enum.Enum):
 
 
 def crc32c_base64(data: Sequence[memoryview]) -> str:
-    """The CRC-32C of bytes, big-endian in base64, as ``x-amz-checksum-crc32c`` and ``x-goog-hash`` have it."""
+    """Return the CRC-32C of bytes, big-endian in base64, as ``x-amz-checksum-crc32c`` and ``x-goog-hash`` have it."""
     found = 0
     for view in data:
         found = crc32c(view, found)
@@ -194,12 +194,12 @@ def crc32c_base64(data: Sequence[memoryview]) -> str:
 
 
 def crc32c_text(checksum: int) -> str:
-    """A CRC-32C in base64 of its big-endian form."""
+    """Return a CRC-32C in base64 of its big-endian form."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def md5_digest(data: Sequence[memoryview]) -> bytes:
-    """The MD5 of bytes, which ``Content-MD5`` has in base64; no secret hangs on it."""
+    """Return the MD5 of bytes, which ``Content-MD5`` has in base64; no secret hangs on it."""
     found = hashlib.md5(usedforsecurity=False)
     for view in data:
         found.update(view)
@@ -207,12 +207,12 @@ def md5_digest(data: Sequence[memoryview]) -> bytes:
 
 
 def content_md5(data: Sequence[memoryview]) -> str:
-    """The MD5 of bytes as ``Content-MD5`` has it."""
+    """Return the MD5 of bytes as ``Content-MD5`` has it."""
     return base64.b64encode(md5_digest(data)).decode()
 
 
 def plain_etag(etag: str) -> str:
-    """An ETag without quotes and the mark of weakness, in lower case."""
+    """Return an ETag without quotes and the mark of weakness, in lower case."""
     return etag.removeprefix("W/").strip('"').lower()
 
 
@@ -222,7 +222,7 @@ def is_md5_etag(etag: str) -> bool:
 
 
 def combined_md5_etag(etags: Sequence[str]) -> str | None:
-    """The ETag that S3 makes for an object of parts out of theirs; None if one of these is no MD5."""
+    """Return the ETag that S3 makes for an object of parts out of theirs; None if one of these is no MD5."""
     if not all(is_md5_etag(etag) for etag in etags):
         return None
     joined = b"".join(bytes.fromhex(plain_etag(etag)) for etag in etags)
@@ -230,7 +230,7 @@ def combined_md5_etag(etags: Sequence[str]) -> str | None:
 
 
 def combined_crc32c(checksums: Sequence[str]) -> str:
-    """The composite checksum of an object: the checksum of its parts' checksums, and the number of parts."""
+    """Return the composite checksum of an object: the checksum of its parts' checksums, and the number of parts."""
     joined = b"".join(base64.b64decode(each) for each in checksums)
     return f"{crc32c_base64([memoryview(joined)])}-{len(checksums)}"
 
@@ -262,7 +262,7 @@ def delete_each(
 
 
 def deletion_error(place: str, failed: Mapping[str, StoreError]) -> StoreError:
-    """The error that says what could not be removed, and why; retriable if trying again can help with all of it.
+    """Make the error that says what could not be removed, and why; retriable if trying again can help with all of it.
 
     Args:
         place: The store.

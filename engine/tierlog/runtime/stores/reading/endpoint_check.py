@@ -103,7 +103,7 @@ class EndpointCheck:
         return start_read(start, answered)
 
     def explained(self, error: Exception) -> Exception:
-        """The error of obstore's that a first read ended with, or where it was redirected to, if that was why."""
+        """Make the error of obstore's that a first read ended with, or where it was redirected to, if that was why."""
         is_refused = is_refused_redirect(str(error))
         meant = translate(error, self._name)
         if not is_refused and not isinstance(meant, StorePermissionError):

@@ -99,12 +99,15 @@ class MemoryBucket:
 
 
 class MemoryWriter(ObstoreWriter):
+    """The StoreWriter of memory."""
+
     def __init__(self, bucket: MemoryBucket, name: str, counts: RequestCounts, clock: Clock | None = None) -> None:
         super().__init__(bucket.store, name, _LIMITS, counts)
         self._bucket = bucket
         self._clock = clock or SystemClock()
 
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
+        """Put a copy: obstore's store would hold the caller's buffers themselves, which change again."""
         return super().put(key, [memoryview(b"".join(data))], expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
@@ -121,7 +124,6 @@ class MemoryWriter(ObstoreWriter):
         self._counts.add(verb)
 
     def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """The StoreWriter of memory."""
         self._counts.add("LIST")
         with self._bucket.lock:
             found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]

@@ -127,7 +127,7 @@ def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
 
 
 def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
-    """The hosts of the machine's identity, and those that a key file names (an emulator's, say)."""
+    """Return the hosts of the machine's identity, and those that a key file names (an emulator's, say)."""
     found = {text.partition(":")[0] for name, text in os.environ.items() if name.startswith("GCE_METADATA_")}
     ambient = {name.lower(): text for name, text in os.environ.items()}
     for name in _KEY_FILES:

@@ -49,6 +49,19 @@ _Result = TypeVar("_Result")
 
 
 class RemoteStore:
+    """An ObjectStore in a bucket, read by obstore.
+
+    Args:
+        store: obstore's, rooted where keys begin.
+        name: The URL, without secrets.
+        make_writer: Makes the write half, over the same root, when it is first needed: readers do without its imports.
+        counts: Where the writer counts too.
+        is_local: Memory of this process.
+        resumes_listings: The store can begin a listing behind a key, and lists in the order of keys.
+        endpoint: Asked when the first read gets no good answer; None: never.
+        etag_field: obstore's name of the field by which ``put`` knows an object: "e_tag" or "version".
+    """
+
     def __init__(
         self,
         store: ObstoreStore,
@@ -230,7 +243,6 @@ class RemoteStore:
         return self._writing().iter_uploads(prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """An ObjectStore in a bucket, read by obstore."""
         self._writing().abort_upload(upload)
 
     def describe(self) -> str:

@@ -84,7 +84,7 @@ class S3Call:
 def sign(
     verb: str, url: str, headers: Mapping[str, str], digest: str, keys: AwsKeys, region: str, service: str = "s3"
 ) -> dict[str, str]:
-    """The headers with a signature of version 4, by botocore."""
+    """Return the headers with a signature of version 4, by botocore."""
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
@@ -151,7 +151,7 @@ def find_fault(answer: HttpAnswer) -> StoreFault | None:
 
 
 def with_meaning(fault: StoreFault) -> StoreFault:
-    """A fault of S3's with what its code means."""
+    """Return a fault of S3's with what its code means."""
     return replace(fault, meaning=_MEANINGS.get(fault.code))
 
 
@@ -209,7 +209,7 @@ class S3Requests:
         )
 
     def _digest(self, call: S3Call) -> str:
-        """The digest of the body that the signature covers."""
+        """Return the digest of the body that the signature covers."""
         if call.body and (self.settings.unsigned_payload or self.settings.bucket_url.startswith("https://")):
             return _UNSIGNED
         found = hashlib.sha256()
@@ -218,7 +218,7 @@ class S3Requests:
         return found.hexdigest()
 
     def url(self, key: str | None, query: Mapping[str, str]) -> str:
-        """The address of an object or of the bucket, encoded as it is signed."""
+        """Return the address of an object or of the bucket, encoded as it is signed."""
         path = "" if key is None else f"/{quote(self.settings.folder + key, safe='/-_.~')}"
         if key is None and self.settings.bucket_url.count("/") == 2:
             path = "/"
@@ -243,7 +243,7 @@ class S3Requests:
         return self._mode
 
     def write_headers(self) -> dict[str, str]:
-        """The headers that every new object carries."""
+        """Return the headers that every new object carries."""
         settings = self.settings
         storage_class = {"x-amz-storage-class": settings.storage_class} if settings.storage_class else {}
         return {**settings.encryption, **settings.customer_key, **storage_class}

@@ -19,7 +19,7 @@ _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def complete_body(etags: Sequence[str], checksums: Sequence[str]) -> bytes:
-    """The body of CompleteMultipartUpload, parts in order; ``checksums`` (CRC-32C in base64) as many or none."""
+    """Return the body of CompleteMultipartUpload, parts in order; ``checksums`` (CRC-32C in base64) as many or none."""
     parts = []
     for number, etag in enumerate(etags, 1):
         checksum = f"<ChecksumCRC32C>{checksums[number - 1]}</ChecksumCRC32C>" if checksums else ""
@@ -30,7 +30,7 @@ def complete_body(etags: Sequence[str], checksums: Sequence[str]) -> bytes:
 
 
 def delete_body(keys: Sequence[str]) -> bytes:
-    """The body of DeleteObjects, asked to answer with errors alone."""
+    """Return the body of DeleteObjects, asked to answer with errors alone."""
     listed = "".join(f"<Object><Key>{html.escape(key, quote=False)}</Key></Object>" for key in keys)
     return f'<Delete xmlns="{_NAMESPACE}"><Quiet>true</Quiet>{listed}</Delete>'.encode()
 
@@ -41,7 +41,7 @@ def fits_xml(key: str) -> bool:
 
 
 def delete_faults(body: bytes) -> Iterator[tuple[str, StoreFault]]:
-    """Key and error of each object that DeleteObjects could not remove."""
+    """Yield the key and the error of each object that DeleteObjects could not remove."""
     if not body.strip():
         return
     for each in parse(body).iter("Error"):
@@ -60,7 +60,7 @@ class UploadPage:
 
 
 def upload_page(body: bytes) -> UploadPage:
-    """A page of ListMultipartUploads. Raises StoreError: an answer that is none."""
+    """Parse a page of ListMultipartUploads. Raises StoreError: an answer that is none."""
     root = parse(body)
     encoded = text_of(root, "EncodingType") == "url"
 

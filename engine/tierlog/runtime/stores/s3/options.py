@@ -18,7 +18,7 @@ _ASK_AGAIN: Final = datetime.timedelta(seconds=310)
 
 
 def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credential] | None:
-    """The source in the form that obstore asks; None where obstore finds the same by itself."""
+    """Return the source in the form that obstore asks; None where obstore finds the same by itself."""
     if isinstance(credentials, FixedCredentials):
         return None
 
@@ -64,6 +64,6 @@ def obstore_config(bucket: str, options: StoreOptions, credentials: AwsCredentia
 
 
 def with_host(endpoint: str, bucket: str) -> str:
-    """The endpoint with the bucket's name in front of its host."""
+    """Return the endpoint with the bucket's name in front of its host."""
     scheme, _, rest = endpoint.partition("://")
     return f"{scheme}://{bucket}.{rest}"

@@ -49,6 +49,14 @@ _CONDITION: Final = frozenset(("412", "PreconditionFailed"))
 
 
 class S3Writer(StoreWriter):
+    """The StoreWriter of S3.
+
+    Args:
+        requests: Of the bucket.
+        batch_deletes: False sends one request a key. Later: whether the store removes many objects in one request, as
+            far as is known.
+    """
+
     checksum_name = "crc32c"
     limits = LIMITS
 
@@ -70,7 +78,9 @@ class S3Writer(StoreWriter):
         return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
 
     def _conflict(self, key: str, data: Sequence[memoryview], failure: RequestRefusedError) -> StoredObject:
-        """The object, if a lost try of ours has stored it after all. Raises ObjectConflictError: it is another one."""
+        """Return the object, if a lost try of ours has stored it after all. Raises ObjectConflictError: it is another
+        one.
+        """
         if failure.tries:
             found = self.requests.find(key)
             if found is not None and found.etag and plain_etag(found.etag) == md5_digest(data).hex():
@@ -256,7 +266,7 @@ def make_s3_writer(
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
-    """The address of the bucket, as obstore makes it."""
+    """Return the address of the bucket, as obstore makes it."""
     endpoint = given.endpoint()
     in_host = given.is_set("virtual_hosted_style_request")
     if not endpoint:

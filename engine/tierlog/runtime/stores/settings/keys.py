@@ -153,7 +153,7 @@ _BRANDS: Final = ("aws_", "google_", "azure_storage_", "azure_")
 
 
 def plain_name(given: str) -> str:
-    """The name that the tables have for ``store.<key>``."""
+    """Return the name that the tables have for ``store.<key>``."""
     return given.removeprefix("store.").lower().replace(".", "_")
 
 
@@ -165,7 +165,7 @@ def check_known(given: str) -> None:
 
 
 def unknown_key(given: str, scheme: str | None = None) -> ConfigError:
-    """The error for a key that is not known; names the nearest that a store of this scheme knows, or any store."""
+    """Make the error for a key that is not known; names the nearest that a store of this scheme knows, or any store."""
     tables = (OwnKeys, ClientKeys, KEYS_BY_SCHEME[scheme]) if scheme else ()
     known = [name for table in tables for name in rows(table)] or _ALL_NAMES
     nearest = nearest_name(plain_name(given), known)

@@ -134,14 +134,16 @@ def read_store_options(
 
 
 def _address(scheme: str, config: Mapping[str, str]) -> str:
-    """The server that is named in place of the cloud's own, by an option or else the environment; "" if none is."""
+    """Return the server that is named in place of the cloud's own, by an option or else the environment; ""
+    if none is.
+    """
     names = [f"{brand}{name}" for name in _ADDRESSES[scheme] for brand in _BRANDS[scheme]]
     ambient = {name.lower(): value for name, value in _ambient_endpoints(scheme)}
     return next((found for where in (config, ambient) for name in names if (found := where.get(name))), "")
 
 
 def _ambient_endpoints(scheme: str) -> list[tuple[str, str]]:
-    """Names and values of the environment that a store takes where no option says otherwise."""
+    """Return the names and values of the environment that a store takes where no option says otherwise."""
     begin = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
     return [(name, value) for name, value in os.environ.items() if name.startswith(begin)]
 

@@ -254,7 +254,7 @@ class CountingStore(PassingStore):
         return self._counts
 
     def reset(self) -> StoreCounts:
-        """The counts so far, which begin again at zero."""
+        """Return the counts so far, which begin again at zero."""
         with self._lock:
             counts, self._counts = self._counts, StoreCounts()
         return counts

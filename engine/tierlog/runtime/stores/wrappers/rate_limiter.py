@@ -182,7 +182,7 @@ class LimitedStore(PassingStore):
 
 
 def limited_reads(store: ObjectStore, bytes_per_second: int | None, machine: Machine) -> ObjectStore:
-    """The store with its reads held to a limit of their own; the store itself where there is no limit."""
+    """Return the store with its reads held to a limit of their own; the store itself where there is no limit."""
     if bytes_per_second is None:
         return store
     return LimitedStore(store, RateLimiter(bytes_per_second, machine=machine))

@@ -62,7 +62,7 @@ class BucketClient:
         self._closing = CancelScope(machine.scheduler)
 
     def place(self, key: str | None) -> str:
-        """The name of an object, or of the store, as messages have it."""
+        """Return the name of an object, or of the store, as messages have it."""
         return f"{self.name}/{key}" if key else self.name
 
     @property
@@ -71,7 +71,7 @@ class BucketClient:
         return self._machine.clock
 
     def scope(self) -> CancelScope:
-        """A new scope, for requests that end together."""
+        """Make a new scope, for requests that end together."""
         return CancelScope(self._machine.scheduler)
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ def _kind_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> St
 
 
 def redirect_error(told: str, place: str) -> StoreError:
-    """The error of a store that sends us to another place (a URL, shown without secrets): no further try helps."""
+    """Make the error of a store that sends us to another place (a URL, shown without secrets): no further try helps."""
     elsewhere = urlsplit(place).netloc.rpartition("@")[2] or "itself"
     keys = next((keys for scheme, keys in _ENDPOINT_KEYS.items() if told.startswith(scheme)), "")
     return StoreError(
@@ -125,7 +125,7 @@ def parse(body: bytes) -> ElementTree.Element:
 
 
 def text_of(element: ElementTree.Element, name: str) -> str:
-    """The text of a child; "" if it is not there."""
+    """Return the text of a child; "" if it is not there."""
     return element.findtext(name) or ""
 
 

@@ -223,7 +223,9 @@ class HttpClient:
                 body.abort()
 
     def _proxy_of(self, url: str) -> str | None:
-        """The HTTP proxy of a request to this URL; None where it goes straight, or by the session's SOCKS proxy."""
+        """Return the HTTP proxy of a request to this URL; None where it goes straight, or by the session's
+        SOCKS proxy.
+        """
         if self._settings.proxy_url is not None:
             return None if _is_socks(self._settings.proxy_url) else self._settings.proxy_url
         parts = urlsplit(url)
@@ -298,7 +300,7 @@ def _is_socks(proxy_url: str | None) -> bool:
 
 
 def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseConnector:
-    """A pool of connections; through a SOCKS proxy, which then resolves host names."""
+    """Make a pool of connections; through a SOCKS proxy, which then resolves host names."""
     import aiohttp
 
     if proxy_url is None or not _is_socks(proxy_url):
@@ -325,7 +327,8 @@ async def _whole_body(answer: aiohttp.ClientResponse, progress: Callable[[], Non
 
 @functools.cache
 def _body_class() -> Any:
-    """The class of bodies that send views as they lie, made by the first request that has one, which imports aiohttp.
+    """Return the class of bodies that send views as they lie, made by the first request that has one, which imports
+    aiohttp.
 
     A class for each request would hold its views until the collector comes, since every class refers to itself.
     """
