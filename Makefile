@@ -63,7 +63,7 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 	  PYTHONPATH=build/$$kind/lib $(BIN)/python -m pytest $(PYTEST_ARGUMENTS) tests/native tests/records tests/log; \
 	done
 
-test-more: jar-if-possible ## what `make test` leaves out: the other engine of Spark's tests, and what only packaging can break
+test-more: jar-if-possible ## what `make test` leaves out: the other engine or loop, and what only packaging can break
 	@$(SPARK_ENV) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "more and not slow and not interop" $(PYTEST_ARGUMENTS)
 
 test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers and clients (S3, Azure, GCS, Kafka), the slow ones, those of test-more
