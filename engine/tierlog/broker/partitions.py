@@ -73,7 +73,7 @@ class Partition(Protocol):
 
     @property
     def offsets(self) -> OffsetSnapshot | None:
-        """The offsets as they are at hand; None until ``load`` has found them. Waits for nothing."""
+        """The cached offsets; None until ``load`` has found them. Does not wait."""
 
     async def load(self) -> OffsetSnapshot:
         """Return the offsets, looked up now if they are not cached. Concurrent callers wait for one search."""
@@ -128,7 +128,7 @@ class Topic:
 
 
 class Catalog(Protocol):
-    """The topics that are served, and word of changes. Used on the event loop alone; waits for nothing."""
+    """The served topics, and watches of their changes. Used on the event loop alone; does not wait."""
 
     @property
     def version(self) -> int:

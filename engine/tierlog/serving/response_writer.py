@@ -18,7 +18,7 @@ from tierlog.runtime.waiting.file_part import FilePart
 
 #: What TLS is handed at once: it encrypts all that it is given before it returns.
 _TLS_SLICE_BYTES: Final = 128 << 10
-#: What TLS is handed before the loop comes round again.
+#: Bytes that TLS gets before the loop comes round again.
 _TLS_ROUND_BYTES: Final = 256 << 10
 #: Bytes that are sent before the loop comes round again: 0.1 to 0.3 ms a mebibyte.
 _ROUND_BYTES: Final = 4 << 20
@@ -29,7 +29,7 @@ _READ_BYTES: Final = 256 << 10
 
 
 def _nothing() -> None:
-    """Nothing is to be released."""
+    """Do nothing: no resource has to be released."""
 
 
 class Reply(NamedTuple):
@@ -56,7 +56,7 @@ class WriterCalls:
     """The callbacks of a writer.
 
     Args:
-        call_soon: Has a function called when the loop comes round.
+        call_soon: Calls a function when the loop comes round.
         start: Runs a coroutine as a task.
         written: Called once for each reply, when its bytes are out.
         failed: Called when the rest of a reply cannot be had, or not be sent: the connection is of no use any more.

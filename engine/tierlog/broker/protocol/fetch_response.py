@@ -119,7 +119,7 @@ def encode_fetch_response(
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Kafka's unsigned varint: seven bits a byte, the lowest first. ``value`` >= 0."""
+    """Encode Kafka's unsigned varint: seven bits a byte, the lowest first. ``value`` >= 0."""
     if value < 1 << 7:
         return _ONE_BYTE[value]
     if value < 1 << 14:

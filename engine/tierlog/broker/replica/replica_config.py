@@ -21,9 +21,9 @@ from tierlog.runtime.machine import Machine
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 
 
-#: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
-#: and ``.size``; a size of 0 caches nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every read
-#: that does not go on behind the last one needs one.
+#: Defaults of a server: 256 MiB of chunks in memory (``fetch.chunk.cache.class`` and ``.size``; a size of 0 caches
+#: nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every read that does not go on behind the last
+#: one needs one.
 CHUNK_CACHE_BYTES: Final = 256 << 20
 INDEX_CACHE_BYTES: Final = 64 << 20
 

@@ -86,12 +86,12 @@ class PartitionFolder:
 
 
 def segment_file_name(base_offset: int, kind: SegmentFileKind) -> str:
-    """The name of a segment's file, such as ``00000000000000000042.log``."""
+    """Return the name of a segment's file, such as ``00000000000000000042.log``."""
     return str(SegmentFileName(base_offset, kind))
 
 
 def find_segment_file(name: str) -> SegmentFileName | None:
-    """The parsed name of a segment's file (no folder in front); None if it is none."""
+    """Parse the name of a segment's file (no folder in front); None if it is none."""
     match = _FILE_NAME.fullmatch(name)
     if match is None or int(match[1]) > OFFSET_MAX:
         return None
@@ -99,7 +99,7 @@ def find_segment_file(name: str) -> SegmentFileName | None:
 
 
 def find_partition_folder(name: str) -> PartitionFolder | None:
-    """The partition that a folder of a log directory holds; None if it holds none (``remote-log-index-cache``).
+    """Return the partition that a folder of a log directory holds; None if it holds none (``remote-log-index-cache``).
 
     The partition is what follows the last ``-``: topics may hold dashes and dots.
     """

@@ -1,7 +1,7 @@
 """The leader epochs of a living log: one value that is replaced, and its checkpoint.
 
 Lookups are those of the immutable :class:`LeaderEpochs`; ``epochs`` is the current one, which any thread may take and
-ask several questions of. An assignment is on disk before anybody sees it. A truncation is seen at once and written
+ask several questions of. An assignment is on disk before any reader sees it. A truncation is seen at once and written
 later: the file may hold epochs too many after a crash, which loading cuts off again at both ends, and never too few.
 
 Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
@@ -50,10 +50,10 @@ class EpochCheckpointFile:
 
 
 class LeaderEpochCache:
-    """Which leader wrote which offsets.
+    """The leader epochs of a log's offsets.
 
     Args:
-        checkpoint: Where the epochs are kept; None = nowhere (a cache of a test, or of a replica that holds no files).
+        checkpoint: The file of the epochs; None = no file (a cache of a test, or of a replica that holds no files).
         epochs: Those to begin with; None = those of the checkpoint.
         on_unwritten: Called after a truncation that the checkpoint does not have yet: the callee has ``flush`` run
             soon, in the background. It must not raise or wait. An attribute: a log sets it once it can do so.
@@ -64,7 +64,7 @@ class LeaderEpochCache:
     Raises (all methods with arguments): TypeError: an argument is no int. ValueError: an epoch does not fit into 32
     bits, or an offset into 64.
 
-    Thread safety: any number of threads; writers exclude each other, readers wait for nobody.
+    Thread safety: any number of threads; writers exclude each other, readers do not wait.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class LeaderEpochCache:
             self._write(LeaderEpochs())
 
     def flush(self, *, is_wanted: Callable[[], bool] | None = None) -> None:
-        """Write what a truncation left unwritten; nothing if there is nothing.
+        """Write the epochs that a truncation left unwritten, if any.
 
         Args:
             is_wanted: Asked last, when the writes of others have been waited for: False, and nothing is written.
@@ -205,12 +205,12 @@ class LeaderEpochCache:
                 self._write(self._epochs)
 
     def with_checkpoint(self, checkpoint: EpochCheckpointFile | None) -> LeaderEpochCache:
-        """Another cache of the same epochs over another checkpoint, into which nothing is written yet."""
+        """Make another cache of the same epochs over another checkpoint, into which nothing is written yet."""
         return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self.on_unwritten)
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """A block in which nobody writes the checkpoint: its folder is renamed, or removed."""
+        """A block without writes of the checkpoint: its folder is renamed, or removed."""
         with self._writing:
             yield
 

@@ -1,7 +1,6 @@
-"""The segments of a log and where it ends: what UnifiedLog does to files, without rules about producers or epochs.
+"""The segments of a log and its end: UnifiedLog's changes of files, without rules about producers or epochs.
 
-Whatever fails here takes the log offline: what a file holds after a failed write or sync is not known, and only a
-recovery can tell.
+Any failure here takes the log offline: the content of a file after a failed write or sync is unknown until a recovery.
 
 Source: Kafka LocalLog.
 """
@@ -38,14 +37,14 @@ class LocalLog:
     Attributes:
         place: The log's folder, which the segments have too.
         segments: The present ones.
-        end: The next offset, and where the active segment ends: a native append moves both. Replaced as a whole by
-            everything else that moves them; readers have the one that was published last.
+        end: The next offset, and the end of the active segment: a native append moves both. Replaced as a whole by all
+            other changes; readers have the last published one.
         is_closed: Whether ``close`` was called.
         is_usable: Whether the log is neither offline nor closed.
         recovery_point: What lies below is on the disk, exclusive, or in front of the log's start.
         synced_offset: What lies below is on the disk, exclusive: a start that is raised syncs nothing, and a crash may
             take it back.
-        generation: How often the log was cut: what was synced before a cut says nothing about what came behind it.
+        generation: Number of cuts of the log: a sync before a cut says nothing about bytes behind it.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class LocalLog:
     # ---- whether it can be used
 
     def check_usable(self) -> None:
-        """Raises LogOfflineError or LogClosedError."""
+        """Raise LogOfflineError or LogClosedError if the log is not usable."""
         if self._failure is not None:
             text, cause = self._failure
             raise LogOfflineError(text) from cause
@@ -137,19 +136,19 @@ class LocalLog:
     # ---- rolling
 
     def set_config(self, config: LogConfig) -> None:
-        """Go by another configuration: the next roll does. Raises TypeError."""
+        """Use another configuration, from the next roll on. Raises TypeError."""
         self.config = require_type("config", config, LogConfig, "a LogConfig")
         self.limit_ms = config.segment_ms_max - config.random_segment_jitter_ms(self._machine.rng)
 
     def check_fits(self, size_bytes: int) -> None:
-        """Raises AppendRefusedError: an append of this size is larger than a segment."""
+        """Raise AppendRefusedError if an append of this size is larger than a segment."""
         if size_bytes > self.config.segment_bytes:
             text = f"{size_bytes} bytes in one append, segment.bytes is {self.config.segment_bytes}"
             raise AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
 
     def check_place(self, first_offset: int, last_offset: int) -> None:
-        """Raises AppendRefusedError: no segment can hold the offsets of one append: they lie too far apart, or in front
-        of the active segment, which was begun where a leader was expected to go on.
+        """Raise AppendRefusedError if no segment can hold the offsets of one append: they lie too far apart, or in
+        front of the active segment, which was begun where a leader was expected to go on.
         """
         if last_offset - first_offset > INT32_MAX:
             text = f"offsets {first_offset} … {last_offset} in one append, a segment has {INT32_MAX + 1}"
@@ -261,7 +260,7 @@ class LocalLog:
         self._remove_later(segments)
 
     def _cut_off(self, segments: Iterable[LogSegment]) -> list[LogSegment]:
-        """Set the last segments aside, the latest first, each durably: what a crash leaves has no hole."""
+        """Set the last segments aside, the latest first, each durably: a crash leaves no hole."""
         gone = sorted(segments, key=lambda segment: segment.base_offset, reverse=True)
         for segment in gone:
             segment.change_suffix(DELETED)

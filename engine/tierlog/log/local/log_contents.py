@@ -1,6 +1,6 @@
-"""What a log consists of, and how its parts change together: segments, producers, epochs, offsets.
+"""The parts of a log, and their joint changes: segments, producers, epochs, offsets.
 
-Nothing here locks: the caller holds the log's lock, and publishes what has changed. What fails on the way leaves the
+Nothing here locks: the caller holds the log's lock, and publishes what has changed. A failure on the way leaves the
 parts as they happen to be: the log goes offline.
 
 Source: Kafka UnifiedLog.
@@ -47,7 +47,7 @@ _new = tuple.__new__
 
 @dataclass(slots=True)
 class _Published:
-    """What readers go by.
+    """The published state of readers.
 
     Attributes:
         seen: As it was published, or as a reader found it since.
@@ -65,20 +65,20 @@ def _last_stable_offset(high_watermark: int, unstable: int | None, log_start_off
 
 
 class LogContents:
-    """The parts of one log. One thread at a time, but for ``state``, which any thread takes.
+    """The parts of one log. One thread at a time, but for ``state``, which any thread reads.
 
     Args:
         local: The segments.
         found: The log as it was found on disk, and its high watermark as far as it is known.
         is_sole_replica: Whether the high watermark follows the log's end.
-        write_recovery_point: Has the published recovery point on the disk when it returns; None: nobody writes it.
+        write_recovery_point: Writes the published recovery point to the disk; None: it is not written.
 
     Attributes:
-        copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: what is appended then is
+        copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: records appended then are
             in no tier. Kafka's only rises.
-        leader: Appends the usual batch of a leader by one native call; of any other it says what it found.
+        leader: Appends the usual batch of a leader by one native call; for any other it returns its check.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
-        rolled_at: Base offset of the last segment that was begun; 0 once somebody sees to the sync of what lies before.
+        rolled_at: Base offset of the last segment that was begun; 0 once the sync of the segments before is scheduled.
     """
 
     _published: _Published
@@ -114,7 +114,7 @@ class LogContents:
         return self._local.log_end_offset if self._is_sole_replica else self._high_watermark
 
     def publish(self) -> None:
-        """Let readers see the log as it is now, and from now on what native appends add to it."""
+        """Publish the current log to readers; later native appends become visible by themselves."""
         local, high_watermark, log_start = self._local, self.high_watermark, self.log_start
         end_offset, active = local.log_end_offset, local.active
         unstable = self.producers.first_unstable_offset
@@ -127,7 +127,7 @@ class LogContents:
 
     @property
     def state(self) -> LogState:
-        """The log as readers see it: as it was published, with what was appended since. Any thread."""
+        """The log as readers see it: as it was published, with later appends. Any thread."""
         published = self._published
         end_offset, end_position = published.end.read()
         state = published.seen
@@ -153,7 +153,7 @@ class LogContents:
         return self._local.fail(error)
 
     def _moved(self, published: _Published, end_offset: int, end_position: int) -> LogState:
-        """What was published, but for where the log ends, and with that what follows the end."""
+        """Return the published state with another log end, and the offsets that follow the end."""
         offsets = published.seen.offsets._replace(log_end_offset=end_offset)
         if self._is_sole_replica:
             stable = _last_stable_offset(end_offset, published.unstable, offsets.log_start_offset)
@@ -173,7 +173,7 @@ class LogContents:
         )
 
     def set_config(self, config: LogConfig, *, is_tiered: bool) -> None:
-        """Go by another configuration from now on; the active segment keeps its index sizes. Raises TypeError."""
+        """Use another configuration from now on; the active segment's index sizes stay. Raises TypeError."""
         self._local.set_config(config)
         self.is_tiered = is_tiered
         self._begin_leading(config)
@@ -246,7 +246,7 @@ class LogContents:
         return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, self.log_start, size_bytes)
 
     def _appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
-        """Take note of what was written to the active segment."""
+        """Note batches that were written to the active segment."""
         local = self._local
         local.log_end_offset = end_offset
         if prepared is None:
@@ -260,9 +260,7 @@ class LogContents:
         self.publish()
 
     def _assign_epochs(self, columns: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take the epochs that a leader's batches have. Formats before magic 2 have none: what is known
-        is void then.
-        """
+        """Assign the epochs of a leader's batches. Formats before magic 2 have none: the known epochs are void then."""
         epochs = columns["leader_epoch"].astype(np.int64)
         if (columns["magic"].astype(np.int64) < _MAGIC_V2).any():
             self.epochs.clear_and_flush()
@@ -274,8 +272,8 @@ class LogContents:
             self.epochs.assign_all(entries)
 
     def roll(self, expected_next_offset: int) -> LogSegment:
-        """Roll, take a snapshot of the producers, and leave the sync of what is closed for later; but where offsets are
-        missing in front of the new segment, have it done, and the checkpoint say so, before the first byte is in it.
+        """Roll, write a snapshot of the producers, and leave the sync of the closed segment for later; but where
+        offsets are missing in front of the new segment, sync and checkpoint before the first byte is in it.
         """
         expected_next_offset = require_int64("expected_next_offset", expected_next_offset)
         local = self._local
@@ -290,8 +288,8 @@ class LogContents:
         return segment
 
     def _record_gap(self, base_offset: int) -> None:
-        """Have the recovery point on the disk at a segment behind a gap: a start after a kill would take the gap for
-        what a power cut took from a segment that was never synced, and delete all that lies behind it.
+        """Write the recovery point to the disk at a segment behind a gap: a start after a kill would take the gap for a
+        power cut's loss in a segment that was never synced, and delete all segments behind it.
         """
         local = self._local
         snapshots = self.snapshots.open_unsynced()
@@ -300,8 +298,8 @@ class LogContents:
         self._publish_recovery_point()
 
     def _lower_recovery_point(self, offset: int) -> None:
-        """Have the recovery point at or below a cut, on the disk too, before anything is cut: a start after a power cut
-        would believe, unread, what is appended from then on. Kafka's LogManager writes it behind the cut.
+        """Lower the recovery point to a cut or below, on the disk too, before the cut: a start after a power cut would
+        believe, unread, later appends. Kafka's LogManager writes it behind the cut.
         """
         local = self._local
         if offset < local.recovery_point:
@@ -316,8 +314,8 @@ class LogContents:
             self._local.check_usable()
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set it, kept between the local log start and the log's end: retention deletes nothing above it. Kafka keeps
-        it above the log start alone, and begins at 0 after an unclean stop.
+        """Set it, bounded by the local log start and the log's end: retention deletes nothing above it. Kafka bounds it
+        by the log start alone, and begins at 0 after an unclean stop.
         """
         offset = require_int64("offset", offset)
         end = self._local.log_end_offset
@@ -373,7 +371,7 @@ class LogContents:
         return True
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Set segments aside that retention lets go; how many went."""
+        """Set segments aside that retention deletes; return their number."""
         rules = RetentionRules(self._local.config, remote_log_enabled=self.is_tiered)
         gone = 0
         for rule in rules.breaches(now_ms):

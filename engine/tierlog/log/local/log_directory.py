@@ -236,7 +236,7 @@ class LogDirectory(Closeable):
         log = self.log(topic, partition)
         with self._logs.alone(key):
             if self._logs.find(key) is not log:
-                return False  # somebody else was faster
+                return False  # another thread was faster
             log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
             self._logs.remove(key)
             self._deleted.append(log)

@@ -30,7 +30,7 @@ class KafkaError(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """What is wrong with one record of a batch, as a produce response tells it.
+    """The error of one record of a batch, as a produce response has it.
 
     Attributes:
         batch_index: Index of the record in its batch.
@@ -41,11 +41,11 @@ class RecordError:
 
 
 class AppendRefusedError(TierlogError, ValueError):
-    """The log does not take these bytes; nothing has changed, and the log goes on.
+    """The log refuses these bytes; nothing has changed, and the log goes on.
 
     Attributes:
-        error: What a broker answers.
-        record_errors: Of which records, as far as they are told one by one (1,000 at most).
+        error: The broker's error code.
+        record_errors: The errors of single records (1,000 at most).
     """
 
     def __init__(self, error: KafkaError, text: str, record_errors: tuple[RecordError, ...] = ()) -> None:
@@ -59,10 +59,10 @@ class AppendRefusedError(TierlogError, ValueError):
 
 
 class OffsetOutOfRangeError(TierlogError, LookupError):
-    """The log does not hold an offset that was asked for.
+    """The log does not hold the wanted offset.
 
     Attributes:
-        error: What a broker answers.
+        error: The broker's error code.
         offset: The one asked for.
         log_start_offset: Where the log began then.
         log_end_offset: Where it ended then, exclusive.
@@ -88,7 +88,7 @@ class LogOfflineError(StoreError):
     Open the log anew, once the cause is gone: that recovers it. The cause is the ``__cause__`` of the first.
 
     Attributes:
-        error: What a broker answers.
+        error: The broker's error code.
     """
 
     error = KafkaError.KAFKA_STORAGE_ERROR
@@ -99,7 +99,7 @@ class LogClosedError(TierlogError, ValueError):
 
 
 class LogTruncatedError(TierlogError, LookupError):
-    """Bytes that a read handed out are no longer in the log: it was truncated meanwhile. Read again."""
+    """Bytes that a read returned are no longer in the log: it was truncated meanwhile. Read again."""
 
     retriable: ClassVar[bool] = True
 
@@ -108,7 +108,7 @@ class InconsistentTopicIdError(TierlogError, ValueError):
     """The folder belongs to another topic of the same name, which was deleted and made anew.
 
     Attributes:
-        error: What a broker answers.
+        error: The broker's error code.
     """
 
     error = KafkaError.INCONSISTENT_TOPIC_ID

@@ -246,7 +246,7 @@ class LazyFile:
 
     Attributes:
         name: In its folder, now.
-        file: Once it is open. Whoever holds it reads on, whatever becomes of the path.
+        file: Once it is open. A reader that holds it reads on, whatever becomes of the path.
     """
 
     __slots__ = ("_files", "_folder", "_is_closed", "_is_removed", "_is_written", "_lock", "file", "name")
@@ -335,7 +335,7 @@ class LazyFile:
             self._is_written = False
 
     def let_go(self) -> None:
-        """Close the file, until somebody needs it again, unless it is written to. Any thread."""
+        """Close the file, until it is needed again, unless it is written to. Any thread."""
         with self._lock:
             if not self._is_written:
                 self.file = None

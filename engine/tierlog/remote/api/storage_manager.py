@@ -74,7 +74,7 @@ class SegmentStream(Protocol):
         """
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
-        """The remaining bytes as read-only views, each of one chunk at most, none empty.
+        """Iterate the remaining bytes as read-only views, each of one chunk at most, none empty.
 
         Args:
             max_bytes: Where to stop; the stream can be read on from there. None reads to the end.
@@ -88,8 +88,8 @@ class SegmentStream(Protocol):
 
 
 class RemoteStorageManager(Closeable, ABC):
-    """Stores and serves the segments of a tier by their ids. It never lists the store: the metadata manager knows which
-    there are.
+    """The store of a tier's segments, by their ids. It never lists the store: the metadata manager knows which there
+    are.
 
     Thread safety: any number of threads, for the same segment too, but for ``configure``, which is called once and
     first, and ``close``, which is called last.
@@ -151,7 +151,7 @@ class RemoteStorageManager(Closeable, ABC):
 
     @abstractmethod
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        """The exact bytes of one part beside the log, as they were copied. The caller closes the stream.
+        """Fetch the exact bytes of one part beside the log, as they were copied. The caller closes the stream.
 
         Raises:
             RemoteResourceNotFoundException: the segment has no such part. Of a complete segment only the transaction

@@ -165,7 +165,7 @@ class BatchChecks:
 
     Args:
         reader: Of the segments; large ranges are checked by threads.
-        lock: For what is remembered of files.
+        lock: For the remembered ranges of files.
     """
 
     def __init__(self, reader: SegmentReader, lock: Lock) -> None:
@@ -314,7 +314,7 @@ class BatchReads:
 
     def read_waits(self, segment: StoredSegment, wanted: WantedBatches) -> Waits[FoundBatches | None]:
         """Read batches of a segment; None if none of those that count holds the offset or a later one. There are no
-        records where the first batch is larger than what is wanted.
+        records where the first batch is larger than the wanted bytes.
 
         Raises:
             CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides its begin.
@@ -328,7 +328,7 @@ class BatchReads:
             raise damaged.args[0] from None
 
     def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> Waits[FoundBatches | None]:
-        """As ``read_waits``. Raises DamagedBatchError: a batch whose place is known."""
+        """Find batches like ``read_waits``. Raises DamagedBatchError: a batch whose place is known."""
         version = log.segment.log_version
         position = self.hints.find(version, wanted.offset)
         if position is not None:

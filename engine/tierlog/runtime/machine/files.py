@@ -171,7 +171,7 @@ class ReadableFiles(Protocol):
     def stat(self, path: str) -> FileInfo: ...
     def open_read(self, path: str) -> ReadableFile: ...
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content of a file. Raises StoreError if it is larger than the limit."""
+        """Read the content of a file. Raises StoreError if it is larger than the limit."""
 
 
 class Files(ReadableFiles, Protocol):
@@ -181,18 +181,18 @@ class Files(ReadableFiles, Protocol):
     """
 
     def find(self, path: str) -> FileInfo | None:
-        """Size, kind and times of a file or directory; None if the path names nothing."""
+        """Find the size, kind and times of a file or directory; None if the path names nothing."""
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
+        """Read the content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """A directory's entries by name. Symbolic links are followed; entries that vanish meanwhile or are neither file
-        nor directory are skipped.
+        """Iterate a directory's entries by name. Symbolic links are followed; entries that vanish meanwhile or are
+        neither file nor directory are skipped.
         """
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """The part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
+        """Read the part of a range that a file has, into memory of ``new_buffer``: writable, not cleared first, and the
         caller's alone as long as a view of it is held.
         """
 
@@ -207,8 +207,8 @@ class Files(ReadableFiles, Protocol):
         """
 
     def open_write(self, path: str) -> WritableFile:
-        """A new file that gets its name on commit. Its directory must exist; a link is followed. One writer at a time:
-        StoreUnavailableError while another writer has the file open.
+        """Open a new file that gets its name on commit. Its directory must exist; a link is followed. One writer at a
+        time: StoreUnavailableError while another writer has the file open.
 
         A pipe or a device takes the bytes as they come, and commit only closes it.
         """
@@ -219,7 +219,7 @@ class Files(ReadableFiles, Protocol):
         """
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
-        """A file to change in place, made (empty) if it does not exist; its directory must exist.
+        """Open a file to change in place, made (empty) if it does not exist; its directory must exist.
 
         ``private``: a file that is made here is readable by its owner alone (0600); else the umask decides.
         """
@@ -245,17 +245,19 @@ class Files(ReadableFiles, Protocol):
         """Return the number of bytes that can still be written to the file system that holds a file or directory."""
 
     def try_lock(self, path: str) -> FileLock | None:
-        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
+        """Acquire the lock of a name, which is a file that exists while the lock is held; None if any
+        process holds it.
+        """
 
     def try_record_lock(self, path: str) -> FileLock | None:
-        """The lock of a file, as Java's ``FileChannel.tryLock`` takes it: None if any process holds it, a Java one too.
-        The file is made if it does not exist, and stays. Not seen by ``try_lock``, nor the other way round.
+        """Acquire the lock of a file, as Java's ``FileChannel.tryLock`` does: None if any process holds it, a Java one
+        too. The file is made if it does not exist, and stays. Not seen by ``try_lock``, nor the other way round.
         """
 
 
 def store_error(error: OSError, path: str) -> StoreError:
-    """The error of :mod:`tierlog.errors` for an OSError, naming the path: what of it is no text as ``\\udcff``,
-    so that any log can be written with it.
+    """Make the error of :mod:`tierlog.errors` for an OSError, naming the path: what of it is no text as ``\\udcff``, so
+    that any log can be written with it.
     """
     printable = path.encode("utf-8", "backslashreplace").decode("utf-8")
     text = f"{printable}: {error.strerror or error}"
@@ -288,7 +290,7 @@ _told: Final[set[str]] = set()
 
 
 def read_secret_file(key: str, path: str, files: Files, *, limit_bytes: int) -> bytes:
-    """The content of a file that a key of the configuration names.
+    """Read the content of a file that a key of the configuration names.
 
     Raises:
         ConfigError: the value is no path but looks like the secret itself; it is not quoted. StoreError and its kinds:

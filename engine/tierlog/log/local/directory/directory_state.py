@@ -41,7 +41,7 @@ class DirectoryState:
         machine: Has the files.
         path: The directory.
         there: The logs that it has.
-        identity: Whose it is to be; None: anybody's.
+        identity: Its required owner; None: any.
         on_failure: Called once, with what takes the directory offline. It must not raise or wait.
 
     Attributes:
@@ -103,7 +103,7 @@ class DirectoryState:
 
 
 def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | None) -> MetaProperties | None:
-    """Return the directory's ``meta.properties``, checked, or written if somebody is to have the directory."""
+    """Return the directory's ``meta.properties``, checked, or written if an owner is required."""
     if identity is None:
         return read_identity(machine.files, path)
     return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)

@@ -1,7 +1,7 @@
 """The producer snapshots in a log's folder.
 
-A snapshot is written at its own name; what a crash leaves of one that was not fsynced shows itself by its checksum, and
-the one before is taken. Source: Kafka ProducerStateManager.
+A snapshot is written under its own name; the rest of an unsynced one after a crash fails its checksum, and the one
+before is used. Source: Kafka ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tierlog.runtime.machine.files import UpdatableFile
 
 _log = logging.getLogger(__name__)
 
-#: Some 5 million producers. A larger file is taken for a corrupt one: its entries alone would be gigabytes of objects.
+#: Some 5 million producers. A larger file counts as corrupt: its entries alone would be gigabytes of objects.
 SNAPSHOT_SIZE_BYTES_MAX: Final = 256 << 20
 
 _INT32_MASK: Final = 2**32 - 1
@@ -51,7 +51,7 @@ class ProducerSnapshots:
         self.relist()
 
     def relist(self) -> None:
-        """List the folder anew: somebody else has changed it. Raises StoreError."""
+        """List the folder anew, after another writer's change. Raises StoreError."""
         entries = self._machine.files.iter_directory(self._folder.path)
         names = (find_segment_file(entry.name) for entry in entries if not entry.is_directory)
         self._offsets = tuple(
@@ -62,7 +62,7 @@ class ProducerSnapshots:
             )
         )
 
-    # ---- what is there
+    # ---- look-ups
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -86,10 +86,10 @@ class ProducerSnapshots:
 
         Args:
             state: Its ``snapshot_offset`` moves on.
-            fsync: Whether file and name survive a crash on return; else the caller sees to it (``open_unsynced``).
+            fsync: Whether file and name survive a crash on return; else the caller syncs it (``open_unsynced``).
 
         Raises:
-            StoreError: the file may be there in part; nobody takes it for sound.
+            StoreError: the file may be there in part; its checksum shows that.
         """
         if not state.snapshot_is_due:
             return None
@@ -100,11 +100,11 @@ class ProducerSnapshots:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether a crash may take snapshots that were taken."""
+        """Whether a crash may lose written snapshots."""
         return bool(self._unsynced)
 
     def open_unsynced(self) -> list[UpdatableFile]:
-        """Open the snapshots that were taken without fsync since the last call, but for those that went meanwhile.
+        """Open the snapshots that were written without fsync since the last call, but for deleted ones.
 
         The caller fsyncs and closes them, in any thread, and then fsyncs the folder for their names. Raises StoreError.
         """
@@ -163,7 +163,7 @@ class ProducerSnapshots:
         self._remove(list(self._offsets), durable=True)
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Rename the one of an offset to ``.deleted``; its new path, for whoever removes it later. None: there is none.
+        """Rename the one of an offset to ``.deleted``; return its new path, for a later removal. None: there is none.
 
         Raises:
             StoreError
@@ -176,7 +176,7 @@ class ProducerSnapshots:
         try:
             self._machine.files.rename(path, aside, durable=False)
         except ObjectNotFoundError:
-            return None  # somebody removed it: what was to be done is done
+            return None  # it was removed meanwhile: the work is done
         return aside
 
     # ---- inside
@@ -196,7 +196,7 @@ class ProducerSnapshots:
         path = self._path(offset)
         data = encode_producer_snapshot(in_order_of_kafka(entries))
         files = self._machine.files
-        if fsync or files.find(path) is not None:  # one that is there, and may be needed, is never cut in place
+        if fsync or files.find(path) is not None:  # an existing one, which may be needed, is never cut in place
             files.write_whole(path, data)
         else:
             with files.open_update(path) as file:

@@ -199,7 +199,7 @@ class ProducerState:
         Args:
             batches: In offset order; those without a producer id are passed over.
             origin: How much of them is checked.
-            guard: What ``begin_verification`` handed out for this append.
+            guard: The guard that ``begin_verification`` returned for this append.
             transaction_version: Of the markers among them.
 
         Raises:
@@ -325,8 +325,8 @@ class ProducerState:
         return self.end_offset > self.snapshot_offset
 
     def snapshot(self) -> list[ProducerEntry]:
-        """The producers at ``end_offset``, for :func:`encode_producer_snapshot`; ``snapshot_offset`` is set by whoever
-        has written it.
+        """The producers at ``end_offset``, for :func:`encode_producer_snapshot`; the writer sets
+        ``snapshot_offset``.
         """
         return [entry.to_snapshot() for entry in self._producers.values()]
 

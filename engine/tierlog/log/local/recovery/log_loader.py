@@ -45,10 +45,10 @@ _INDEXES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogCheckpoints:
-    """What the log directory's checkpoints say of one log.
+    """The log directory's checkpoints of one log.
 
     Attributes:
-        recovery_point: Up to where the log was flushed, exclusive; None: nobody knows. 0 is known: nothing was.
+        recovery_point: Offset up to which the log was flushed, exclusive; None: unknown. 0 is known: nothing was.
         log_start_offset, high_watermark: 0 where they say nothing.
 
     Raises:
@@ -87,10 +87,10 @@ class LoadedLog:
 
 
 class LogLoader:
-    """Loads the log of a folder that exists, once, and mends it: interrupted deletions and swaps finished, indexes
-    rebuilt, after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state
-    restored. Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then, and
-    where a hole stays.
+    """The loading of a folder's log, once, with mending: interrupted deletions and swaps finished, indexes rebuilt,
+    after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state restored.
+    Where the recovery point is unknown, all of the log is read; the log is flushed up to its end then, and where a hole
+    stays.
 
     Args:
         folder: The partition's.
@@ -99,7 +99,7 @@ class LogLoader:
         epochs: The log's cache: cut at both ends to the log.
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
-        had_clean_shutdown: Whether the log directory was closed cleanly: then only what is missing is rebuilt.
+        had_clean_shutdown: Whether the log directory was closed cleanly: then only missing files are rebuilt.
         keeps_holes: Whether what lies behind a hole between segments stays even if it was never flushed: the topic may
             be compacted, for all that the caller knows.
 
@@ -206,7 +206,7 @@ class LogLoader:
         )
 
     def _open_segments(self) -> None:
-        """Open what is there, and recover what cannot be used as it is, if nothing else will."""
+        """Open the segments, and recover those that cannot be used as they are, unless a later step does."""
         names = self._list_files()
         bases = {name.base_offset for name in names if name.kind is SegmentFileKind.LOG}
         there = {(name.base_offset, name.kind) for name in names}
@@ -223,7 +223,7 @@ class LogLoader:
             try:
                 segment.check_transaction_index()
             except CorruptIndexError as error:
-                # Its text: whoever keeps log records would keep the traceback, and with it the segment's files open.
+                # Its text: a stored log record would hold the traceback, and with it the segment's files open.
                 _log.warning("%s: %s", segment.transaction_index_path, str(error))
                 is_damaged = True
             if is_damaged or (self._was_clean and base_offset == max(bases) and not _is_whole(segment)):
@@ -234,7 +234,7 @@ class LogLoader:
                 self._recover(segment, behind=())
 
     def _recover_unflushed(self) -> None:
-        """After an unclean stop: all that lies behind the recovery point, up to the first bad batch of it."""
+        """Recover, after an unclean stop, all segments behind the recovery point, up to the first bad batch."""
         if self._was_clean:
             return
         unflushed = self.segments.from_floor(self._recovery_point)
@@ -247,7 +247,7 @@ class LogLoader:
                 return
 
     def _remove_behind_hole(self, segment: LogSegment, behind: Sequence[LogSegment]) -> bool:
-        """Whether a segment lost whole batches from its end, and with that what lies behind it.
+        """Remove the segments behind one that lost whole batches from its end; return whether it did.
 
         A closed segment is synced after the next one has begun, so that a power cut may take its end and leave the
         next: a log with a hole, which no replica would ever fill. All that lies behind it then is behind the recovery
@@ -348,7 +348,8 @@ class LogLoader:
         bases = [segment.base_offset for segment in self.segments]
         self._snapshots.relist()
         none_there = self._snapshots.latest_offset is None
-        # First those behind the end: else one of them would be taken for that of the end, which would go as a stray.
+        # First those behind the end: else one of them would pass for that of the end, which would be deleted as a
+        # stray.
         for path in self._snapshots.truncate(log_start_offset=-1, log_end_offset=end_offset):
             self._report.add("deleted", path, "a snapshot of what the log does not have")
         self._remove_stray_snapshots(bases)
@@ -366,7 +367,7 @@ class LogLoader:
             up_to_offset=end_offset,
             now_ms=self._machine.clock.time_ms(),
         )
-        self._remove_stray_snapshots(bases)  # the one that was the newest may be none's now: not only the next start's
+        self._remove_stray_snapshots(bases)  # the newest one may be stray now: not only at the next start
 
     def _remove_stray_snapshots(self, bases: list[int]) -> None:
         for path in self._snapshots.remove_strays(bases):
@@ -408,7 +409,7 @@ class LogLoader:
 
 
 def _is_whole(segment: LogSegment) -> bool:
-    """Whether a log that was closed ends with a batch, as far as the last index entry can tell."""
+    """Whether a closed log ends with a batch, as far as the last index entry can show."""
     try:
         last = segment.find_batch(max(segment.base_offset, segment.read_next_offset() - 1))
     except (CorruptRecordError, CorruptIndexError):
@@ -418,7 +419,7 @@ def _is_whole(segment: LogSegment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFolder:
-    """What a UnifiedLog begins with.
+    """The initial parts of a UnifiedLog.
 
     Attributes:
         topic_id: None where neither the caller nor ``partition.metadata`` gave one.
@@ -480,7 +481,7 @@ def open_folder(
 
 
 def require_opening(machine: object, config: object, *, remote_log_enabled: object, is_sole_replica: object) -> None:
-    """Check what a log, or a directory of them, is opened with. Raises TypeError."""
+    """Check the arguments with which a log, or a directory of logs, is opened. Raises TypeError."""
     require_type("machine", machine, (Machine, type(None)), "a Machine")
     require_type("config", config, (LogConfig, type(None)), "a LogConfig")
     require_flag("remote_log_enabled", remote_log_enabled)

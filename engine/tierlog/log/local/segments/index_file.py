@@ -63,7 +63,7 @@ class IndexFile:
         self._firsts = array("q")
         self._seconds = array("q")
         self._tail = bytearray()
-        #: Entries of batches that were appended by one native call; whoever looks takes them into the tail.
+        #: Entries of batches that were appended by one native call; a lookup moves them into the tail.
         self.waiting = WaitingEntries(self.page_bytes)
         self._written_bytes = 0
         self._is_known = is_new

@@ -185,9 +185,8 @@ class SegmentReader:
         return open_log(self._key_ring, segment)
 
     def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
-        """The bytes of a range whose chunks are all in the cache in memory; None if one is not. Waits for nothing.
-
-        The views are the chunks' own memory, which stays as it is when the cache drops them.
+        """The bytes of a range whose chunks are all in the cache in memory; None if one is not. Does not wait. The
+        views are the chunks' own memory, which stays as it is when the cache drops them.
 
         Args:
             log: Of ``open_log``.
@@ -277,7 +276,7 @@ class SegmentReader:
         return found
 
     def find_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
-        """A part of a segment beside its log if it is at hand, else None; b"" for an empty one. Waits for nothing.
+        """Return a part of a segment beside its log if it is cached, else None; b"" for an empty one. Does not wait.
 
         Raises:
             ObjectNotFoundError: the segment has none.
