@@ -7,6 +7,7 @@ The KIP's own errors (``RemoteStorageException`` …) stand in :mod:`tierlog.rem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 
@@ -158,3 +159,9 @@ def _rebuild(kind: type[CorruptDataError], text: str, state: dict[str, object]) 
     error = kind(text)
     error.__dict__.update(state)
     return error
+
+
+def first_of(names: Sequence[str], shown: int, separator: str = ", ") -> str:
+    """What a message names of many things: the first ones, and how many there are besides."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return separator.join(names[:shown]) + more

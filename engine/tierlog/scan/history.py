@@ -18,6 +18,7 @@ from tierlog.errors import (
     ObjectNotFoundError,
     TierlogError,
     UnknownTopicError,
+    first_of,
 )
 from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
@@ -255,7 +256,7 @@ class _Wanted:
 
 def _unknown(topic: str, tier: Tier) -> str:
     names = sorted({known.name for known in tier.topics()})
-    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    listed = first_of(names, 20)
     hint = next(filter(None, (key_prefix_hint(name, topic) for name in names)), "")
     return f"{tier.describe()}: no topic {topic}; there are: {listed or 'none'}{hint}"
 

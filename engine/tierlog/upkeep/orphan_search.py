@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from tierlog.arguments import require_flag, require_type
-from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError
+from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, first_of
 from tierlog.opening import Config, Metadata, Path, given_machine, open_path, read_metadata
 from tierlog.remote.api import (
     RemoteLogSegmentId,
@@ -333,9 +333,8 @@ class OrphanSearch:
 
     def _refusal(self) -> ConfigError:
         places = list(dict.fromkeys(place for _, place in self._unknown))
-        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
         return ConfigError(
-            f"the metadata does not cover this bucket: {'; '.join(places[:_SHOWN])}{more}. It is another cluster's, "
+            f"the metadata does not cover this bucket: {first_of(places, _SHOWN, '; ')}. It is another cluster's, "
             "lacks partitions of the metadata topic, or is behind the bucket: nothing is concluded and nothing was "
             "deleted (skip-unknown leaves alone what it does not know)"
         )

@@ -211,6 +211,12 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------ what members ask for
 
+    def _fault(self, group_id: str) -> ErrorCode | None:
+        """Why nobody can be told anything of a group of this id; None if a group may have it."""
+        if not self._is_open:
+            return ErrorCode.coordinator_not_available
+        return None if group_id else ErrorCode.invalid_group_id
+
     def join(self, request: JoinRequest, answer: AnswerJoin) -> None:
         """Take a member in; ``answer`` is called once."""
         error = self._join_fault(request)
@@ -223,10 +229,8 @@ class GroupCoordinator:
 
     def _join_fault(self, request: JoinRequest) -> ErrorCode:
         config = self._config
-        if not self._is_open:
-            return ErrorCode.coordinator_not_available
-        if not request.group_id:
-            return ErrorCode.invalid_group_id
+        if error := self._fault(request.group_id):
+            return error
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             return ErrorCode.invalid_session_timeout
         if request.member_id != UNKNOWN_MEMBER_ID and self.find(request.group_id) is None:
@@ -238,10 +242,8 @@ class GroupCoordinator:
 
     def sync(self, request: SyncRequest, answer: AnswerSync) -> None:
         """Answer a member its assignment; ``answer`` is called once."""
-        if not self._is_open:
-            answer(SyncAnswer(ErrorCode.coordinator_not_available))
-        elif not request.group_id:
-            answer(SyncAnswer(ErrorCode.invalid_group_id))
+        if error := self._fault(request.group_id):
+            answer(SyncAnswer(error))
         elif (group := self.find(request.group_id)) is None or group.state is GroupState.EMPTY:
             answer(SyncAnswer(ErrorCode.unknown_member_id))
         else:
@@ -249,10 +251,8 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """A member shows that it is alive."""
-        if not self._is_open:
-            return ErrorCode.coordinator_not_available
-        if not group_id:
-            return ErrorCode.invalid_group_id
+        if error := self._fault(group_id):
+            return error
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
@@ -265,10 +265,8 @@ class GroupCoordinator:
         answer: Callable[[ErrorCode, list[ErrorCode]], None],
     ) -> None:
         """Remove members: (member id, instance id, reason) each; ``answer`` gets an error for all, and one for each."""
-        if not self._is_open:
-            answer(ErrorCode.coordinator_not_available, [])
-        elif not group_id:
-            answer(ErrorCode.invalid_group_id, [])
+        if error := self._fault(group_id):
+            answer(error, [])
         elif (group := self.find(group_id)) is None:
             answer(ErrorCode.none, [ErrorCode.unknown_member_id] * len(members))
         else:
@@ -314,10 +312,8 @@ class GroupCoordinator:
 
     def delete_offsets_fault(self, group_id: str) -> ErrorCode:
         """Whether offsets of a group may be deleted: those that its members do not read."""
-        if not self._is_open:
-            return ErrorCode.coordinator_not_available
-        if not group_id:
-            return ErrorCode.invalid_group_id
+        if error := self._fault(group_id):
+            return error
         group = self.find(group_id)
         if group is None:
             return ErrorCode.group_id_not_found

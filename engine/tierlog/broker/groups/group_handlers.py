@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.group import GroupState
-from tierlog.broker.groups.members import JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
-from tierlog.broker.groups.offset_handlers import OffsetCommit, OffsetDelete, OffsetFetch
+from tierlog.broker.groups.members import JoinRequest, Member, SyncAnswer, SyncRequest
+from tierlog.broker.groups.offset_handlers import OffsetCommit, OffsetDelete, OffsetFetch, answer_to
 from tierlog.broker.handling import Handler, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of, field_of
@@ -54,9 +55,7 @@ class JoinGroup(GroupHandler):
             must_know_member_id=version >= 4,
             can_skip_assignment=version >= 9,
         )
-        reply = LoopFuture[JoinAnswer]()
-        self._coordinator.join(joins, reply.give)
-        answer = await reply.wait()
+        answer = await answer_to(partial(self._coordinator.join, joins))
         entities = entities_of(self.api_key, version)
         return entities.response(
             error_code=answer.error,
@@ -88,7 +87,6 @@ class SyncGroup(GroupHandler):
         if version >= 5 and (protocol_type is None or protocol_name is None):
             answer = SyncAnswer(ErrorCode.inconsistent_group_protocol)
         else:
-            reply = LoopFuture[SyncAnswer]()
             asked = SyncRequest(
                 request.group_id,
                 request.member_id,
@@ -98,8 +96,7 @@ class SyncGroup(GroupHandler):
                 protocol_name,
                 tuple((given.member_id, bytes(given.assignment)) for given in request.assignments),
             )
-            self._coordinator.sync(asked, reply.give)
-            answer = await reply.wait()
+            answer = await answer_to(partial(self._coordinator.sync, asked))
         return entities_of(self.api_key, version).response(
             error_code=answer.error,
             protocol_type=answer.protocol_type,
@@ -317,10 +314,8 @@ class DeleteGroups(GroupHandler):
         errors: dict[str, ErrorCode] = {}
         names = request.groups_names
         for start in range(0, len(names), _DELETED_AT_ONCE):
-            reply = LoopFuture[dict[str, ErrorCode]]()
             some = [name for name in dict.fromkeys(names[start : start + _DELETED_AT_ONCE]) if name not in errors]
-            self._coordinator.delete_groups(some, reply.give)
-            errors |= await reply.wait()
+            errors |= await answer_to(partial(self._coordinator.delete_groups, some))
         results = MadeElements(
             errors.items(),
             lambda result: entities.make("DeletableGroupResult", group_id=result[0], error_code=result[1]),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -18,6 +19,15 @@ from tierlog.broker.protocol.entities import Entities, MadeElements, entities_of
 from tierlog.remote.api import ZERO_UUID
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.waiting.loops import LoopFuture
+
+Answer = TypeVar("Answer")
+
+
+async def answer_to(ask: Callable[[Callable[[Answer], None]], object]) -> Answer:
+    """What the coordinator answers to a question that is given whom to tell."""
+    reply = LoopFuture[Answer]()
+    ask(reply.give)
+    return await reply.wait()
 
 
 def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
@@ -105,7 +115,6 @@ class OffsetCommit:
     async def _commit(
         self, request: Any, context: RequestContext, offsets: list[tuple[str, int, CommittedOffset]]
     ) -> ErrorCode:
-        reply = LoopFuture[ErrorCode]()
         commit = CommitRequest(
             request.group_id,
             request.member_id,
@@ -114,8 +123,7 @@ class OffsetCommit:
             context.api_version,
             offsets,
         )
-        self._coordinator.commit(commit, reply.give)
-        return await reply.wait()
+        return await answer_to(partial(self._coordinator.commit, commit))
 
     def _answer(
         self, request: Any, context: RequestContext, faults: list[list[ErrorCode | None]], error: ErrorCode
@@ -164,9 +172,7 @@ class OffsetDelete:
         entities = entities_of(self.api_key, context.api_version)
         error, faults, gone = self._check(request, context)
         if error is ErrorCode.none and gone:
-            reply = LoopFuture[ErrorCode]()
-            self._coordinator.offsets.delete(request.group_id, gone, reply.give)
-            error = await reply.wait()
+            error = await answer_to(partial(self._coordinator.offsets.delete, request.group_id, gone))
         if error is not ErrorCode.none:
             return entities.response(error_code=error, topics=())
         each_fault = iter(faults)

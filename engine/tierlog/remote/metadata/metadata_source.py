@@ -124,7 +124,7 @@ class _Filling:
         self._newest_ms[run.partition] = max(self._newest_ms.get(run.partition, -1), done.newest_timestamp_ms)
         self._tell_refused(done, where)
         if self._states is not None:
-            _remember((value for _, value in _values(run)), self._states)
+            _remember((value for _, value in record_values(run)), self._states)
         if self.table.figures.partitions != len(self._places):
             for partition in self.table.partitions():
                 self._places.setdefault(partition_key(partition), run.partition)
@@ -158,7 +158,7 @@ class _Filling:
             )
 
 
-def _values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]]:
+def record_values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]]:
     """(offset, value) of the records that have one."""
     if isinstance(run, MetadataValues):
         yield from ((at, value) for at, value in zip(run.offsets, run.values, strict=True) if value is not None)
@@ -171,7 +171,7 @@ def _values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]
 def _explained(error: CorruptRecordError, run: MetadataBatches | MetadataValues) -> CorruptRecordError:
     """Return the error of the record that it names, in the words of a reader of single records."""
     try:
-        value = next((value for offset, value in _values(run) if offset == error.base_offset), None)
+        value = next((value for offset, value in record_values(run) if offset == error.base_offset), None)
         if value is not None:
             decode_record(value)
     except CorruptRecordError as explained:

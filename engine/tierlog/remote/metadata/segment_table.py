@@ -236,14 +236,7 @@ class SegmentTable(NativeSegmentTable, Closeable):
         with self._writing:
             done = self._add(metadata)
             if done is not None and done[0] and metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-                update = RemoteLogSegmentMetadataUpdate(
-                    remote_log_segment_id=metadata.remote_log_segment_id,
-                    event_timestamp_ms=metadata.event_timestamp_ms,
-                    custom_metadata=metadata.custom_metadata,
-                    state=metadata.state,
-                    broker_id=metadata.broker_id,
-                )
-                done = self._change(update)
+                done = self._change(update_of(metadata))
         _check_done(metadata, done)
 
     def snapshot(self) -> TableSnapshot:
@@ -323,6 +316,17 @@ class SegmentTable(NativeSegmentTable, Closeable):
     @property
     def figures(self) -> SegmentTableFigures:
         return SegmentTableFigures(*self._figures)
+
+
+def update_of(metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataUpdate:
+    """The update that brings a started segment to this state."""
+    return RemoteLogSegmentMetadataUpdate(
+        metadata.remote_log_segment_id,
+        event_timestamp_ms=metadata.event_timestamp_ms,
+        custom_metadata=metadata.custom_metadata,
+        state=metadata.state,
+        broker_id=metadata.broker_id,
+    )
 
 
 def require_room(record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:

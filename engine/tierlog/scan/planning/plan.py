@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tierlog.errors import ConfigError, DataLossError, TierlogError
+from tierlog.errors import ConfigError, DataLossError, TierlogError, first_of
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
@@ -136,8 +136,7 @@ def _mappings(request: ScanRequest) -> Iterable[tuple[str, str, str, Mapping[str
 
 
 def _listed(partitions: Sequence[tuple[str, int]]) -> str:
-    more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""
-    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:10]) + more
+    return first_of([f"{topic}-{partition}" for topic, partition in partitions], 10)
 
 
 @dataclass(frozen=True, slots=True)

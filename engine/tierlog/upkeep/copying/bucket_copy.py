@@ -41,6 +41,7 @@ from tierlog.errors import (
     ObjectNotFoundError,
     TierlogError,
     UnknownTopicError,
+    first_of,
 )
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
@@ -186,7 +187,7 @@ class BucketCopy:
         for missing in wanted:
             if not self.faults and not any(missing.accepts(segment.topic_id_partition) for segment in listed):
                 known = sorted({topic.name for topic in self._source.topics()})
-                told = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+                told = first_of(known, 20)
                 raise UnknownTopicError(f"{self._source.describe()}: no segments of {missing}; there are: {told}")
         return listed
 

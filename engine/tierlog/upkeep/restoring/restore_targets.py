@@ -37,7 +37,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, metadata_partition
 from tierlog.remote.metadata.record_serde import encode_record
-from tierlog.remote.metadata.segment_table import SegmentTable
+from tierlog.remote.metadata.segment_table import SegmentTable, update_of
 from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write_snapshot
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
@@ -101,14 +101,7 @@ def records_of(
         custom_metadata=None,
         state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
     )
-    update = RemoteLogSegmentMetadataUpdate(
-        finished.remote_log_segment_id,
-        event_timestamp_ms=finished.event_timestamp_ms,
-        custom_metadata=finished.custom_metadata,
-        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-        broker_id=finished.broker_id,
-    )
-    return started, update
+    return started, update_of(finished)
 
 
 class TopicFolder(RestoreTarget):

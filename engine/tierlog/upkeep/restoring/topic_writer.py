@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.errors import ConfigError
-from tierlog.records.decoding import decode
+from tierlog.errors import ConfigError, first_of
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -29,11 +28,10 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_log import (
     METADATA_TOPIC,
-    MetadataBatches,
     MetadataLog,
-    MetadataValues,
     metadata_partition,
 )
+from tierlog.remote.metadata.metadata_source import record_values
 from tierlog.remote.metadata.record_serde import decode_record, encode_record
 from tierlog.runtime.kafka.topic_admin import LeaderLog, TopicAdmin
 from tierlog.runtime.machine import Machine
@@ -148,7 +146,7 @@ class TopicWriter(RestoreTarget):
         while positions:
             runs = self._log.read(positions, max_bytes=_READ_BYTES, timeout_seconds=self._timeout_seconds)
             for run in runs:
-                for value in _values(run):
+                for _, value in record_values(run):
                     self._learn(value)
                 if run.next_offset >= bounds[run.partition].end_offset:
                     positions.pop(run.partition, None)
@@ -207,10 +205,10 @@ class TopicWriter(RestoreTarget):
                     if reason is not None:
                         lost.setdefault(partition, reason)
         if self._wrong:
-            told = _some([f"{each} ({self._states[each].name})" for each in self._wrong])
+            told = first_of([f"{each} ({self._states[each].name})" for each in self._wrong], _SHOWN)
             raise ConfigError(f"{METADATA_TOPIC} knows segments of these in another state: {told}")
         if lost:
-            told = _some([f"{partition} ({reason})" for partition, reason in sorted(lost.items())])
+            told = first_of([f"{partition} ({reason})" for partition, reason in sorted(lost.items())], _SHOWN)
             raise ConfigError(
                 f"nothing was written: leaders of the cluster would delete segments of {told}: {ORDER}; "
                 "other partitions can be restored by themselves, named by TOPIC and --partition"
@@ -249,17 +247,3 @@ class TopicWriter(RestoreTarget):
                 raise RetriableRemoteStorageException(text) from None
             if done.following is not None:
                 self._append(done.place, done.following)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
-def _values(run: MetadataBatches | MetadataValues) -> Iterator[bytes]:
-    """The values of records, tombstones left out."""
-    if isinstance(run, MetadataValues):
-        yield from (value for value in run.values if value is not None)
-        return
-    rows = decode(run.batches, columns=("value",))
-    yield from (value.as_py() for value in rows.column("value") if value.is_valid)

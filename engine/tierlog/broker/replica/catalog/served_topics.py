@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tierlog.broker.partitions import Topic
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, first_of
 from tierlog.remote.api import TopicIdPartition, Uuid
 from tierlog.scan.scan_request import TopicName
 
@@ -102,5 +102,4 @@ class ServedTopics:
         news = sorted(set(names) - self._logged)
         self._logged.update(news)
         if news:
-            more = f" and {len(news) - _NAMES_MAX} more" if len(news) > _NAMES_MAX else ""
-            _log.warning("not served: %s: %s%s", what, ", ".join(news[:_NAMES_MAX]), more)
+            _log.warning("not served: %s: %s", what, first_of(news, _NAMES_MAX))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierlog.errors import NoThreadError, StoreUnavailableError
+from tierlog.errors import NoThreadError, StoreUnavailableError, first_of
 from tierlog.remote.api import RemoteLogSegmentId
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
@@ -299,9 +299,8 @@ class Leftovers:
         self._pool.close(wait_seconds=0)
         left = [each for each in kept if each.left]
         if left:
-            named = "; ".join(f"{each.what}: {self._names(each)}" for each in left[:20])
-            more = f" and {len(left) - 20} more" if len(left) > 20 else ""
-            _log.warning("closed, and could not remove: %s%s; %s", named, more, _by_whom(left))
+            named = first_of([f"{each.what}: {self._names(each)}" for each in left], 20, "; ")
+            _log.warning("closed, and could not remove: %s; %s", named, _by_whom(left))
 
 
 def _by_whom(left: Sequence[Remains]) -> str:
