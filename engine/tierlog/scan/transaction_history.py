@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from tierlog._native.indexes import ABORTED_DTYPE, read_transaction_index, sort_aborted
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError, TierlogError
@@ -52,7 +53,7 @@ def aborted_transactions(
     """
     spans = history.spans_between(first_offset, history.end_offset_exclusive)
     faults: list[TierlogError] = []
-    if any(_is_bare(span) for span in spans):
+    if any(span.segment.is_bare for span in spans):
         replay = TransactionReplay()
         for span in history.lineage.spans:
             _replay(tier, span, replay)
@@ -80,11 +81,17 @@ def aborted_in(tier: Tier, span: Span) -> NDArray[np.void]:
         CorruptIndexError, CorruptObjectError, ObjectNotFoundError: the index cannot be used; named.
     """
     segment = span.segment
-    data = b"" if segment.metadata.txn_idx_empty else tier.fetch_index(segment, IndexType.TRANSACTION)
+    return entries_inside(
+        span, None if segment.metadata.txn_idx_empty else tier.fetch_index(segment, IndexType.TRANSACTION)
+    )
+
+
+def entries_inside(span: Span, index: Buffer | None) -> NDArray[np.void]:
+    """As ``aborted_in``, of the index that was fetched. Raises CorruptIndexError, which names the segment."""
     try:
-        entries = read_transaction_index(data or b"")
+        entries = read_transaction_index(index or b"")
     except CorruptIndexError as error:
-        raise error.located(f"{segment.name} (transaction index)") from None
+        raise error.located(f"{span.segment.name} (transaction index)") from None
     inside = (entries["last_offset"] >= span.first_offset) & (entries["last_offset"] < span.end_offset_exclusive)
     return entries[inside]
 
@@ -122,11 +129,6 @@ def _replay(tier: Tier, span: Span, replay: TransactionReplay) -> None:
         inside = (base_offsets >= span.first_offset) & (base_offsets < span.end_offset_exclusive)
         counted = {name: values[inside] for name, values in columns.items()}
         replay.add(counted, read_markers(run.data, counted, base_position=run.position, verify_crc=False))
-
-
-def _is_bare(span: Span) -> bool:
-    """A log without the files beside it: no transaction index does not mean that nothing was aborted."""
-    return span.segment.part(IndexType.OFFSET) is None and span.segment.part(IndexType.TRANSACTION) is None
 
 
 def _as_ranges(entries: NDArray[np.void]) -> NDArray[np.void]:

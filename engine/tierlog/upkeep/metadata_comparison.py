@@ -89,7 +89,11 @@ def compare_with_metadata(
     view = read_metadata()
     wholeness = Wholeness(tier)
     wholeness.look(groups.values())
-    found = [*_of_metadata(tier, view, groups, wholeness, accepts), *_of_bucket(tier, view, groups, wholeness)]
+    found = list(_of_metadata(tier, view, groups, wholeness, accepts))
+    for base, group in groups.items():  # those of which the metadata has no segment
+        segment_id = group.segment_id
+        assert segment_id is not None
+        found.append(_compared(tier, segment_id, base, group, wholeness, None, view.last_state(segment_id)))
     yield from sorted(
         found,
         key=lambda each: (
@@ -140,15 +144,6 @@ def _of_metadata(
             group = groups.pop(base, None)
             key = base or (bases[0] if bases else str(segment_id))
             yield _compared(tier, segment.remote_log_segment_id, key, group, wholeness, segment, segment.state)
-
-
-def _of_bucket(
-    tier: Tier, view: MetadataView, groups: dict[str, ObjectGroup], wholeness: Wholeness
-) -> Iterator[ComparedSegment]:
-    for base, group in groups.items():
-        assert group.key.segment_id is not None
-        segment_id = RemoteLogSegmentId(group.key.topic_id_partition, group.key.segment_id)
-        yield _compared(tier, segment_id, base, group, wholeness, None, view.last_state(segment_id))
 
 
 def _compared(

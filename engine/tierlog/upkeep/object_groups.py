@@ -44,6 +44,11 @@ class ObjectGroup:
     uploads: list[UnfinishedUpload] = field(default_factory=list)
 
     @property
+    def segment_id(self) -> RemoteLogSegmentId | None:
+        key = self.key
+        return None if key.segment_id is None else RemoteLogSegmentId(key.topic_id_partition, key.segment_id)
+
+    @property
     def newest_ms(self) -> int:
         times = [info.last_modified_ms for info in self.objects.values()]
         return max(times + [upload.started_ms for upload in self.uploads])
@@ -87,13 +92,13 @@ class Wholeness:
 
     def _wants_transactions(self, group: ObjectGroup) -> bool:
         scope = self._tier.scope
-        if group.key.segment_id is None:
+        if group.segment_id is None:
             return False
         try:
             segment = describe_kafka(
                 self._store.fetch(group.objects["segment.json"].key),
                 folder=f"{group.path}/",
-                identity=RemoteLogSegmentId(group.key.topic_id_partition, group.key.segment_id),
+                identity=group.segment_id,
                 name=scope.name,
                 prefix=scope.key_prefix,
             )

@@ -25,13 +25,7 @@ from typing import Final
 from tierlog.arguments import require_flag, require_type
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, first_of
 from tierlog.opening import Config, Metadata, Path, given_machine, open_path, read_metadata
-from tierlog.remote.api import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
-    TopicIdPartition,
-    Uuid,
-)
+from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Uuid
 from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
@@ -239,7 +233,7 @@ class OrphanSearch:
         whole = self._wholeness.is_whole(group)
         report.segments += whole
         partition = group.key.topic_id_partition
-        segment_id = _segment_id(group)
+        segment_id = group.segment_id
         known = None if segment_id is None else metadata.find(segment_id)
         state = None if segment_id is None else metadata.last_state(segment_id)
         if not metadata.knows(partition):
@@ -370,14 +364,9 @@ class OrphanSearch:
         return self._store.find(orphan.description) is None
 
 
-def _segment_id(group: ObjectGroup) -> RemoteLogSegmentId | None:
-    key = group.key
-    return None if key.segment_id is None else RemoteLogSegmentId(key.topic_id_partition, key.segment_id)
-
-
 def _has_no_transactions(group: ObjectGroup, metadata: MetadataView | None) -> bool:
     """Whether the metadata says that the segment has no transaction index; brokers before 4.0 say nothing."""
-    segment_id = _segment_id(group)
+    segment_id = group.segment_id
     known = None if metadata is None or segment_id is None else metadata.find(segment_id)
     return known is not None and known.txn_idx_empty
 

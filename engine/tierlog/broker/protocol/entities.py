@@ -44,10 +44,6 @@ class Entities:
         found = self._classes.get(name)
         return found is not None and (field is None or field in found[1])
 
-    def entity_class(self, name: str) -> Any:
-        """The class of a name. Raises KeyError: this version has no such entity."""
-        return self._classes[name][0]
-
     def make(self, name: str, /, **values: object) -> Any:
         """Make an entity of a name. Values of fields that this version lacks are left out; other fields have the
         protocol's default.

@@ -19,11 +19,11 @@ import numpy as np
 from kio.schema.errors import ErrorCode
 from numpy.typing import NDArray
 
-from tierlog._native.indexes import find_upper_bound_offset, read_transaction_index
+from tierlog._native.indexes import find_upper_bound_offset
 from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
-from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError
+from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig
@@ -38,7 +38,7 @@ from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.loops import SharedCall, SingleCalls, Worker
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
-from tierlog.scan.transaction_history import aborted_transactions, find_last_stable_offset
+from tierlog.scan.transaction_history import aborted_transactions, entries_inside, find_last_stable_offset
 
 #: A segment answers for the span that holds its first offset, or for one soon behind it.
 _SPANS_LOOKED_AT: Final = 8
@@ -186,7 +186,7 @@ class PartitionView:
         start, end = history.earliest_offset, history.end_offset_exclusive
         stable = max(start, min(last_stable_offset, end))
         self.offsets = OffsetSnapshot(start, end, stable, UNKNOWN if latest is None else latest.epoch)
-        self.is_bare = any(_is_bare(span.segment) for span in self.spans)
+        self.is_bare = any(span.segment.is_bare for span in self.spans)
         self._transactional = [number for number, span in enumerate(self.spans) if _has_transactions(span.segment)]
 
     def end_offset(self, *, read_committed: bool) -> int:
@@ -236,10 +236,6 @@ class PartitionView:
         return sum({span.segment.log.key: span.segment.size_bytes for span in self.spans}.values())
 
 
-def _is_bare(segment: StoredSegment) -> bool:
-    return segment.part(IndexType.OFFSET) is None and segment.part(IndexType.TRANSACTION) is None
-
-
 def _has_transactions(segment: StoredSegment) -> bool:
     part = segment.part(IndexType.TRANSACTION)
     return part is not None and part.size_bytes != 0 and not segment.metadata.txn_idx_empty
@@ -286,7 +282,8 @@ class AbortedTransactions:
         upper_bound_offset = await self._upper_bound(self._view.spans[number], found, until_seconds)
         aborted: set[tuple[int, int]] = set()
         while span is not None:
-            entries = await self._entries(span, until_seconds)
+            index = await self._reads.index(span.segment, IndexType.TRANSACTION, until_seconds=until_seconds)
+            entries = entries_inside(span, index)
             aborted.update(_touching(entries, first_offset, upper_bound_offset))
             if (entries["last_stable_offset"] >= upper_bound_offset).any():
                 break
@@ -304,16 +301,6 @@ class AbortedTransactions:
         except CorruptDataError:  # no bound is only a longer list
             bound = None
         return segment.end_offset + 1 if bound is None else bound
-
-    async def _entries(self, span: Span, until_seconds: float) -> NDArray[np.void]:
-        """The rows (TRANSACTION_DTYPE) of a segment's transaction index whose markers lie in the span."""
-        data = await self._reads.index(span.segment, IndexType.TRANSACTION, until_seconds=until_seconds)
-        try:
-            entries = read_transaction_index(data or b"")
-        except CorruptIndexError as error:
-            raise error.located(f"{span.segment.name} (transaction index)") from None
-        inside = (entries["last_offset"] >= span.first_offset) & (entries["last_offset"] < span.end_offset_exclusive)
-        return entries[inside]
 
     async def _replay_log(self) -> NDArray[np.void]:
         """The rows of a log without indexes, from the markers in its batches, all of which are read once."""

@@ -356,10 +356,6 @@ class StoreRequests:
         if request.is_cancelled:
             raise CancelledReadError("cancelled")
 
-    def _is_cancelled(self, request: ReadRequest) -> bool:
-        """Whether another thread has cancelled the request."""
-        return request.is_cancelled
-
     def _part_bytes(self, request: ReadRequest) -> int:
         """Bytes that the next answer of this request may have."""
         done = 0 if request.cut is None else request.cut.done
@@ -393,7 +389,7 @@ class StoreRequests:
             with self._lock:
                 request.cancel_sent = cancel
                 is_late = self._closed
-            if is_late or self._is_cancelled(request):
+            if is_late or request.is_cancelled:
                 cancel()
 
     def _send_blocking(self, request: ReadRequest, start: int, end_exclusive: int) -> None:

@@ -132,6 +132,11 @@ class StoredSegment:
                 return part
         return None
 
+    @property
+    def is_bare(self) -> bool:
+        """No files beside the log: no transaction index does not mean that nothing was aborted."""
+        return self.part(IndexType.OFFSET) is None and self.part(IndexType.TRANSACTION) is None
+
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
     """All bytes of a range of a part's object.
