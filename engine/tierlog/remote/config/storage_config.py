@@ -44,6 +44,9 @@ _NEEDED_BY_BACKEND: Final = {
     "filesystem": ("storage_root",),
 }
 
+_GCS_CREDENTIALS: Final = tuple(f"storage.gcs.credentials.{kind}" for kind in ("default", "json", "path"))
+_STATIC_KEYS: Final = ("storage.aws.access.key.id", "storage.aws.secret.access.key")
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class StorageConfig(
@@ -139,9 +142,8 @@ class StorageConfig(
         for needed in _NEEDED_BY_BACKEND.get(self.storage_backend_class, ()):
             if getattr(self, needed) is None:
                 raise missing(rows(StorageConfig)[needed].name)
-        if self.storage_backend_class == "gcs" and not any(given for _, given in self._gcs_credentials()):
-            names = ", ".join(name for name, _ in self._gcs_credentials())
-            raise ConfigError(f"One of {names} must be provided")
+        if self.storage_backend_class == "gcs" and not self._there(*_GCS_CREDENTIALS):
+            raise ConfigError(f"One of {', '.join(_GCS_CREDENTIALS)} must be provided")
         azure = (self.storage_azure_account_name, self.storage_azure_sas_token, self.storage_azure_connection_string)
         if self.storage_backend_class == "azure" and not any(azure):
             told = "storage.azure.account.name and/or storage.azure.sas.token"
@@ -172,61 +174,38 @@ class StorageConfig(
         if self.fetch_chunk_cache_class == "disk" and self.fetch_chunk_cache_path is None:
             yield _missing_text("fetch.chunk.cache.path")
 
-    def _iter_s3_contradictions(self) -> Iterator[str]:
-        key_id, secret = "storage.aws.access.key.id", "storage.aws.secret.access.key"
-        provider, file = "storage.aws.credentials.provider.class", "storage.aws.credentials.file"
-        static = self.storage_aws_access_key_id is not None
-        if static != (self.storage_aws_secret_access_key is not None):
-            yield f"{key_id} and {secret} must be defined together"
-        has_provider = self.storage_aws_credentials_provider_class is not None
-        has_file = self.storage_aws_credentials_file is not None
-        if static and has_provider:
-            yield f"Either {key_id} and {secret} or {provider} can be defined, not both"
-        if static and has_file:
-            yield f"Either {key_id} and {secret} or {file} can be defined, not both"
-        if has_provider and has_file:
-            yield f"Either {provider} or {file} can be defined, not both"
-        kms = (
-            self.storage_s3_server_side_encryption_kms_key_id,
-            self.storage_s3_server_side_encryption_bucket_key_enabled,
-        )
-        if any(each is not None for each in kms) and not (self.storage_s3_server_side_encryption or "").startswith(
-            "aws:kms"
-        ):
-            yield "storage.s3.server.side.encryption must be aws:kms or aws:kms:dsse where a KMS key is set"
+    def _there(self, *names: str) -> list[str]:
+        """Those of some keys without a default that have a value."""
+        return [name for name in names if getattr(self, KNOWN_KEYS[name]) is not None]
 
-    def _gcs_credentials(self) -> tuple[tuple[str, bool], ...]:
-        return (
-            ("storage.gcs.credentials.default", self.storage_gcs_credentials_default is not None),
-            ("storage.gcs.credentials.json", self.storage_gcs_credentials_json is not None),
-            ("storage.gcs.credentials.path", self.storage_gcs_credentials_path is not None),
-        )
+    def _iter_s3_contradictions(self) -> Iterator[str]:
+        static = self._there(*_STATIC_KEYS)
+        told = " and ".join(_STATIC_KEYS)
+        if len(static) == 1:
+            yield f"{told} must be defined together"
+        ways = [told] if self.storage_aws_access_key_id is not None else []
+        ways += self._there("storage.aws.credentials.provider.class", "storage.aws.credentials.file")
+        if len(ways) > 1:
+            yield f"Either {ways[0]} or {ways[1]} can be defined, not both"
+        encryption = "storage.s3.server.side.encryption"
+        kms = self._there(f"{encryption}.kms.key.id", f"{encryption}.bucket.key.enabled")
+        if kms and not (self.storage_s3_server_side_encryption or "").startswith("aws:kms"):
+            yield f"{encryption} must be aws:kms or aws:kms:dsse where a KMS key is set"
 
     def _iter_other_contradictions(self) -> Iterator[str]:
-        given = [name for name, there in self._gcs_credentials() if there]
+        given = self._there(*_GCS_CREDENTIALS)
         if len(given) > 1:
             yield f"Only one of {', '.join(given)} can be defined"
-        parts = {
-            "account.name": self.storage_azure_account_name,
-            "account.key": self.storage_azure_account_key,
-            "sas.token": self.storage_azure_sas_token,
-            "endpoint.url": self.storage_azure_endpoint_url,
-        }
-        both = [f"storage.azure.{name}" for name, value in parts.items() if value is not None]
+        both = self._there(*(f"storage.azure.{name}" for name in ("account.name", "account.key", "sas.token")))
+        both += self._there("storage.azure.endpoint.url")
         if self.storage_azure_connection_string is not None and both:
             yield f"storage.azure.connection.string cannot be set together with {', '.join(both)}"
-        proxy = {
-            "host": self.storage_proxy_host,
-            "port": self.storage_proxy_port,
-            "username": self.storage_proxy_username,
-            "password": self.storage_proxy_password,
-        }
-        if any(value is not None for value in proxy.values()):
-            for name in ("host", "port"):
-                if proxy[name] is None:
-                    yield _missing_text(f"storage.proxy.{name}")
-            if (proxy["username"] is None) != (proxy["password"] is None):
-                yield "storage.proxy.username and storage.proxy.password must be defined together"
+        needed = ("storage.proxy.host", "storage.proxy.port")
+        login = ("storage.proxy.username", "storage.proxy.password")
+        if proxy := self._there(*needed, *login):
+            yield from (_missing_text(name) for name in needed if name not in proxy)
+            if len(self._there(*login)) == 1:
+                yield f"{' and '.join(login)} must be defined together"
 
 
 def _missing_text(name: str) -> str:
