@@ -236,8 +236,7 @@ class Bench:
                 starts, ranges, offset = [], [], 0
                 files: dict[str, int] = {}
                 while offset < log.log_end_offset:
-                    records = log.read(offset, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
-                    assert records is not None
+                    (records,) = log.read(offset, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
                     if records.path not in files:
                         files[records.path] = stack.enter_context(pathlib.Path(records.path).open("rb")).fileno()
                     starts.append(offset)
@@ -249,8 +248,7 @@ class Bench:
 
                 def ours() -> None:
                     for start in starts:
-                        records = log.read(start, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
-                        assert records is not None
+                        (records,) = log.read(start, max_bytes=READ_BYTES, isolation=FetchIsolation.LOG_END).records
                         records.read_into(buffer[: records.size_bytes])
 
                 def bare() -> None:

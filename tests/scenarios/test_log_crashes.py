@@ -262,8 +262,7 @@ def killed(folder: pathlib.Path, kill: int) -> None:
         log = directory.log(TOPIC, PARTITION)
         assert log.log_end_offset > acknowledged
         for offset in range(log.log_start_offset, log.log_end_offset):
-            found = log.read(offset, max_bytes=1, isolation=FetchIsolation.LOG_END).records
-            assert found is not None
+            (found,) = log.read(offset, max_bytes=1, isolation=FetchIsolation.LOG_END).records
             data = bytes(found.read())
             assert data[:8] == offset.to_bytes(8)
             assert data[21:] == appended_batch(offset)[21:], f"another batch at offset {offset}"

@@ -108,10 +108,10 @@ def check_reads(log: UnifiedLog, have: list[ExpectedBatch]) -> None:
             continue
         for offset in {batch.base_offset, batch.last_offset}:
             read = log.read(offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
-            assert read.records is not None, f"nothing at offset {offset}"
-            assert read.records.read() == batch.data, f"not its batch at offset {offset}"
+            assert read.records, f"nothing at offset {offset}"
+            assert read.records[0].read() == batch.data, f"not its batch at offset {offset}"
     read = log.read(log.log_end_offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
-    assert read.records is None
+    assert not read.records
 
 
 def check_timestamps(log: UnifiedLog, found: Found, have: list[ExpectedBatch]) -> None:

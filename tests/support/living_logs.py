@@ -100,9 +100,9 @@ def iter_served(log: UnifiedLog, *, max_bytes: int = 1 << 20) -> Iterator[bytes]
     at = log.local_log_start_offset
     while True:
         found = log.read(at, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)
-        if found.records is None:
+        if not found.records:
             return
-        data = bytes(found.records.read())
+        data = bytes(found.records[0].read())
         columns, end, _, _ = scan_batches(data)
         if not end:
             raise AssertionError(f"a read from {at} on begins with no whole batch")

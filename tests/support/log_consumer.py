@@ -43,9 +43,9 @@ def fetches(
     """(whole batches, aborted transactions) of fetch after fetch, until there is nothing more."""
     while True:
         found = log.read(start, max_bytes=max_bytes, isolation=isolation)
-        if found.records is None:
+        if not found.records:
             return
-        whole = list(batches_in(bytes(found.records.read())))
+        whole = list(batches_in(bytes(found.records[0].read())))
         if not whole:
             return
         yield whole, found.aborted_transactions or ()

@@ -137,7 +137,7 @@ class OurLog:
         found = self._log.read(
             int(offset), max_bytes=int(max_bytes), isolation=FetchIsolation[isolation], min_one_message=min_one == "1"
         )
-        data = b"" if found.records is None else bytes(found.records.read())
+        data = b"" if not found.records else bytes(found.records[0].read())
         aborted = found.aborted_transactions
         told = "-" if aborted is None else ",".join(f"{producer}:{first}" for producer, first in aborted)
         place = f"{found.segment_base_offset} {found.position}"

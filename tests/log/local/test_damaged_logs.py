@@ -135,7 +135,7 @@ def test_a_bad_file_beside_the_log_after_an_unclean_stop(data: Path, name: str) 
     assert served(log) == served(reference) == good[f"{654:020d}.log"]
     for offset in range(654, log.log_end_offset):
         both = [each.read(offset, max_bytes=300, isolation=FetchIsolation.TXN_COMMITTED) for each in (log, reference)]
-        assert both[0][1:] == both[1][1:]
+        assert both[0]._replace(records=()) == both[1]._replace(records=())
     for each in (log, reference):
         each.close()
     kept = {"index", "timeindex", "txnindex"}
@@ -159,7 +159,7 @@ def test_a_bad_file_beside_the_log_after_a_clean_stop(data: Path, name: str) -> 
             found = log.read(offset, max_bytes=300, isolation=FetchIsolation.LOG_END)
         except (CorruptDataError, StoreError):
             continue
-        assert found.records is not None
+        assert found.records
         expected = int(starts["position"][starts["last_offset"] >= offset][0])
         assert found.position == expected, "an index that lies led into another batch"
 

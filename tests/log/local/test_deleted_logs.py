@@ -48,8 +48,8 @@ def test_who_has_a_deleted_log_open_reads_on(seed: int) -> None:
                     found = log.read(offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
                 except (OffsetOutOfRangeError, LogTruncatedError):  # retention was here
                     continue
-                assert found.records is not None
-                assert decode(bytes(found.records.read()))["value"].to_pylist()[0][:3] == b"old"
+                assert found.records
+                assert decode(bytes(found.records[0].read()))["value"].to_pylist()[0][:3] == b"old"
                 assert found.aborted_transactions is not None
                 assert (7, offset) in found.aborted_transactions
                 counts[number] += 1

@@ -130,9 +130,9 @@ def records(log: UnifiedLog) -> dict[int, bytes]:
     at = log.log_start_offset
     while at < log.log_end_offset:
         read = log.read(at, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
-        if read.records is None:
+        if not read.records:
             break  # a crash may leave a gap in what was never flushed, in front of an empty segment: so in Kafka
-        data = read.records.read()
+        data = read.records[0].read()
         rows = decode(data, columns=("offset", "value"), from_offset=at)
         found |= dict(zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
         at = max(found) + 1

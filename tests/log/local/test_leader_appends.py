@@ -118,7 +118,7 @@ class Life:
         self.told.append(log.end_offset_for_epoch(1))
         self.told.append(log.fetch_offset_by_timestamp(1_000_003))
         found = log.read(log.log_end_offset // 2, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
-        self.told.append(found.records and found.records.read())
+        self.told.append(found.records and found.records[0].read())
         producers = log._contents.producers
         self.told.append((producers.snapshot(), producers.end_offset, producers.first_unstable_offset))
 

@@ -403,7 +403,7 @@ class TestCheckpoints:
         with LogDirectory.open(LOGS, machine=Machine(files=files), config=SMALL, runs_tasks=False) as directory:
             log, at = directory.log("orders", 0), 0
             while at < log.log_end_offset:
-                found = log.read(at, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END).records
+                found = next(iter(log.read(at, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END).records), None)
                 if found is None:
                     break
                 at = decode(found.read(), from_offset=at)["offset"][-1].as_py() + 1

@@ -320,13 +320,13 @@ class LogMachine(AppendedLog):
         committed = isolation is FetchIsolation.TXN_COMMITTED
         assert (found.aborted_transactions is not None) == committed
         if wanted is None:
-            assert found.records is None or found.records.size_bytes == 0
+            assert not found.records or found.size_bytes == 0
             return None
-        assert found.records is not None, wanted
-        assert bytes(found.records.read()) == wanted.data
+        assert found.records, wanted
+        assert bytes(found.records[0].read()) == wanted.data
         assert (found.segment_base_offset, found.position) == (wanted.segment_base_offset, wanted.position)
         assert found.first_entry_incomplete == wanted.first_entry_incomplete
-        self.held = [*self.held[-3:], (found.records, wanted.data)]
+        self.held = [*self.held[-3:], (found.records[0], wanted.data)]
         whole = self.whole_batches(wanted.data)
         last = whole[-1].last_offset if whole else start
         if committed:

@@ -72,10 +72,10 @@ class Reader:
         log, at = self.log, self.at
         try:
             found = log.read(at, max_bytes=10_000, isolation=self.isolation)
-            if found.records is None:
+            if not found.records:
                 self.at = log.log_start_offset
                 return
-            data = bytes(found.records.read())
+            data = bytes(found.records[0].read())
         except OffsetOutOfRangeError:
             self.at, self.refused = log.log_start_offset, self.refused + 1
             return
@@ -251,8 +251,8 @@ def test_no_reader_waits_for_a_slow_disk(tmp_path: Path, kind: str, change: Call
             def read() -> None:
                 for isolation in FetchIsolation:
                     found = log.read(0, max_bytes=100, isolation=isolation)
-                    assert found.records is not None
-                    answers.append(len(found.records.read()))
+                    assert found.records
+                    answers.append(len(found.records[0].read()))
                 answers.append(log.offsets.log_start_offset)
                 answers.append(log.end_offset_for_epoch(1)[0])
                 log.fetch_offset_by_timestamp(0)
@@ -277,8 +277,7 @@ def test_slices_outlive_their_segment(tmp_path: Path) -> None:
         log.append_as_leader(batch_of(bytes([at]) * 200, timestamp_ms=CLOCK.time_ms()), leader_epoch=1)
     slices = []
     for at in range(0, 40, 3):
-        found = log.read(at, max_bytes=900, isolation=FetchIsolation.LOG_END).records
-        assert found is not None
+        (found,) = log.read(at, max_bytes=900, isolation=FetchIsolation.LOG_END).records
         slices.append((found, bytes(found.read())))
     log.maybe_increment_log_start_offset(20, "a test")
     log.delete_old_segments()
@@ -302,12 +301,9 @@ def test_a_slice_of_a_log_that_was_cut_is_no_other_bytes(tmp_path: Path) -> None
     with UnifiedLog.open(str(tmp_path / "orders-0"), is_sole_replica=True) as log:
         for at in range(10):
             log.append_as_leader(batch_of(bytes([at]) * 100, timestamp_ms=CLOCK.time_ms()), leader_epoch=1)
-        kept = log.read(0, max_bytes=300, isolation=FetchIsolation.LOG_END).records
-        over = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
-        cut = log.read(6, max_bytes=900, isolation=FetchIsolation.LOG_END).records
-        assert kept is not None
-        assert over is not None
-        assert cut is not None
+        (kept,) = log.read(0, max_bytes=300, isolation=FetchIsolation.LOG_END).records
+        (over,) = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
+        (cut,) = log.read(6, max_bytes=900, isolation=FetchIsolation.LOG_END).records
         before = bytes(kept.read())
         log.truncate_to(4)
         for each in (over, cut):
@@ -319,6 +315,5 @@ def test_a_slice_of_a_log_that_was_cut_is_no_other_bytes(tmp_path: Path) -> None
         for each in (over, cut):
             with pytest.raises(LogTruncatedError):
                 each.read()
-        again = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
-        assert again is not None
+        (again,) = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
         assert scan_batches(bytes(again.read()), verify_crc=True)[0]["crc_ok"].all()

@@ -58,7 +58,7 @@ def machine() -> Machine:
 def read_offsets(log: UnifiedLog, start: int, isolation: FetchIsolation, max_bytes: int = 1 << 20) -> list[int]:
     """Base offsets of the whole batches that one read gives."""
     found = log.read(start, max_bytes=max_bytes, isolation=isolation)
-    return [] if found.records is None else scan(found.records.read()).base_offset.tolist()
+    return [] if not found.records else scan(found.records[0].read()).base_offset.tolist()
 
 
 def test_an_append_is_read_back_as_far_as_the_high_watermark(machine: Machine) -> None:
@@ -92,11 +92,11 @@ def test_a_small_read_has_one_whole_batch_or_says_that_it_has_not(machine: Machi
         size = log.append_as_leader(batch_of(b"a" * 500), leader_epoch=0).size_bytes
         log.append_as_leader(batch_of(b"b" * 500), leader_epoch=0)
         whole = log.read(0, max_bytes=10, isolation=END)
-        assert whole.records is not None
-        assert (whole.records.size_bytes, whole.first_entry_incomplete) == (size, False)
+        assert whole.records
+        assert (whole.size_bytes, whole.first_entry_incomplete) == (size, False)
         part = log.read(0, max_bytes=10, isolation=END, min_one_message=False)
-        assert part.records is not None
-        assert (part.records.size_bytes, part.first_entry_incomplete) == (10, True)
+        assert part.records
+        assert (part.size_bytes, part.first_entry_incomplete) == (10, True)
 
 
 @pytest.mark.parametrize("isolation", FetchIsolation)
@@ -105,7 +105,7 @@ def test_a_read_of_no_bytes_hands_out_nothing_in_part(machine: Machine, isolatio
     log = UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True)
     log.append_as_leader(batch_of(b"x"), leader_epoch=0)
     found = log.read(0, max_bytes=0, isolation=isolation, min_one_message=False)
-    assert (found.records, found.first_entry_incomplete) == (None, False)
+    assert (found.records, found.first_entry_incomplete) == ((), False)
     assert log.read(0, max_bytes=1, isolation=isolation, min_one_message=False).first_entry_incomplete
     assert not log.read(0, max_bytes=0, isolation=isolation).first_entry_incomplete
 
@@ -223,8 +223,8 @@ def test_a_slice_outlives_its_segment(machine: Machine) -> None:
         found = log.read(0, max_bytes=1 << 20, isolation=END)
         assert log.delete_old_segments() == 1
         assert log.log_start_offset == log.log_end_offset == 1
-        assert found.records is not None
-        assert scan(found.records.read()).base_offset.tolist() == [0]
+        assert found.records
+        assert scan(found.records[0].read()).base_offset.tolist() == [0]
 
 
 @pytest.mark.parametrize("start", [None, 3])
@@ -273,8 +273,8 @@ def test_a_closed_log_refuses_and_keeps_what_it_has(machine: Machine) -> None:
     ):
         with pytest.raises(LogClosedError):
             call()
-    assert found.records is not None
-    assert scan(found.records.read()).base_offset.tolist() == [0]
+    assert found.records
+    assert scan(found.records[0].read()).base_offset.tolist() == [0]
     with UnifiedLog.open(FOLDER, machine=machine, had_clean_shutdown=True) as again:
         assert again.log_end_offset == 1
         assert not again.recovery_report.batches_checked
@@ -458,8 +458,7 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
             origin=AppendOrigin.COORDINATOR,
             transaction_version=1,
         )
-        found = leader.read(2, max_bytes=1 << 20, isolation=END).records
-        assert found is not None
+        (found,) = leader.read(2, max_bytes=1 << 20, isolation=END).records
         follower.append_as_follower(found.read(), leader_epoch=0)
         assert follower.collect_aborted_transactions(0, 3) == ((5, 0, 2),)
         assert follower.collect_aborted_transactions(0, 3) == leader.collect_aborted_transactions(0, 3)

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tierlog.log.fetch_data import FetchDataInfo
     from tierlog.log.formats.identity_files import Uuid
     from tierlog.log.local.background_tasks import BackgroundTasks
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
         LATEST_TIERED_TIMESTAMP,
         LATEST_TIMESTAMP,
         MAX_TIMESTAMP,
-        FetchDataInfo,
         FetchIsolation,
         LogOffsets,
         OffsetsListener,
@@ -96,6 +96,7 @@ else:
             "OffsetOutOfRangeError",
             "RecordError",
         ),
+        "tierlog.log.fetch_data": ("FetchDataInfo",),
         "tierlog.log.local.log_reads": (
             "EARLIEST_LOCAL_TIMESTAMP",
             "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
@@ -103,7 +104,6 @@ else:
             "LATEST_TIERED_TIMESTAMP",
             "LATEST_TIMESTAMP",
             "MAX_TIMESTAMP",
-            "FetchDataInfo",
             "FetchIsolation",
             "LogOffsets",
             "OffsetsListener",

@@ -13,10 +13,11 @@ import enum
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
-from tierlog.log.local.segments.segment_view import LogSlice, SegmentRead, TimestampAndOffset
+from tierlog.log.local.segments.segment_view import LogSlice, TimestampAndOffset
 
 #: Special timestamps of ListOffsets.
 LATEST_TIMESTAMP: Final = -1
@@ -88,27 +89,6 @@ class LogState(NamedTuple):
         return [segment for segment in self.segments if segment.base_offset >= copied]
 
 
-class FetchDataInfo(NamedTuple):
-    """The result of a read.
-
-    Attributes:
-        records: Where the bytes lie; None if there is nothing to read yet. They begin with the first byte of the batch
-            that holds the offset (or of the next one) and may end inside a batch.
-        start_offset: The one asked for.
-        segment_base_offset: Of the segment in which the bytes begin.
-        position: Where they begin in that segment, bytes.
-        first_entry_incomplete: Whether the first batch does not fit into ``max_bytes`` and is returned in part.
-        aborted_transactions: (producer id, first offset) for TXN_COMMITTED; None for other isolations.
-    """
-
-    records: LogSlice | None
-    start_offset: int
-    segment_base_offset: int
-    position: int
-    first_entry_incomplete: bool = False
-    aborted_transactions: tuple[tuple[int, int], ...] | None = None
-
-
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1
 
@@ -133,7 +113,7 @@ class LogReader:
 
     def read(
         self, state: LogState, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool
-    ) -> FetchDataInfo:
+    ) -> FetchDataInfo[LogSlice]:
         """Read like ``UnifiedLog.read``. Raises OffsetOutOfRangeError, CorruptRecordError, StoreError."""
         offsets, segments = state.offsets, state.segments
         segment = segments.floor(start_offset)
@@ -153,15 +133,9 @@ class LogReader:
             end = limit_position if segment.base_offset == limit_base else segment.size_bytes
             found = segment.read(start_offset, max_bytes=max_bytes, end_position=end, min_one_message=min_one_message)
             if found is not None:
-                aborted = self._aborted_of(state, segment, start_offset, found) if committed else None
-                return FetchDataInfo(
-                    found.records if found.records.size_bytes else None,
-                    start_offset,
-                    segment.base_offset,
-                    found.records.position,
-                    found.first_entry_incomplete,
-                    aborted,
-                )
+                if not committed:
+                    return found
+                return found._replace(aborted_transactions=self._aborted_of(state, segment, start_offset, found))
             segment = segments.higher(segment.base_offset)
         # All behind the offset was compacted away, or does not count yet.
         return self._nothing(state, start_offset, offsets.log_end_offset, committed=committed)
@@ -195,9 +169,9 @@ class LogReader:
                 return segment.find_offset_by_timestamp(timestamp_ms, state.offsets.local_log_start_offset)
         return None
 
-    def _nothing(self, state: LogState, start_offset: int, offset: int, *, committed: bool) -> FetchDataInfo:
+    def _nothing(self, state: LogState, start_offset: int, offset: int, *, committed: bool) -> FetchDataInfo[LogSlice]:
         base, position = self._place_of(state, offset)
-        return FetchDataInfo(None, start_offset, base, position, aborted_transactions=() if committed else None)
+        return FetchDataInfo(start_offset, base, position, aborted_transactions=() if committed else None)
 
     def _place_of(self, state: LogState, offset: int) -> tuple[int, int]:
         """(base offset of the segment, position) at which the batches from an offset on begin."""
@@ -216,9 +190,9 @@ class LogReader:
         return base, position
 
     def _aborted_of(
-        self, state: LogState, segment: LogSegment, start_offset: int, found: SegmentRead
+        self, state: LogState, segment: LogSegment, start_offset: int, found: FetchDataInfo[LogSlice]
     ) -> tuple[tuple[int, int], ...]:
-        upper = segment.fetch_upper_bound_offset(position=found.records.position, size_bytes=found.records.size_bytes)
+        upper = segment.fetch_upper_bound_offset(position=found.position, size_bytes=found.size_bytes)
         if upper is None:
             following = state.segments.higher(segment.base_offset)
             upper = state.offsets.log_end_offset if following is None else following.base_offset

@@ -28,6 +28,7 @@ from tierlog.arguments import (
     require_writable,
 )
 from tierlog.errors import CorruptIndexError, StoreError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
@@ -37,13 +38,13 @@ from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
-from tierlog.log.local.log_reads import FetchDataInfo, FetchIsolation, LogOffsets, LogReader, OffsetsListener
+from tierlog.log.local.log_reads import FetchIsolation, LogOffsets, LogReader, OffsetsListener
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder, require_opening
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.log.local.segments.segment_view import TimestampAndOffset
+from tierlog.log.local.segments.segment_view import LogSlice, TimestampAndOffset
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
 from tierlog.runtime.machine.process import Closeable
@@ -280,7 +281,7 @@ class UnifiedLog(Closeable):
 
     def read(
         self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
-    ) -> FetchDataInfo:
+    ) -> FetchDataInfo[LogSlice]:
         """What the log has from an offset on.
 
         Args:

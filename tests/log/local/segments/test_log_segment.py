@@ -115,17 +115,17 @@ def test_read(place: tuple[Machine, str]) -> None:
     end = segment.size_bytes
     found = segment.read(BASE + 3, max_bytes=1 << 20, end_position=end, min_one_message=False)
     assert found is not None
-    assert bytes(found.records.read()) == whole[sizes[0] :]
+    assert bytes(found.records[0].read()) == whole[sizes[0] :]
     assert (found.first_offset, found.first_entry_incomplete) == (BASE + 2, False)
     found = segment.read(BASE, max_bytes=sizes[0] - 1, end_position=end, min_one_message=True)
     assert found is not None
-    assert (found.records.size_bytes, found.first_entry_incomplete) == (sizes[0], False)
+    assert (found.size_bytes, found.first_entry_incomplete) == (sizes[0], False)
     found = segment.read(BASE, max_bytes=sizes[0] - 1, end_position=end, min_one_message=False)
     assert found is not None
-    assert (found.records.size_bytes, found.first_entry_incomplete) == (sizes[0] - 1, True)
+    assert (found.size_bytes, found.first_entry_incomplete) == (sizes[0] - 1, True)
     found = segment.read(BASE + 2, max_bytes=1 << 20, end_position=sizes[0] + 7, min_one_message=True)
     assert found is not None
-    assert found.records.size_bytes == 7
+    assert found.size_bytes == 7
     assert segment.read(BASE + 10, max_bytes=1 << 20, end_position=end, min_one_message=True) is None
 
 
@@ -162,15 +162,15 @@ def test_truncation(place: tuple[Machine, str]) -> None:
         assert slice_of_all is not None
         if kept < 60:
             with pytest.raises(LogTruncatedError):
-                slice_of_all.records.read()
+                slice_of_all.records[0].read()
         for batch in appended[kept:]:
             append(segment, batch)
         if kept < 60:  # others may stand there now: nobody compares them
             with pytest.raises(LogTruncatedError):
-                slice_of_all.records.read()
+                slice_of_all.records[0].read()
         slice_of_all = segment.read(BASE, max_bytes=1 << 20, end_position=1 << 30, min_one_message=True)
         assert slice_of_all is not None
-        assert bytes(slice_of_all.records.read()) == b"".join(map(encode, appended))
+        assert bytes(slice_of_all.records[0].read()) == b"".join(map(encode, appended))
         assert all(segment.find_batch(batch.last_offset) is not None for batch in appended)
         segment.on_become_inactive()
         segment.close()
@@ -191,7 +191,7 @@ def test_renamed_and_removed_while_it_is_read(place: tuple[Machine, str]) -> Non
     segment.delete_files()
     segment.close()
     assert not list(machine.files.iter_directory(folder))
-    assert bytes(found.records.read()) == b"".join(map(encode, appended))
+    assert bytes(found.records[0].read()) == b"".join(map(encode, appended))
 
 
 def test_what_cannot_be_opened_or_appended(place: tuple[Machine, str]) -> None:
@@ -244,7 +244,7 @@ def test_a_closed_segment_keeps_no_file_open(tmp_path: Path) -> None:
     segment.fsync()
     found = segment.read(BASE, max_bytes=1 << 20, end_position=1 << 30, min_one_message=True)
     assert found is not None
-    assert bytes(found.records.read()) == b"".join(map(encode, batches(60)))
+    assert bytes(found.records[0].read()) == b"".join(map(encode, batches(60)))
 
 
 def test_a_segment_without_timestamps(place: tuple[Machine, str]) -> None:

@@ -104,7 +104,7 @@ def test_truncation_equal_to_a_list(given_shapes: list[tuple[int, int, int, int]
     segment.on_become_inactive()
     left = kept + again
     read = segment.read(0, max_bytes=1 << 30, end_position=1 << 30, min_one_message=True)
-    assert (b"" if read is None else bytes(read.records.read())) == b"".join(map(encode, left))
+    assert (b"" if read is None else bytes(read.records[0].read())) == b"".join(map(encode, left))
     reopened = LogSegment.open(machine, FOLDER, BASE, config=LogConfig())
     for each in (segment, reopened):
         for batch in left:
@@ -215,7 +215,7 @@ def read_at_random(segment: LogSegment, rng: random.Random, *, cuts: bool) -> No
         return
     assert found.first_offset == offset or cuts
     with contextlib.suppress(LogTruncatedError):
-        columns, _, _, fault = scan_batches(found.records.read(), verify_crc=not cuts)
+        columns, _, _, fault = scan_batches(found.records[0].read(), verify_crc=not cuts)
         assert cuts or (fault is None and bool(columns["crc_ok"].all()))
     segment.find_offset_by_timestamp(rng.randrange(0, 4000), BASE)
     segment.fetch_upper_bound_offset(position=rng.randrange(size), size_bytes=100)
@@ -258,7 +258,7 @@ def test_readers_while_the_segment_changes(tmp_path: Path, cuts: bool, closes: b
         raise errors[0]
     whole = segment.read(BASE, max_bytes=1 << 30, end_position=1 << 30, min_one_message=True)
     assert whole is not None
-    columns, _, partial, fault = scan_batches(whole.records.read())
+    columns, _, partial, fault = scan_batches(whole.records[0].read())
     assert fault is None
     assert not partial
     assert columns["crc_ok"].all()

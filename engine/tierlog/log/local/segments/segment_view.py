@@ -14,6 +14,7 @@ from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog._native.decoding import RecordDecoder
 from tierlog.arguments import INT64_MAX, INT64_MIN, require_int64
 from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError
@@ -97,20 +98,6 @@ class BatchPosition(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp_ms: int
-
-
-class SegmentRead(NamedTuple):
-    """The result of a segment's read.
-
-    Attributes:
-        records: The bytes; they begin with a whole batch's first byte and may end inside one.
-        first_offset: Base offset of the first batch, as its header has it.
-        first_entry_incomplete: Whether the first batch does not fit into the wanted bytes.
-    """
-
-    records: LogSlice
-    first_offset: int
-    first_entry_incomplete: bool
 
 
 class TimestampAndOffset(NamedTuple):
@@ -392,7 +379,7 @@ class SegmentView:
 
     def read(
         self, start_offset: int, *, max_bytes: int, end_position: int, min_one_message: bool
-    ) -> SegmentRead | None:
+    ) -> FetchDataInfo[LogSlice] | None:
         """Read the bytes from the batch that holds an offset on; None if no batch of the segment reaches it.
 
         Args:
@@ -413,7 +400,15 @@ class SegmentView:
         most = max(max_bytes, first.size_bytes) if min_one_message else max_bytes
         size_bytes = max(0, min(most, end_position - first.position, self.end.size_bytes - first.position))
         records = LogSlice(self._log.opened(), self._log.path, first.position, size_bytes, self._cuts, cuts)
-        return SegmentRead(records, first.base_offset, 0 < most < first.size_bytes)
+        return FetchDataInfo(
+            start_offset,
+            self.base_offset,
+            first.position,
+            (records,) if size_bytes else (),
+            size_bytes,
+            first.base_offset,
+            first_entry_incomplete=0 < most < first.size_bytes,
+        )
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """Find the first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its

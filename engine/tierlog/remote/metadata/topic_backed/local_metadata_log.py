@@ -234,11 +234,11 @@ class LocalMetadataLog(Closeable):
     def _run(self, partition: int, log: UnifiedLog, offset: int, max_bytes: int) -> MetadataBatches:
         try:
             found = log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.HIGH_WATERMARK)
-            if found.records is None:
+            if not found.records:
                 raise RemoteStorageException(
                     f"{log.folder}: nothing stands at offset {offset}, below the end of the log"
                 )
-            data = found.records.read()
+            data = found.records[0].read()
         except (OffsetOutOfRangeError, LogTruncatedError) as error:
             raise OffsetsLostError(str(error)) from error
         except RemoteStorageException:
@@ -248,7 +248,7 @@ class LocalMetadataLog(Closeable):
         columns, end_position, _, fault = scan_batches(data, verify_crc=False)  # applying them checks the sums
         if fault is not None or not end_position:
             text = "no whole batch" if fault is None else str(fault)
-            raise RemoteStorageException(f"{found.records.path} @ {found.records.position}: {text}") from fault
+            raise RemoteStorageException(f"{found.records[0].path} @ {found.position}: {text}") from fault
         return MetadataBatches(partition, int(columns["last_offset"][-1]) + 1, data[:end_position])
 
     def wake(self) -> None:
