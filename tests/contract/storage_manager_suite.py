@@ -210,21 +210,21 @@ class StorageManagerContract:
         with pytest.raises(RemoteResourceNotFoundException):
             read(manager, segment, 0, None, None)
 
-    @pytest.mark.parametrize("name", ["log_segment", "offset_index", "time_index", "producer_snapshot"])
     @pytest.mark.parametrize("fault", ["missing", "a folder", "a surrogate", "a zero byte"])
     def test_a_local_files_fault_is_not_the_stores(
-        self, manager: RemoteStorageManager, segment: ClosedSegment, tmp_path: pathlib.Path, name: str, fault: str
+        self, manager: RemoteStorageManager, segment: ClosedSegment, tmp_path: pathlib.Path, fault: str
     ) -> None:
         """The broker's disk must be looked at; who takes it for the store's failure looks at the bucket, and the
         broker tries again for ever.
         """
         paths = {"missing": str(tmp_path / "missing"), "a folder": str(tmp_path)}
         path = paths.get(fault, str(tmp_path / ("\udcff" if fault == "a surrogate" else "\0")))
-        with pytest.raises(SegmentFileError) as caught:
-            manager.copy_log_segment_data(segment.metadata, replace(segment.data, **{name: path}))
-        assert isinstance(caught.value, RemoteStorageException)
-        assert not isinstance(caught.value, RemoteResourceNotFoundException)
-        assert not caught.value.retriable
+        for name in ("log_segment", "offset_index", "time_index", "producer_snapshot"):
+            with pytest.raises(SegmentFileError) as caught:
+                manager.copy_log_segment_data(segment.metadata, replace(segment.data, **{name: path}))
+            assert isinstance(caught.value, RemoteStorageException), name
+            assert not isinstance(caught.value, RemoteResourceNotFoundException), name
+            assert not caught.value.retriable, name
 
     def test_a_segment_that_is_gone_is_neither_a_range_nor_a_file(
         self, manager: RemoteStorageManager, segment: ClosedSegment
