@@ -81,7 +81,7 @@ class Partition(Protocol):
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
     ) -> tuple[OffsetSnapshot, FetchDataInfo[memoryview | FilePart]]:
-        """Read batches from an offset on. Returns the offsets of the partition when it was read, and what was found.
+        """Read batches from an offset on. Returns the offsets of the partition when it was read, and the result.
 
         Args:
             fetch_offset: The first wanted offset, at most the end of the readable log.

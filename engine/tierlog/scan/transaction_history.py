@@ -87,7 +87,7 @@ def aborted_in(tier: Tier, span: Span) -> NDArray[np.void]:
 
 
 def entries_inside(span: Span, index: Buffer | None) -> NDArray[np.void]:
-    """As ``aborted_in``, of the index that was fetched. Raises CorruptIndexError, which names the segment."""
+    """Return the entries of ``aborted_in`` in a fetched index. Raises CorruptIndexError, which names the segment."""
     try:
         entries = read_transaction_index(index or b"")
     except CorruptIndexError as error:

@@ -55,7 +55,7 @@ class ObjectGroup:
 
 
 def listed_key(tier: Tier, full_key: str) -> ObjectKey | None:
-    """What a key of the store names in a tier; None for a foreign one, and for one below another prefix."""
+    """Parse a key of the store within a tier; None for a foreign one, and for one below another prefix."""
     prefix = tier.scope.key_prefix
     key = PARSERS[tier.layout](full_key[len(prefix) :])
     return None if key is None or (prefix and key.prefix) else key

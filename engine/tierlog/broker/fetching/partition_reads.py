@@ -418,7 +418,7 @@ class PartitionReads:
             read_committed=self._options.is_read_committed,
         )
         one.has_more = bool(read.size_bytes) and read.last_offset + 1 < self._end_of(offsets)
-        # Kafka has no list where the first batch is larger than what is left for it.
+        # Kafka has no list where the first batch is larger than the bytes left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
             wanted.partition,

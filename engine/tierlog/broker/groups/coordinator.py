@@ -212,7 +212,7 @@ class GroupCoordinator:
     # ------------------------------------------------------------ what members ask for
 
     def _fault(self, group_id: str) -> ErrorCode | None:
-        """Why nobody can be told anything of a group of this id; None if a group may have it."""
+        """Return the error for all requests about a group of this id; None if a group may have it."""
         if not self._is_open:
             return ErrorCode.coordinator_not_available
         return None if group_id else ErrorCode.invalid_group_id

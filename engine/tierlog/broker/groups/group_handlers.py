@@ -157,7 +157,7 @@ _NO_NODE: Final = -1
 
 
 class FindCoordinator:
-    """Where groups are coordinated.
+    """The handler of FindCoordinator.
 
     Args:
         node_id: Of this node, as Metadata names it.
@@ -188,7 +188,7 @@ class FindCoordinator:
 
     @staticmethod
     def _refusal(key_type: int) -> tuple[ErrorCode, str | None]:
-        """Why there is no coordinator of a type. None of the errors is one that clients retry."""
+        """Return the error for a type without a coordinator. Clients retry none of these errors."""
         if key_type == _GROUP:
             return ErrorCode.none, None
         if key_type == _TRANSACTION:  # producers end at this one; of others some ask again for ever
@@ -198,8 +198,8 @@ class FindCoordinator:
 
 #: The type of all groups here; "consumer" are those of the new protocol.
 _CLASSIC: Final = "classic"
-#: Bits of Kafka's AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there are of groups.
-#: Who gets here may do all of them: there are no ACLs.
+#: Bits of Kafka's AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on groups. A
+#: client that gets here may call all of them: there are no ACLs.
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _NOT_ASKED: Final = -(1 << 31)
 #: Groups of one request that are deleted together.
@@ -309,7 +309,7 @@ class DeleteGroups(GroupHandler):
     versions: ClassVar[range] = range(3)
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
-        """Answer a request. A group that is named twice is told of once."""
+        """Answer a request. A group that is named twice is answered once."""
         entities = entities_of(self.api_key, context.api_version)
         errors: dict[str, ErrorCode] = {}
         names = request.groups_names
@@ -328,7 +328,7 @@ def group_handlers(coordinator: GroupCoordinator, catalog: Catalog, clock: Clock
 
     Args:
         coordinator: Answers them.
-        catalog: Tells which partitions offsets may be committed for.
+        catalog: The partitions for which offsets may be committed.
         clock: Gives the times of commits.
         node_id: Of this node, as Metadata names it.
     """

@@ -24,16 +24,14 @@ Answer = TypeVar("Answer")
 
 
 async def answer_to(ask: Callable[[Callable[[Answer], None]], object]) -> Answer:
-    """What the coordinator answers to a question that is given whom to tell."""
+    """Wait for the coordinator's answer to a question that takes a callback."""
     reply = LoopFuture[Answer]()
     ask(reply.give)
     return await reply.wait()
 
 
 def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
-    """The topic that an entity of a request means, None if it is not served; and the name that it is known by, "" for
-    an id that nobody knows.
-    """
+    """Return the topic of a request's entity, None if it is not served; and its name, "" for an unknown id."""
     if hasattr(asked, "name"):
         return catalog.find(asked.name), asked.name
     topic = catalog.find_by_id(topic_id_of(asked.topic_id))
@@ -51,7 +49,7 @@ def echoed(asked: Any) -> dict[str, Any]:
 
 
 def committed_for(topic: Topic | None, offset: CommittedOffset) -> bool:
-    """Whether an offset is one of the topic that is served, not of an older one that had its name."""
+    """Whether an offset is of the served topic, not of an older one with its name."""
     if topic is None or ZERO_UUID in (offset.topic_id, topic.topic_id):
         return True
     return offset.topic_id == topic.topic_id
@@ -234,7 +232,7 @@ class OffsetFetch:
         self._catalog = catalog
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
-        """Answer a request. One that wants stable offsets waits for the commits that are on their way."""
+        """Answer a request. A request for stable offsets waits for pending commits."""
         entities = entities_of(self.api_key, context.api_version)
         if context.api_version < _GROUPS_SINCE:
             topics = await self._fetch(entities, context, request, request)
@@ -301,7 +299,7 @@ class OffsetFetch:
         for name, partitions in by_topic.items():
             topic = self._catalog.find(name)
             wire_id = wire_id_of(topic.topic_id) if topic is not None else None
-            if wire_id is not None:  # as Kafka, nothing is said of what has no id
+            if wire_id is not None:  # as in Kafka, topics without an id are left out
                 found.append(({"topic_id": wire_id}, partitions))
         return found
 

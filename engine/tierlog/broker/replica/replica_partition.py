@@ -121,7 +121,9 @@ class SegmentReads:
         return None if segment is None else self._fetcher.opened(segment)
 
     def deadline(self) -> float:
-        """When a read that begins now is late, by the machine's monotonic clock, seconds: a client waits no longer."""
+        """Return the time at which a read that begins now is late, in seconds of the machine's monotonic clock: a
+        client waits no longer.
+        """
         return self._machine.clock.monotonic_seconds() + self._timeout_seconds
 
     async def read(self, segment: StoredSegment, wanted: WantedBatches, *, until_seconds: float) -> FoundBatches | None:
@@ -138,12 +140,12 @@ class SegmentReads:
         return await self.worker.drive(self._fetcher.index_waits(segment, index_type), until_seconds=until_seconds)
 
     def forget_indexes(self, segment: StoredSegment) -> None:
-        """Drop what is cached of the indexes of a segment that has grown."""
+        """Drop the cached indexes of a segment that has grown."""
         self._fetcher.forget_indexes(segment)
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one read may take: ``fetch.chunk.cache.get.timeout.ms``."""
+        """Time limit of one read: ``fetch.chunk.cache.get.timeout.ms``."""
         return self._timeout_seconds
 
     async def look_up(self, search: Callable[[], Result]) -> Result:
@@ -190,7 +192,7 @@ class PartitionView:
         self._transactional = [number for number, span in enumerate(self.spans) if _has_transactions(span.segment)]
 
     def end_offset(self, *, read_committed: bool) -> int:
-        """Behind the last offset that may be read.
+        """Return the end of the readable offsets, exclusive.
 
         Raises:
             CorruptDataError: it is not known of read_committed.
@@ -265,7 +267,7 @@ class AbortedTransactions:
 
         Raises:
             CorruptIndexError, CorruptObjectError: a transaction index cannot be used: without it aborted records would
-                be handed out. Else as ``SegmentReads.index``.
+                be returned. Else as ``SegmentReads.index``.
         """
         first_offset, segment = found.first_offset, self._view.spans[number].segment
         if self._view.is_bare:
@@ -421,7 +423,7 @@ class ReplicaPartition:
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
     ) -> tuple[OffsetSnapshot, FoundBatches]:
-        """As Partition says. Waits for nothing where all chunks are in the memory cache, and their place is known."""
+        """Read batches. Does not wait where all chunks are in the memory cache, and their place is known."""
         loaded = await self._current()
         offsets = loaded.view.offsets
         if not offsets.log_start_offset <= fetch_offset <= offsets.high_watermark:
@@ -451,7 +453,7 @@ class ReplicaPartition:
                 if read_committed and found.size_bytes:
                     listed = await loaded.aborted.find(number, found, until)
                 return found._replace(aborted_transactions=listed) if read_committed else found
-            number += 1  # what was left of this span's records is compacted away
+            number += 1  # the rest of this span's records is compacted away
         return FetchDataInfo(wanted.offset, aborted_transactions=listed)
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:

@@ -451,7 +451,7 @@ def copy(
         machine: The machine that the job runs on; this machine by default.
 
     Returns:
-        The counts, and what was left out.
+        The counts, and the segments that were left out.
 
     Raises:
         TypeError: an argument is of another type; it is named. ConfigError, UnknownTopicError, StoreError and its

@@ -94,7 +94,7 @@ class Leftovers:
 
     @property
     def count(self) -> int:
-        """Calls of which something is left; not those that are undone a second time to be sure."""
+        """The number of calls with leftovers; not those that are undone a second time to be sure."""
         with self._changed:
             return sum(bool(remains.left) for remains in self._kept)
 
