@@ -162,6 +162,6 @@ def _rebuild(kind: type[CorruptDataError], text: str, state: dict[str, object]) 
 
 
 def first_of(names: Sequence[str], shown: int, separator: str = ", ") -> str:
-    """What a message names of many things: the first ones, and how many there are besides."""
+    """Return the text for many names in a message: the first ones, and the number of the others."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return separator.join(names[:shown]) + more

@@ -1,4 +1,4 @@
-"""What a read of a log found, in its local segments or in the tier."""
+"""The result of a read of a log, in its local segments or in the tier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class FetchDataInfo(NamedTuple, Generic[Part]):
-    """What a read found (Kafka's FetchDataInfo).
+    """The result of a read (Kafka's FetchDataInfo).
 
     Attributes:
         start_offset: The one asked for.
@@ -20,7 +20,7 @@ class FetchDataInfo(NamedTuple, Generic[Part]):
             the batch that holds the offset (or of the next one) and may end inside a batch.
         size_bytes: Of all of ``records``.
         first_offset: Base offset of the first batch; -1 where there is none.
-        last_offset: Of the last whole batch; -1 where there is none, or nobody has looked.
+        last_offset: Of the last whole batch; -1 where there is none, or it is unknown.
         first_entry_incomplete: Whether the first batch does not fit into the bytes that were asked for and is handed
             out in part.
         aborted_transactions: (producer id, first offset) of the aborted transactions that touch the offsets read,

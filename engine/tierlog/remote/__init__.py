@@ -1,6 +1,6 @@
 """The remote half of a log (KIP-405): the KIP's interfaces, values and errors; rooms that store, order and read it.
 
-The public path for who embeds it: every name that a broker needs is here, loaded when it is first used.
+The public path for programs that embed it: every name that a broker needs is here, loaded when it is first used.
 
 What belongs here: ``api`` (the KIP's nouns, no behaviour), ``storage`` (one tier: segments and their bytes),
 ``metadata`` (which segments make up a partition) and ``manager`` (which are copied, expire and are read, in a broker).

@@ -1,10 +1,10 @@
 """The log of one partition: appended to by one writer at a time, read by any number of threads.
 
-Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole but
-for the end that usual appends move, and wait for nobody. The order of an append is Kafka's: check and assign, leader
-epoch (synced if it is new), roll, write, end offset, producers' new state, transaction index, last stable offset,
-flush. But producers are asked before the epoch and the roll: what they refuse leaves no trace, and a duplicate rolls
-nothing. Source: Kafka UnifiedLog.
+Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole but for
+the end that usual appends move, and do not wait. The order of an append is Kafka's: check and assign, leader epoch
+(synced if it is new), roll, write, end offset, producers' new state, transaction index, last stable offset, flush. But
+producers are checked before the epoch and the roll: a refused batch leaves no trace, and a duplicate rolls nothing.
+Source: Kafka UnifiedLog.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tierlog.runtime.machine.process import Closeable
 
 
 class UnifiedLog(Closeable):
-    """A partition's log in one folder, as Kafka 4.3 keeps it. ``open`` makes one.
+    """A partition's log in one folder, as Kafka 4.3 writes it. ``open`` makes one.
 
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
     with LogOfflineError. A refused append (AppendRefusedError) changes nothing.
@@ -64,7 +64,7 @@ class UnifiedLog(Closeable):
         topic_id: None where neither the caller nor ``partition.metadata`` gave one.
         recovery_report: The changes that loading made to the log's files.
 
-    Thread safety: any number of threads; writers wait for each other, readers for nobody.
+    Thread safety: any number of threads; writers wait for each other, readers for none.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class UnifiedLog(Closeable):
             machine: Clock, chance, threads and files; None: this machine's.
             config: The topic's; None: Kafka's defaults.
             producer_settings: The broker's; None: Kafka's defaults.
-            checkpoints: What the log directory's checkpoints say of the log; None: nothing. Only where they tell the
-                recovery point, segments behind a hole are deleted after an unclean stop: those that a power cut left.
+            checkpoints: The log directory's checkpoints of the log; None: none. Only where they have the recovery
+                point, segments behind a hole are deleted after an unclean stop: those that a power cut left.
             had_clean_shutdown: Whether the log directory was closed cleanly: then nothing is checked.
             topic_id: Written to ``partition.metadata`` or compared with it; None: whatever is there.
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
-            directory_lock: The lock of the log directory, if the caller holds it; None: nobody may hold it now.
+            directory_lock: The lock of the log directory, if the caller holds it; None: no process may hold it now.
             write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: it has the log's own on
                 the disk when it returns. Called under the log's lock before records go into a segment behind missing
                 offsets (a kill would lose them), and before a truncation below it. It must call nothing that waits.
@@ -162,7 +162,7 @@ class UnifiedLog(Closeable):
             write_recovery_point=write_recovery_point,
         )
 
-    # ---- what is known: readers wait for nobody
+    # ---- look-ups: readers do not wait
 
     @property
     def folder(self) -> str:
@@ -183,7 +183,7 @@ class UnifiedLog(Closeable):
         return self._local.failure is not None
 
     def take_offline(self, cause: Exception) -> None:
-        """Let every later call end with LogOfflineError: the disk failed for another log. Waits for nobody."""
+        """Let every later call end with LogOfflineError: the disk failed for another log. Does not wait."""
         self._local.fail(cause)
 
     @property
@@ -228,7 +228,7 @@ class UnifiedLog(Closeable):
         return self._contents.epochs
 
     def fetch_producer_snapshot(self, offset: int) -> str | None:
-        """The file with the producers as they were at exactly this offset; None if there is none."""
+        """Return the file with the producers as they were at exactly this offset; None if there is none."""
         return self._contents.snapshots.path_at(require_int64("offset", offset))
 
     def remote_log_enabled(self) -> bool:
@@ -236,8 +236,8 @@ class UnifiedLog(Closeable):
         return self._contents.is_tiered
 
     def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> tuple[LogSegment, ...]:
-        """The segments, ascending; with bounds, from the one that contains ``from_offset`` on, base offsets below
-        ``to_offset``.
+        """Return the segments, ascending; with bounds, from the segment that contains ``from_offset`` on, base offsets
+        below ``to_offset``.
         """
         segments = self._contents.state.segments
         if from_offset is None and to_offset is None:
@@ -250,15 +250,17 @@ class UnifiedLog(Closeable):
         return self._contents.state.segments.active
 
     def size(self) -> int:
-        """Bytes of all segments' logs."""
+        """Return the bytes of all segments' logs."""
         return self._contents.state.segments.size_bytes
 
     def only_local_log_segments_size(self) -> int:
-        """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
+        """Return the bytes of the segments that the tier does not have: base offset at or behind the highest copied
+        offset.
+        """
         return sum(segment.size_bytes for segment in self._contents.state.only_local)
 
     def only_local_log_segments_count(self) -> int:
-        """How many segments the tier does not have."""
+        """Return the number of segments that the tier does not have."""
         return len(self._contents.state.only_local)
 
     def has_late_transaction(self) -> bool:
@@ -267,13 +269,13 @@ class UnifiedLog(Closeable):
             return self._contents.producers.has_late_transaction(self._machine.clock.time_ms())
 
     def add_listener(self, listener: OffsetsListener) -> None:
-        """Have somebody told of every change of the offsets, until ``remove_listener``."""
+        """Call a listener on every change of the offsets, until ``remove_listener``."""
         require_function("listener", listener)
         with self._lock:
             self._flusher.listeners = (*self._flusher.listeners, listener)
 
     def remove_listener(self, listener: OffsetsListener) -> None:
-        """Tell somebody no more; calls that have begun may still come."""
+        """Remove a listener; calls that have begun may still come."""
         with self._lock:
             self._flusher.listeners = tuple(known for known in self._flusher.listeners if known != listener)
 
@@ -282,17 +284,17 @@ class UnifiedLog(Closeable):
     def read(
         self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
     ) -> FetchDataInfo[LogSlice]:
-        """What the log has from an offset on.
+        """Read the log from an offset on.
 
         Args:
-            start_offset: The batch that holds it is the first one handed out; without one, the next batch.
+            start_offset: The batch that holds it is the first one returned; without one, the next batch.
             max_bytes: At most so many bytes, but with ``min_one_message`` always the whole first batch.
             isolation: Up to where.
-            min_one_message: Whether a first batch that is larger than ``max_bytes`` is handed out whole.
+            min_one_message: Whether a first batch that is larger than ``max_bytes`` is returned whole.
 
         Raises:
-            OffsetOutOfRangeError: also for what the tier alone has. CorruptRecordError: no batch stands where one must.
-                LogTruncatedError: the log was cut meanwhile; read again.
+            OffsetOutOfRangeError: also for offsets that the tier alone has. CorruptRecordError: no batch is where one
+                must be. LogTruncatedError: the log was cut meanwhile; read again.
         """
         if type(start_offset) is not int or type(max_bytes) is not int or type(isolation) is not FetchIsolation:
             start_offset, max_bytes = require_int("start_offset", start_offset), require_int("max_bytes", max_bytes)
@@ -309,9 +311,9 @@ class UnifiedLog(Closeable):
             raise self._contents.read_failed(state, error) from error
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, over what is
-        local; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction leaves,
-        whose file was changed at or after that time. Raises as ``read``.
+        """Find Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, in the
+        local log; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction
+        leaves, whose file was changed at or after that time. Raises as ``read``.
         """
         timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
         with self._contents.reading() as state:
@@ -365,7 +367,7 @@ class UnifiedLog(Closeable):
                 local.check_usable()
             now_ms = self._machine.clock.time_ms()
             try:
-                # A usual batch is in the log when this returns; of any other it tells what it is.
+                # A usual batch is in the log when this returns; for any other it returns its check.
                 info = contents.leader.append(data, local.end, leader_epoch, now_ms, origin is AppendOrigin.CLIENT)
                 if not isinstance(info, LogAppendInfo):
                     info = contents.append_assigned(
@@ -390,7 +392,7 @@ class UnifiedLog(Closeable):
         """Append the batches that a leader sent, with their offsets and epochs.
 
         Args:
-            data: Batches one behind the other; one that is cut off at the end is left out.
+            data: Batches one behind the other; a cut-off one at the end is left out.
             leader_epoch: The latest that this replica knows: batches of a later one, and all behind them, are left out.
 
         Raises AppendRefusedError: with Kafka's error.
@@ -417,8 +419,8 @@ class UnifiedLog(Closeable):
     def begin_transaction_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """What the first batch of a transaction has to bring, once its coordinator says yes; None if the transaction is
-        open already. Raises AppendRefusedError: INVALID_PRODUCER_EPOCH.
+        """Return the guard for the first batch of a transaction, once its coordinator says yes; None if the transaction
+        is open already. Raises AppendRefusedError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             self._local.check_usable()
@@ -443,22 +445,22 @@ class UnifiedLog(Closeable):
             return segment
 
     def flush(self, up_to_offset: int | None = None) -> None:
-        """Fsync what lies below an offset (None: everything): the recovery point moves there.
+        """Fsync the log below an offset (None: all of it): the recovery point moves there.
 
-        Appends go on meanwhile; who flushes at the same time shares one fsync. A failed fsync is never tried again: the
-        log goes offline.
+        Appends go on meanwhile; concurrent flushes share one fsync. A failed fsync is never tried again: the log goes
+        offline.
         """
         self._flusher.flush(up_to_offset)
 
     @property
     def last_flush_ms(self) -> int:
-        """When the log was flushed last, or opened, ms since 1970 UTC: for ``flush.ms``."""
+        """Time of the last flush, or of opening, ms since 1970 UTC: for ``flush.ms``."""
         return self._flusher.last_flush_ms
 
     # ---- offsets
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, kept between the local log start and the log's end; the new one."""
+        """Set the high watermark, bounded by the local log start and the log's end; return the new one."""
         with self._changing():
             self._contents.set_high_watermark(offset)
             self._contents.publish()
@@ -491,7 +493,7 @@ class UnifiedLog(Closeable):
                 self._contents.publish()
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
-        """Raise the log start to what the tier says, as far as the high watermark; ignored where tiering is off.
+        """Raise the log start to the tier's offset, as far as the high watermark; ignored where tiering is off.
 
         Returns:
             Where the log starts now: a segment of the tier may be deleted only if all of it lies below.
@@ -531,8 +533,8 @@ class UnifiedLog(Closeable):
             self._contents.truncate_fully(offset, log_start_offset)
 
     def load_producer_state(self, offset: int) -> None:
-        """Restore the producers from the newest snapshot in the folder and the log behind it. What is known of them now
-        is forgotten: a snapshot that was put there since counts.
+        """Restore the producers from the newest snapshot in the folder and the log behind it. Their current state is
+        forgotten: a snapshot that was put there since counts.
 
         Args:
             offset: The log's end. Snapshots behind it, or not above the log start, are deleted, as in Kafka.
@@ -553,7 +555,7 @@ class UnifiedLog(Closeable):
     # ---- configuration and end
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by another configuration from now on; the active segment keeps its index sizes."""
+        """Use another configuration from now on; the active segment's index sizes stay."""
         with self._changing():
             is_now_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
             self._contents.set_config(config, is_tiered=is_now_tiered)
@@ -574,7 +576,7 @@ class UnifiedLog(Closeable):
                 self._local.place.delete()
 
     def rename_folder(self, folder: str) -> None:
-        """Go on under another folder of the same log directory (``…-delete``, ``…-stray``).
+        """Move the log to another folder of the same log directory (``…-delete``, ``…-stray``).
 
         Raises ValueError: not the name of a partition's folder there.
         """

@@ -175,7 +175,7 @@ class StorageConfig(
             yield _missing_text("fetch.chunk.cache.path")
 
     def _there(self, *names: str) -> list[str]:
-        """Those of some keys without a default that have a value."""
+        """Return those of some keys without a default that have a value."""
         return [name for name in names if getattr(self, KNOWN_KEYS[name]) is not None]
 
     def _iter_s3_contradictions(self) -> Iterator[str]:

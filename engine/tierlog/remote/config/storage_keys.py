@@ -1,4 +1,4 @@
-"""What the plugin's ``storage.*`` keys say of a store, in the words of its client."""
+"""The plugin's ``storage.*`` keys as the options of a store's client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CREDENTIAL_FILE_BYTES_MAX: Final = 1 << 20
 
 
 def storage_options(config: StorageConfig) -> BeginOptions:
-    """What a configuration says, for ``open_store``; keys of another cloud are passed over.
+    """Make the options of a configuration, for ``open_store``; keys of another cloud are passed over.
 
     Raises (when the store is opened):
         ConfigError: a login in a URL, malformed credentials, or a file that cannot be read.

@@ -251,7 +251,7 @@ class Tier(Closeable):
         prefetch: int | None,
         store: ObjectStore | None,
     ) -> Generator[tuple[int, memoryview]]:
-        """As ``iter_log_windows``, of a range that was checked."""
+        """Iterate windows like ``iter_log_windows``, of a checked range."""
         plain_local = self._store.is_local and not segment.transformed
         window = window_bytes or (LOCAL_WINDOW_BYTES if self._store.is_local else REMOTE_WINDOW_BYTES)
         ahead = (0 if plain_local else REMOTE_PREFETCH) if prefetch is None else prefetch

@@ -59,8 +59,8 @@ class Answers:
             poll: Makes the client report its errors.
 
         Raises:
-            StoreUnavailableError: the time is up. StorePermissionError: it is, since the cluster does not take us for
-                who we say we are. ClientClosedError: the client was closed.
+            StoreUnavailableError: the time is up. StorePermissionError: it is, since the cluster rejects our
+                credentials. ClientClosedError: the client was closed.
         """
         future.add_done_callback(self._wake)
         with self._changed:

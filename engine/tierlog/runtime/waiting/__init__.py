@@ -29,7 +29,7 @@ For threads and loops:
 - ``Worker``: a task needs the result of a blocking call; its ``one_at_a_time``: an owner may hold one thread at most.
 - ``SharedCall``: several tasks want the result of one coroutine.
 - ``Begun``: a coroutine mostly ends without waiting, and is then to cost no task.
-- ``file_part.FilePart``: bytes of a file go to a socket, and a thread reads what the system dropped of them.
+- ``file_part.FilePart``: bytes of a file go to a socket, and a thread reads those that the system dropped from memory.
 - ``run_each``: many coroutines, a bounded number at once, within a time.
 
 What ends a wait early: ``waits.Interrupt`` for one owner's, ``CancelScope`` (``runtime.machine.cancelling``) for the

@@ -176,7 +176,7 @@ class KeptCheckpoint(OffsetCheckpointFile):
 
     Attributes:
         offsets: The checkpoint's content; empty where there is no file, or where it cannot be read.
-        on_disk: What the file says, as far as it can be read.
+        on_disk: The file's offsets, as far as they can be read.
         is_whole: Whether there is a file that can be read.
         fault: Why it cannot be read; None otherwise.
     """

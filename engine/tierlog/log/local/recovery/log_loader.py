@@ -250,10 +250,10 @@ class LogLoader:
         """Remove the segments behind one that lost whole batches from its end; return whether it did.
 
         A closed segment is synced after the next one has begun, so that a power cut may take its end and leave the
-        next: a log with a hole, which no replica would ever fill. All that lies behind it then is behind the recovery
-        point too. Compaction makes holes as well, within segments too, and in front of what was flushed: where the
-        recovery point is not known, a hole stays. A hole that was there when the next segment began has a recovery
-        point behind it (LogContents.roll).
+        next: a log with a hole, which no replica would ever fill. All segments behind it then are behind the recovery
+        point too. Compaction makes holes as well, within segments too, and in front of flushed batches: where the
+        recovery point is unknown, a hole stays. A hole that was there when the next segment began has a recovery point
+        behind it (LogContents.roll).
         """
         if not behind or self._config.is_compacted:
             return False

@@ -44,15 +44,15 @@ _READY_BYTES_MAX: Final = 2 << 20
 _OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
-#: What a search reads of a log at once.
+#: Bytes that a search reads of a log at once.
 _WINDOW_BYTES: Final = 1 << 20
 Result = TypeVar("Result")
-#: Which segment is read behind one: None if there is none, or nobody knows. It may open keys.
+#: A function from a segment to the one behind it: None if there is none, or it is unknown. It may open keys.
 NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
 
 
 def _cached_pieces_max(config: StorageConfig) -> int:
-    """How many pieces of plain logs the cache in memory has room for."""
+    """Return the number of pieces of plain logs for which the cache in memory has room."""
     size = config.fetch_chunk_cache_size
     if config.fetch_chunk_cache_class != "memory" or size is None:
         return 0
@@ -298,10 +298,10 @@ class SegmentReader:
     # --- for servers: as code that yields its waits ---
 
     def in_a_thread(self, what: str, call: Callable[[], Result]) -> Waits[Result]:
-        """The result of a blocking call, or the error that it raised.
+        """Return the result of a blocking call, or raise its error.
 
         Args:
-            what: For the message of an error: what is waited for.
+            what: The name of the call, for an error's message.
             call: Made once, by the thread that waits or, for an event loop, by one of its Worker.
         """
         load: SharedLoad[str, Result] = SharedLoad(what, self._machine.scheduler.lock(), readers=1)
@@ -330,7 +330,7 @@ class SegmentReader:
         return found
 
     def opened(self, segment: StoredSegment) -> SegmentLog:
-        """As ``log_waits``, in the calling thread."""
+        """Open a log like ``log_waits``, in the calling thread."""
         found = self._logs.find(segment.log_version)
         if found is None:
             found = self.open_log(segment)
@@ -340,7 +340,7 @@ class SegmentReader:
     def read_waits(
         self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int, again: bool
     ) -> Waits[list[memoryview]]:
-        """The bytes of a range of a log, as views that stay as they are for as long as they are referenced.
+        """Read the bytes of a range of a log, as views that stay as they are for as long as they are referenced.
 
         A plain file of this machine is read past the cache, at once if the system has all of the bytes in memory, else
         by a thread; unless the same piece of it was read shortly before: then it is cached for others.
@@ -353,8 +353,7 @@ class SegmentReader:
             again: The same reader asked for the first chunk just before.
 
         Raises:
-            StoreUnavailableError: not there in time; what is under way lands in the cache. Else as
-                ``read_range_waits``.
+            StoreUnavailableError: not there in time; pending loads land in the cache. Else as ``read_range_waits``.
         """
         end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
         # The nearest piece: a reader that reads on by mebibytes begins a little before the border of each.
@@ -527,7 +526,7 @@ def make_chunk_cache(
 
 
 class CachedTier(Tier):
-    """The segments of a tier through a SegmentReader: what is cached is asked for once, and every wait has a limit.
+    """The segments of a tier through a SegmentReader: cached data is fetched once, and every wait has a limit.
 
     Args:
         tier: Whose segments they are. It stays the caller's; this one is not closed.
@@ -545,7 +544,7 @@ class CachedTier(Tier):
         self._threads = WaitingThreads(machine)
 
     def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
-        """As Tier says. StoreUnavailableError: not there in time."""
+        """Fetch an index through the caches. StoreUnavailableError: not there in time."""
         if segment.part(index_type) is None:
             return None
         found = self._fetcher.find_index(segment, index_type)
@@ -560,7 +559,7 @@ class CachedTier(Tier):
         prefetch: int | None,
         store: ObjectStore | None,
     ) -> Generator[tuple[int, memoryview]]:
-        """As Tier says. StoreUnavailableError: not there in time."""
+        """Iterate windows through the caches. StoreUnavailableError: not there in time."""
         del prefetch, store
         log = self._fetcher.opened(segment)
         size = window_bytes or _WINDOW_BYTES
