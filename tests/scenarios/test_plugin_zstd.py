@@ -77,8 +77,16 @@ def test_the_plugins_library_under_our_core_writes_its_frames(fixtures: pathlib.
     (header,) = made.glob("*/src/c/zstd/lib/zstd.h")
     library = tmp_path / "compress.so"
     core = ROOT / "cext" / "core"
-    command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", f"-I{core}", f"-I{header.parent}"]
-    subprocess.run([*command, "-o", library, core / "compress.c", made / "libzstd.a"], check=True)
+    command = [
+        os.environ.get("CC", "cc"),
+        "-O2",
+        "-shared",
+        "-fPIC",
+        f"-I{core}",
+        f"-I{core}/include",
+        f"-I{header.parent}",
+    ]
+    subprocess.run([*command, "-o", library, core / "codec" / "compress.c", made / "libzstd.a"], check=True)
     native = ctypes.CDLL(str(library))
     context = ctypes.c_void_p()
     assert native.tl_compressor_create(ctypes.byref(context)) == 0

@@ -70,6 +70,15 @@ def test_named_topics_and_missing_ones(topics: MemoryCatalog) -> None:
     assert cursor is None
 
 
+def test_names_of_no_topic_fill_no_page(topics: MemoryCatalog) -> None:
+    """As a broker, whose limit is of partitions: a tool that asks for several topics would see fewer of them."""
+    missing = ErrorCode.unknown_topic_or_partition
+    first = [(missing, "0", []), (missing, "00", []), (ErrorCode.none, "a", [0, 1, 5])]
+    assert ask(topics, ["00", "c", "a", "bb", "0"], limit=3) == (first, ("bb", 0))
+    rest = [(missing, "bb", []), (ErrorCode.none, "c", [0])]
+    assert ask(topics, ["00", "c", "a", "bb", "0"], limit=3, cursor=("bb", 0)) == (rest, None)
+
+
 @given(limit=st.integers(-3, 9))
 def test_pages_add_up_to_the_whole(limit: int) -> None:
     """A topic's partitions would be missing, or told twice, where a page ends."""

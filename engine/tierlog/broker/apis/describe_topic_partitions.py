@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -16,8 +15,27 @@ from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.entities import MadeElements, entities_of
 
-#: Kafka's ``max.request.partition.size.limit``. Here a topic that has no partition counts as one, too.
+#: Kafka's ``max.request.partition.size.limit``.
 _PARTITIONS_MAX: Final = 2000
+
+
+class _Page(Collection[str]):
+    """The names of a page by name, as in Kafka those that the client may not read last. They are sorted when they are
+    encoded: by the worker thread, if they are many.
+    """
+
+    def __init__(self, names: list[str], may_read: Callable[[str], bool]) -> None:
+        self._names = names
+        self._may_read = may_read
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names, key=lambda name: (not self._may_read(name), name)))
 
 
 class DescribeTopicPartitionsHandler:
@@ -56,27 +74,28 @@ class DescribeTopicPartitionsHandler:
             )
             return entities.response(topics=refused, next_cursor=None)
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
-        told: list[Callable[[], Any]] = []
-        denied: list[Callable[[], Any]] = []
-        next_cursor = None
-        for name in heapq.nsmallest(left + 1, names):
-            if left <= 0:
-                next_cursor = entities.make("Cursor", topic_name=name, partition_index=0)
+        told: dict[str, Callable[[], Any]] = {}
+        stop: str | None = None
+        next_index = 0
+        served = {name: topic for name in names if may_read(name) and (topic := self._catalog.find(name)) is not None}
+        for name, topic in sorted(served.items()):
+            start = cursor.partition_index if cursor is not None and name == first else 0
+            partitions = topic.partitions[bisect_left(topic.partitions, start) :]
+            told[name] = partial(answers.found, topic, answers.epochs(topic, partitions[:left]))
+            if len(partitions) > left:
+                stop, next_index = name, partitions[left]
                 break
-            topic, used = self._catalog.find(name), 1
-            if not may_read(name):
-                denied.append(partial(answers.denied, name))  # as in Kafka they come last on each page
-            elif topic is not None:
-                start = cursor.partition_index if cursor is not None and name == first else 0
-                partitions = topic.partitions[bisect_left(topic.partitions, start) :]
-                told.append(partial(answers.found, topic, answers.epochs(topic, partitions[:left])))
-                if len(partitions) > left:
-                    next_cursor = entities.make("Cursor", topic_name=name, partition_index=partitions[left])
-                    break
-                used = max(len(partitions), 1)
-            elif is_named:
-                told.append(partial(answers.missing, name))
-            left -= used
-        # A topic has as many partitions as a page at most: the answer is short enough for the loop.
-        topics = MadeElements([*told, *denied], lambda call: call())
+            left -= len(partitions)
+            if left <= 0:
+                stop = min((later for later in names if later > name and may_read(later)), default=None)
+                break
+        page = [name for name in names if name in told or (name not in served and (stop is None or name < stop))]
+
+        def made(name: str) -> Any:
+            if name in told:
+                return told[name]()
+            return answers.missing(name) if may_read(name) else answers.denied(name)
+
+        topics = MadeElements(_Page(page, may_read), made)
+        next_cursor = None if stop is None else entities.make("Cursor", topic_name=stop, partition_index=next_index)
         return entities.response(topics=topics, next_cursor=next_cursor)
