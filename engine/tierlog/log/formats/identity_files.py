@@ -50,7 +50,8 @@ class Uuid:
     raw: bytes
 
     def __post_init__(self) -> None:
-        require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
+        if type(self.raw) is not bytes:  # one is made for each segment and record
+            require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
         if len(self.raw) != 16:
             raise ValueError(f"a Uuid has 16 bytes, not {len(self.raw)}")
 

@@ -60,7 +60,7 @@ class LogFlusher:
     def settle(self, *, appended: bool = False) -> None:
         """Run the syncs that are due after a change, and call the listeners."""
         local = self._local
-        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
+        if appended and local.end.log_end_offset - local.recovery_point >= local.config.flush_messages:
             self.flush()
         if self._contents.rolled_at:
             self._flush_closed()
