@@ -1,17 +1,35 @@
-"""A partition's log of a third party's, in the fewest lines: records in lists, files written when a segment closes.
+"""A partition's log of a third party's, in the fewest lines: batches in lists, files written when a segment closes.
 
 It names no class of ours but values and errors, and passes the contract of PartitionLog.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Iterable
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
+from typing_extensions import Buffer
+
+from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot, parse_producer_snapshot
-from tierlog.log.local import OffsetOutOfRangeError, TimestampAndOffset
+from tierlog.log.formats.segment_files import LogSegmentData
+from tierlog.log.local import (
+    AppendRefusedError,
+    FetchDataInfo,
+    FetchIsolation,
+    KafkaError,
+    LogAppendInfo,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TimestampAndOffset,
+)
+from tierlog.log.partition_log import PartitionSegment
+from tierlog.records import decode, scan
 
 
 @dataclass(frozen=True)
@@ -20,61 +38,79 @@ class ListConfig:
 
     retention_ms: int = -1
     retention_bytes: int = -1
-    local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    local_retention_ms: int = -2
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
 
 
-@dataclass
-class ListSegment:
-    """Timestamps of records, by offset; in its file each is eight bytes."""
+@dataclass(frozen=True)
+class Batch:
+    """One batch with its offsets."""
 
-    folder: pathlib.Path
+    data: bytes
     base_offset: int
-    records: list[int] = field(default_factory=list)
-
-    def _path(self, suffix: str) -> str:
-        return str(self.folder / f"{self.base_offset:020}{suffix}")
-
-    @property
-    def log_path(self) -> str:
-        return self._path(".log")
-
-    @property
-    def offset_index_path(self) -> str:
-        return self._path(".index")
-
-    @property
-    def time_index_path(self) -> str:
-        return self._path(".timeindex")
-
-    @property
-    def transaction_index_path(self) -> str:
-        return self._path(".txnindex")
+    last_offset: int
+    epoch: int
 
     @property
     def size_bytes(self) -> int:
-        return 8 * len(self.records)
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+    def records(self) -> Iterator[tuple[int, int]]:
+        """(timestamp, offset) of each record."""
+        table = decode(self.data)
+        return zip(table["timestamp"].cast("int64").to_pylist(), table["offset"].to_pylist(), strict=True)
+
+
+def batches_of(data: Buffer) -> Iterator[Batch]:
+    """The whole batches of a leader's answer."""
+    view, found = memoryview(data).cast("B"), scan(data)
+    for position, size, base, last, epoch in zip(
+        *(
+            getattr(found, name).tolist()
+            for name in ("position", "size_bytes", "base_offset", "last_offset", "leader_epoch")
+        ),
+        strict=True,
+    ):
+        yield Batch(bytes(view[position : position + size]), base, last, epoch)
+
+
+@dataclass(eq=False)
+class ListSegment:
+    """A row of batches; their files are written when the next segment begins."""
+
+    folder: pathlib.Path
+    base_offset: int
+    batches: list[Batch] = field(default_factory=list)
+
+    def path(self, suffix: str) -> pathlib.Path:
+        return self.folder / f"{self.base_offset:020}{suffix}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.batches)
 
     @property
     def largest_timestamp_ms(self) -> int:
-        return max(self.records, default=-1)
+        return max((timestamp for batch in self.batches for timestamp, _ in batch.records()), default=-1)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        for offset, found_ms in enumerate(self.records, self.base_offset):
-            if offset >= starting_offset and found_ms >= timestamp_ms:
-                return TimestampAndOffset(found_ms, offset, None)
-        return None
+        records = (record for batch in self.batches for record in batch.records())
+        found = next((each for each in records if each[0] >= timestamp_ms and each[1] >= starting_offset), None)
+        return None if found is None else TimestampAndOffset(*found, None)
 
     def collect_aborted(self, *, fetch_offset: int, upper_bound_offset: int) -> tuple[list[tuple[int, int, int]], bool]:
         assert fetch_offset <= upper_bound_offset
         return [], False
 
     def close(self) -> None:
-        pathlib.Path(self.log_path).write_bytes(b"".join(each.to_bytes(8, "big") for each in self.records))
-        for path in (self.offset_index_path, self.time_index_path):
-            pathlib.Path(path).write_bytes(b"")
+        self.path(".log").write_bytes(b"".join(batch.data for batch in self.batches))
+        for suffix in (".index", ".timeindex"):
+            self.path(suffix).write_bytes(b"")
 
 
 class ListEpochs:
@@ -120,52 +156,26 @@ class ListEpochs:
     def epoch_with_offsets(self) -> dict[int, int]:
         return dict(self.epochs)
 
-    def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
-        for epoch, start_offset in entries:
-            self.epochs = self.epochs.assign(epoch, start_offset)
-
-    def clear_and_flush(self) -> None:
-        self.epochs = LeaderEpochs()
-
-
-class ListProducers:
-    """The producers of the last snapshot that was loaded, which no record changes; a snapshot where each segment
-    ends.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
-        self.entries: tuple[ProducerEntry, ...] = ()
-
-    def fetch_snapshot(self, offset: int) -> str | None:
-        path = self._folder / f"{offset:020}.snapshot"
-        return str(path) if path.is_file() else None
-
-    def take(self, offset: int) -> None:
-        (self._folder / f"{offset:020}.snapshot").write_bytes(encode_producer_snapshot(self.entries))
-
-    def load(self, offset: int) -> None:
-        path = self.fetch_snapshot(offset)
-        assert path is not None
-        self.entries = tuple(parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries)
-
 
 class ListLog:
-    """The log. One thread."""
+    """The log. One thread. Producers are those of the last snapshot that it began with, which no record changes."""
 
     def __init__(self, folder: pathlib.Path, *, tiered: bool) -> None:
         folder.mkdir()
+        self._folder = folder
         self.folder, self.parent_dir = str(folder), str(folder.parent)
         self.config = ListConfig()
         self.log_start_offset = self.local_log_start_offset = self.log_end_offset = self.high_watermark = 0
         self.highest_offset_in_remote_storage = -1
-        self.leader_epoch_cache, self.producers = ListEpochs(), ListProducers(folder)
+        self.leader_epoch_cache = ListEpochs()
+        self.must_be_rebuilt = False
+        self._producers: tuple[ProducerEntry, ...] = ()
         self._tiered = tiered
         self._segments = [ListSegment(folder, 0)]
 
     @property
     def last_stable_offset(self) -> int:
-        begun = (entry.transaction_first_offset for entry in self.producers.entries)
+        begun = (entry.transaction_first_offset for entry in self._producers)
         return min((self.high_watermark, *(first for first in begun if first >= 0)))
 
     @property
@@ -180,6 +190,11 @@ class ListLog:
         end = self.log_end_offset + 1 if to_offset is None else to_offset
         return tuple(each for each in self._segments if floor <= each.base_offset < end)
 
+    def closed_segments(self, from_offset: int = 0) -> list[tuple[ListSegment, int]]:
+        segments = self.log_segments(from_offset)
+        pairs = zip(segments, (each.base_offset for each in segments[1:]), strict=False)
+        return [(segment, end) for segment, end in pairs if end <= self.last_stable_offset]
+
     def size(self) -> int:
         return sum(each.size_bytes for each in self._segments)
 
@@ -191,6 +206,33 @@ class ListLog:
 
     def only_local_log_segments_count(self) -> int:
         return len(self._only_local())
+
+    # ---- files
+
+    def _snapshot(self, offset: int) -> pathlib.Path:
+        return self._folder / f"{offset:020}.snapshot"
+
+    def snapshot_at(self, offset: int) -> bytes | None:
+        return self._snapshot(offset).read_bytes() if self._snapshot(offset).is_file() else None
+
+    @contextlib.contextmanager
+    def _leased(self, segment: ListSegment, end_offset: int) -> Iterator[LogSegmentData]:
+        """Copies of the files."""
+        with tempfile.TemporaryDirectory(dir=self.parent_dir) as folder:
+            paths = [segment.path(suffix) for suffix in (".log", ".index", ".timeindex")]
+            log, offsets, times, snapshot = (shutil.copy(each, folder) for each in (*paths, self._snapshot(end_offset)))
+            epochs = encode_leader_epochs(self.leader_epoch_cache.epochs.truncate_from_end(end_offset))
+            yield LogSegmentData(log, offsets, times, None, snapshot, epochs)
+
+    def lease(self, segment: PartitionSegment) -> contextlib.AbstractContextManager[LogSegmentData]:
+        known = next((each for each in self._segments if each is segment), None)
+        if known is None:
+            raise LogTruncatedError(f"{self.folder}: the segment from {segment.base_offset} on has gone")
+        if known is self.active_segment:
+            raise ValueError(f"{self.folder}: the segment from {segment.base_offset} on is appended to")
+        return self._leased(known, self._segments[self._segments.index(known) + 1].base_offset)
+
+    # ---- offsets
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         if self._tiered:
@@ -214,27 +256,119 @@ class ListLog:
         self.log_start_offset = max(offset, self.log_start_offset)
         return rises
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        self._segments = [ListSegment(pathlib.Path(self.folder), offset)]
+    def update_high_watermark(self, offset: int) -> int:
+        self.high_watermark = min(max(offset, self.local_log_start_offset), self.log_end_offset)
+        return self.high_watermark
+
+    def maybe_increment_high_watermark(self, offset: int) -> int | None:
+        old = self.high_watermark
+        return old if offset > old and self.update_high_watermark(offset) != old else None
+
+    # ---- cuts
+
+    def _begin_at(self, offset: int, log_start_offset: int, epochs: LeaderEpochs) -> None:
+        self._segments = [ListSegment(self._folder, offset)]
+        for path in self._folder.iterdir():
+            path.unlink()
         self.local_log_start_offset = self.log_end_offset = self.high_watermark = offset
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.log_start_offset = log_start_offset
         self.highest_offset_in_remote_storage = min(self.highest_offset_in_remote_storage, offset - 1)
-        self.leader_epoch_cache.clear_and_flush()
+        self.leader_epoch_cache.epochs = epochs
+        self._producers, self.must_be_rebuilt = (), False
 
-    def load_producer_state(self, offset: int) -> None:
-        self.producers.load(offset)
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        self._begin_at(offset, offset if log_start_offset is None else log_start_offset, LeaderEpochs())
 
-    def fetch_producer_snapshot(self, offset: int) -> str | None:
-        return self.producers.fetch_snapshot(offset)
+    def start_from_tier(
+        self, offset: int, *, log_start_offset: int, epochs: Iterable[tuple[int, int]], producer_snapshot: Buffer
+    ) -> None:
+        lineage = LeaderEpochs(epochs).range(log_start_offset, offset)
+        if lineage.earliest is None or not lineage.earliest.start_offset <= log_start_offset <= offset:
+            raise ValueError(f"{self.folder}: no epoch for offset {log_start_offset}")
+        producers = tuple(parse_producer_snapshot(producer_snapshot).entries)
+        self._begin_at(offset, log_start_offset, lineage)
+        self._producers = producers
+        self._snapshot(offset).write_bytes(producer_snapshot)
+
+    def truncate_to(self, offset: int) -> bool:
+        if offset >= self.log_end_offset:
+            return False
+        epochs = self.leader_epoch_cache.epochs.truncate_from_end(offset)
+        if offset < self._segments[0].base_offset:
+            self._begin_at(offset, min(self.log_start_offset, offset), epochs)
+            self.must_be_rebuilt = self._tiered and self.log_start_offset < offset
+            return True
+        self._segments = [each for each in self._segments if each.base_offset <= offset]
+        active = self.active_segment
+        active.batches = [batch for batch in active.batches if batch.last_offset < offset]
+        self.leader_epoch_cache.epochs, self.log_end_offset = epochs, offset
+        self.highest_offset_in_remote_storage = min(self.highest_offset_in_remote_storage, offset - 1)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.update_high_watermark(self.high_watermark)
+        return True
+
+    # ---- leaders and followers
+
+    def _append(self, batch: Batch) -> LogAppendInfo:
+        if batch.base_offset < self.log_end_offset:
+            raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, f"offset {batch.base_offset} is there already")
+        self.assign_epoch_start_offset(batch.epoch, batch.base_offset)
+        self.active_segment.batches.append(batch)
+        self.log_end_offset = batch.last_offset + 1
+        return LogAppendInfo(batch.base_offset, batch.last_offset, -1, -1, self.log_start_offset, len(batch.data))
+
+    def append_as_leader(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        view = memoryview(data).cast("B")
+        (sent,) = batches_of(view)
+        struct.pack_into(">q", view, 0, self.log_end_offset)
+        struct.pack_into(">i", view, 12, leader_epoch)
+        (batch,) = batches_of(view)
+        assert batch.last_offset - batch.base_offset == sent.last_offset - sent.base_offset
+        return self._append(batch)
+
+    def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        info = LogAppendInfo.of_nothing(self.log_start_offset)
+        for batch in batches_of(data):
+            if batch.epoch > leader_epoch:
+                break
+            info = self._append(batch)
+        return info
+
+    def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        self.leader_epoch_cache.epochs = self.leader_epoch_cache.epochs.assign(leader_epoch, start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        return self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
+    ) -> FetchDataInfo[Batch]:
+        """A batch a read, however much is wanted."""
+        assert max_bytes
+        assert min_one_message
+        if not self._segments[0].base_offset <= start_offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                self.folder,
+                offset=start_offset,
+                log_start_offset=self.log_start_offset,
+                local_log_start_offset=self.local_log_start_offset,
+                log_end_offset=self.log_end_offset,
+            )
+        ends = (self.log_end_offset, self.high_watermark, self.last_stable_offset)
+        end = ends[list(FetchIsolation).index(isolation)]
+        batches = (batch for segment in self._segments for batch in segment.batches)
+        found = [each for each in batches if start_offset <= each.last_offset and start_offset < end][:1]
+        return FetchDataInfo(start_offset, records=tuple(found), size_bytes=sum(each.size_bytes for each in found))
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        if timestamp_ms < 0:
+            return TimestampAndOffset(-1, {-1: self.log_end_offset, -2: self.log_start_offset}[timestamp_ms], None)
+        found = (segment.find_offset_by_timestamp(timestamp_ms, 0) for segment in self._segments)
+        return next((each for each in found if each is not None), None)
 
     # ---- what a broker does with it
 
-    def append(self, timestamps: list[int], *, leader_epoch: int) -> None:
-        self.leader_epoch_cache.assign_all([(leader_epoch, self.log_end_offset)])
-        self.active_segment.records += timestamps
-        self.log_end_offset += len(timestamps)
-
     def roll(self) -> None:
         self.active_segment.close()
-        self.producers.take(self.log_end_offset)
-        self._segments.append(ListSegment(pathlib.Path(self.folder), self.log_end_offset))
+        self._snapshot(self.log_end_offset).write_bytes(encode_producer_snapshot(self._producers))
+        self._segments.append(ListSegment(self._folder, self.log_end_offset))

@@ -1,4 +1,6 @@
-"""What a partition's log owes to the RemoteLogManager: inherit ``PartitionLogContract`` and give it a rig.
+"""What a partition's log owes to replication and to the RemoteLogManager.
+
+Inherit ``PartitionLogContract`` and give it a rig:
 
     class TestMine(PartitionLogContract):
         @pytest.fixture
@@ -17,8 +19,11 @@ from typing import Protocol
 import pytest
 
 from tierlog.errors import TierlogError
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot, parse_producer_snapshot
-from tierlog.remote.manager.partition_log import PartitionLog, PartitionSegment
+from tierlog.log.local import AppendRefusedError, FetchIsolation, OffsetOutOfRangeError
+from tierlog.log.partition_log import PartitionLog, PartitionSegment
+from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 
 TIMESTAMP_MS = 1_700_000_000_000
@@ -51,6 +56,14 @@ def filled(rig: LogRig) -> LogRig:
     rig.append(1, leader_epoch=2, timestamp_ms=TIMESTAMP_MS + 300)
     rig.replicate()
     return rig
+
+
+def batch_of(base_offset: int, count: int, *, leader_epoch: int) -> bytes:
+    """A batch as a leader sends it to its followers."""
+    builder = RecordBatchBuilder(base_offset, leader_epoch=leader_epoch)
+    for number in range(count):
+        builder.append(None, b"sent %d" % number, timestamp_ms=TIMESTAMP_MS + 1000 + number)
+    return builder.build()
 
 
 def bases(segments: object) -> list[int]:
@@ -122,6 +135,23 @@ class PartitionLogContract:
         }
         assert {bounds: bases(log.log_segments(*bounds)) for bounds in table} == table
 
+    def test_segments_to_copy(self, rig: LogRig) -> None:
+        """Closed, and below the last stable offset: what may still be aborted, or cut, is copied by nobody."""
+        log = rig.log
+        assert [(each.base_offset, end) for each, end in log.closed_segments()] == [(0, 3), (3, 6), (6, 9)]
+        assert [(each.base_offset, end) for each, end in log.closed_segments(4)] == [(3, 6), (6, 9)]
+        log.update_high_watermark(8)
+        assert [(each.base_offset, end) for each, end in log.closed_segments(3)] == [(3, 6)]
+
+    def test_an_offset_that_the_tier_alone_has(self, log: PartitionLog) -> None:
+        """A follower is told that it has moved, a consumer is answered from the tier."""
+        log.truncate_fully_and_start_at(500, 20)
+        for offset, is_in_tier in ((19, False), (20, True), (499, True), (501, False)):
+            with pytest.raises(OffsetOutOfRangeError) as raised:
+                log.read(offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
+            assert raised.value.is_in_tier is is_in_tier
+            assert (raised.value.log_start_offset, raised.value.local_log_start_offset) == (20, 500)
+
     def test_sizes(self, log: PartitionLog) -> None:
         """Retention by size and the lag of copying are sums of these."""
         sizes = [segment.size_bytes for segment in log.log_segments()]
@@ -129,26 +159,48 @@ class PartitionLogContract:
         assert log.size() == sum(sizes)
         assert (log.only_local_log_segments_size(), log.only_local_log_segments_count()) == (sum(sizes), 4)
 
-    def test_files_of_closed_segments(self, log: PartitionLog) -> None:
-        """They are what is copied: one that is missing or short fails every copy of the partition."""
-        for segment in log.log_segments(0, 9):
-            assert self.size_of(log, segment.log_path) == segment.size_bytes
-            assert pathlib.Path(segment.log_path).name == f"{segment.base_offset:020}.log"
-            assert self.size_of(log, segment.offset_index_path) % 8 == 0
-            assert self.size_of(log, segment.time_index_path) % 12 == 0
-            assert pathlib.Path(segment.transaction_index_path).name == f"{segment.base_offset:020}.txnindex"
+    def test_a_lease_of_a_closed_segment(self, log: PartitionLog) -> None:
+        """It is what is copied: a file that is missing, short or another's fails every copy of the partition."""
+        for segment, end_offset in zip(log.log_segments(0, 9), (3, 6, 9), strict=True):
+            with log.lease(segment) as data:
+                assert self.size_of(log, data.log_segment) == segment.size_bytes
+                assert self.size_of(log, data.offset_index) % 8 == 0
+                assert self.size_of(log, data.time_index) % 12 == 0
+                assert data.transaction_index is None or self.size_of(log, data.transaction_index) == 0
+                assert parse_producer_snapshot(self.read(log, data.producer_snapshot)).entries == ()
+                epochs = dict(parse_leader_epochs(data.leader_epoch_index))
+                assert epochs == {epoch: start for epoch, start in ((0, 0), (2, 6)) if start < end_offset}
+        with pytest.raises(ValueError, match="appended to"):
+            log.lease(log.active_segment)
+
+    def test_a_lease_holds_whatever_the_log_does(self, rig: LogRig) -> None:
+        """If this fails, a copy that is slower than retention, or than a new leader's cut, stores part of a segment."""
+        log = rig.log
+        first = log.log_segments()[0]
+        with log.lease(first) as data:
+            before = self.read(log, data.log_segment)
+            log.truncate_fully_and_start_at(40)
+            assert self.read(log, data.log_segment) == before
+            assert parse_producer_snapshot(self.read(log, data.producer_snapshot)).entries == ()
+        with pytest.raises(LookupError) as raised:
+            log.lease(first)
+        assert isinstance(raised.value, TierlogError)
 
     def size_of(self, log: PartitionLog, path: str) -> int:
-        """The size of a file of the log's; to be overridden for a log that lies in no file system."""
-        return pathlib.Path(path).stat().st_size
+        """The size of a file of the log's."""
+        return len(self.read(log, path))
+
+    def read(self, log: PartitionLog, path: str) -> bytes:
+        """The content of a file of the log's; to be overridden for a log that lies in no file system."""
+        return pathlib.Path(path).read_bytes()
 
     def test_a_snapshot_of_each_closed_segments_end(self, log: PartitionLog) -> None:
         """It goes with the copy; without it a follower that starts from the tier lets duplicates in."""
         for offset in (3, 6, 9):
-            path = log.fetch_producer_snapshot(offset)
-            assert path is not None
-            assert self.size_of(log, path) >= 10
-        assert log.fetch_producer_snapshot(4) is None
+            snapshot = log.snapshot_at(offset)
+            assert snapshot is not None
+            assert parse_producer_snapshot(snapshot).entries == ()
+        assert log.snapshot_at(4) is None
 
     def test_timestamps(self, log: PartitionLog) -> None:
         """Retention by time, and ListOffsets where the tier ends and the disk begins."""
@@ -252,19 +304,20 @@ class PartitionLogContract:
     def test_beginning_from_the_tier(self, rig: LogRig) -> None:
         """BuildRemoteLogAux: a new replica takes epochs and producers from the tier, and fetches from there on."""
         log = rig.log
-        log.truncate_fully_and_start_at(500, 20)
-        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (20, 500, 500)
-        assert bases(log.log_segments()) == [500]
-        assert log.size() == 0
-        log.leader_epoch_cache.clear_and_flush()
-        log.leader_epoch_cache.assign_all([(0, 20), (3, 300)])
-        assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 3: 300}
         now_ms = Machine().clock.time_ms()  # a producer that is silent for a day is forgotten
         silent = ProducerEntry(7, 0, 4, 499, 0, now_ms, -1, -1)
         transacting = ProducerEntry(8, 2, 0, 400, 0, now_ms, -1, 400)
-        self.put_file(log, f"{500:020}.snapshot", encode_producer_snapshot([silent, transacting]))
-        log.load_producer_state(500)
-        assert log.fetch_producer_snapshot(500) is not None
+        log.start_from_tier(
+            500,
+            log_start_offset=20,
+            epochs=[(0, 0), (3, 300), (4, 700)],
+            producer_snapshot=encode_producer_snapshot([silent, transacting]),
+        )
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (20, 500, 500)
+        assert bases(log.log_segments()) == [500]
+        assert (log.size(), log.must_be_rebuilt) == (0, False)
+        assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 3: 300}
+        assert log.snapshot_at(500) is not None
         assert (log.last_stable_offset, log.high_watermark) == (400, 500), "a transaction is open"
         rig.append(2, leader_epoch=3, timestamp_ms=TIMESTAMP_MS)
         assert (log.log_end_offset, bases(log.log_segments())) == (502, [500])
@@ -272,16 +325,95 @@ class PartitionLogContract:
         rig.roll()
         assert self.producers_at(log, 502) == [silent, transacting], "what goes to the tier with the next copy"
 
-    def put_file(self, log: PartitionLog, name: str, content: bytes) -> None:
-        """Write a file into the log's folder."""
-        pathlib.Path(log.folder, name).write_bytes(content)
+    def test_a_beginning_that_is_refused_changes_nothing(self, log: PartitionLog) -> None:
+        """A tier whose files are damaged must not cost a follower the log that it has."""
+        none = encode_producer_snapshot(())
+        refused: list[tuple[int, list[tuple[int, int]], bytes]] = [
+            (50, [(0, 0)], none),
+            (1, [], none),
+            (1, [(0, 2)], none),
+            (1, [(0, 0)], none[:-1]),
+        ]
+        for log_start_offset, epochs, snapshot in refused:
+            with pytest.raises((ValueError, TierlogError)):
+                log.start_from_tier(40, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=snapshot)
+            assert (log.log_start_offset, log.log_end_offset, bases(log.log_segments())) == (0, 10, [0, 3, 6, 9])
+
+    def test_a_cut_below_what_is_here(self, rig: LogRig) -> None:
+        """The start and the lineage are the tier's: with them a new leader offers what is there, without them it is
+        lost.
+        """
+        log = rig.log
+        log.start_from_tier(
+            500, log_start_offset=20, epochs=[(0, 0), (3, 300)], producer_snapshot=encode_producer_snapshot(())
+        )
+        assert log.truncate_to(310)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (20, 310, 310)
+        assert (log.leader_epoch_cache.epoch_with_offsets(), log.must_be_rebuilt) == ({0: 20, 3: 300}, True)
+        assert log.truncate_to(300)
+        assert (log.leader_epoch_cache.epoch_with_offsets(), log.must_be_rebuilt) == ({0: 20}, True)
+        log.start_from_tier(
+            400, log_start_offset=20, epochs=[(0, 0), (4, 300)], producer_snapshot=encode_producer_snapshot(())
+        )
+        assert (log.log_end_offset, log.must_be_rebuilt) == (400, False)
+        log.truncate_fully_and_start_at(5)
+        assert (log.log_start_offset, log.log_end_offset, log.must_be_rebuilt) == (5, 5, False)
 
     def producers_at(self, log: PartitionLog, offset: int) -> list[ProducerEntry]:
         """The producers that the log's snapshot of an offset names, by id."""
-        path = log.fetch_producer_snapshot(offset)
-        assert path is not None
-        found = parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries
-        return sorted(found, key=lambda entry: entry.producer_id)
+        snapshot = log.snapshot_at(offset)
+        assert snapshot is not None
+        return sorted(parse_producer_snapshot(snapshot).entries, key=lambda entry: entry.producer_id)
+
+    # ---- leaders and followers
+
+    def test_a_follower_appends_what_a_leader_sends(self, rig: LogRig) -> None:
+        """Offsets and epochs are the leader's; what is cut off, or of a later epoch, is not taken."""
+        log = rig.log
+        sent = batch_of(10, 2, leader_epoch=4) + batch_of(12, 1, leader_epoch=5)
+        log.append_as_follower(sent + batch_of(13, 1, leader_epoch=6), leader_epoch=5)
+        assert (log.log_end_offset, log.leader_epoch_cache.epoch_with_offsets()) == (13, {0: 0, 2: 6, 4: 10, 5: 12})
+        log.append_as_follower(batch_of(13, 1, leader_epoch=5)[:-4], leader_epoch=5)
+        assert log.log_end_offset == 13
+        found = log.read(11, max_bytes=1, isolation=FetchIsolation.LOG_END)
+        assert b"".join(part.read() for part in found.records) == batch_of(10, 2, leader_epoch=4)
+        with pytest.raises(AppendRefusedError):
+            log.append_as_follower(batch_of(5, 1, leader_epoch=5), leader_epoch=5)
+        assert log.log_end_offset == 13
+
+    def test_reads_end_where_their_isolation_does(self, rig: LogRig) -> None:
+        """A follower sees all, a consumer what is replicated."""
+        log = rig.log
+        rig.append(1, leader_epoch=2, timestamp_ms=TIMESTAMP_MS)
+        assert log.read(10, max_bytes=1, isolation=FetchIsolation.LOG_END).records
+        assert log.read(10, max_bytes=1, isolation=FetchIsolation.HIGH_WATERMARK).records == ()
+        assert log.maybe_increment_high_watermark(11) == 10
+        assert log.maybe_increment_high_watermark(11) is None
+        assert log.read(10, max_bytes=1, isolation=FetchIsolation.HIGH_WATERMARK).records
+        assert log.update_high_watermark(4) == 4
+        assert log.high_watermark == 4
+        with pytest.raises(LookupError):
+            log.read(12, max_bytes=1, isolation=FetchIsolation.LOG_END)
+
+    def test_a_truncation(self, log: PartitionLog) -> None:
+        """A follower cuts to where it agrees with its leader: records and epochs from there on are gone."""
+        assert not log.truncate_to(10)
+        assert log.truncate_to(5)
+        assert (log.log_end_offset, log.high_watermark, bases(log.log_segments())) == (5, 5, [0, 3])
+        assert log.leader_epoch_cache.epoch_with_offsets() == {0: 0}
+        assert log.end_offset_for_epoch(0) == (0, 5)
+        log.assign_epoch_start_offset(7, 5)
+        assert log.end_offset_for_epoch(0) == (0, 5)
+        assert log.end_offset_for_epoch(8) == (-1, -1)
+
+    def test_offsets_by_time(self, log: PartitionLog) -> None:
+        """ListOffsets, special timestamps among them."""
+        found = {timestamp: log.fetch_offset_by_timestamp(timestamp) for timestamp in (-1, -2, TIMESTAMP_MS + 101)}
+        assert {timestamp: None if each is None else each.offset for timestamp, each in found.items()} == {
+            -1: 10,
+            -2: 0,
+            TIMESTAMP_MS + 101: 4,
+        }
 
     def test_beginning_anew(self, rig: LogRig) -> None:
         """A follower whose leader has nothing of what it has."""

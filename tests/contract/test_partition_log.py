@@ -11,8 +11,16 @@ from tests.contract.list_partition_log import ListLog
 from tests.contract.partition_log_suite import LogRig, MakeRig, PartitionLogContract
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.log.partition_log import PartitionLog
 from tierlog.records.builder import RecordBatchBuilder
-from tierlog.remote.manager.partition_log import PartitionLog
+
+
+def append(log: PartitionLog, count: int, *, leader_epoch: int, timestamp_ms: int) -> None:
+    """A batch of a producer's."""
+    builder = RecordBatchBuilder(0)
+    for number in range(count):
+        builder.append(None, b"value %d" % number, timestamp_ms=timestamp_ms + number)
+    log.append_as_leader(bytearray(builder.build()), leader_epoch=leader_epoch)
 
 
 class UnifiedLogRig:
@@ -26,10 +34,7 @@ class UnifiedLogRig:
         return self._log
 
     def append(self, count: int, *, leader_epoch: int, timestamp_ms: int) -> None:
-        builder = RecordBatchBuilder(0)
-        for number in range(count):
-            builder.append(None, b"value %d" % number, timestamp_ms=timestamp_ms + number)
-        self._log.append_as_leader(bytearray(builder.build()), leader_epoch=leader_epoch)
+        append(self._log, count, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
 
     def roll(self) -> None:
         self._log.roll()
@@ -70,7 +75,7 @@ class ListLogRig:
         return self._log
 
     def append(self, count: int, *, leader_epoch: int, timestamp_ms: int) -> None:
-        self._log.append([timestamp_ms + number for number in range(count)], leader_epoch=leader_epoch)
+        append(self._log, count, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
 
     def roll(self) -> None:
         self._log.roll()

@@ -281,7 +281,10 @@ class LogModel:
         if offset >= self.end:
             return False
         if offset < self.segments[0].base_offset:
-            self.start_anew(offset, None, now_ms=now_ms, tiered=tiered)
+            keeps_start = tiered and offset > self.log_start
+            epochs, start = self.epochs, self.log_start if keeps_start else None
+            self.start_anew(offset, start, now_ms=now_ms, tiered=tiered)
+            self.epochs = epochs if keeps_start else []
             return True
         self.segments = [s for s in self.segments if s.base_offset <= offset]
         kept: list[ModelBatch] = []

@@ -13,7 +13,7 @@ from tests.support.broker_logs import ToldClock
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.identity_files import Uuid
-from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.log_reads import FetchIsolation
@@ -155,13 +155,11 @@ class OurLog:
         return "done"
 
     def _from_tier(self, offset: str, log_start: str) -> str:
-        folder = pathlib.Path(self._log.folder)
-        known = sorted(folder.glob("*.snapshot"))
-        producers = known[-1].read_bytes() if known else None
-        self._log.truncate_fully_and_start_at(int(offset), int(log_start))
-        if producers is not None:
-            (folder / f"{int(offset):020d}.snapshot").write_bytes(producers)
-        self._log.load_producer_state(int(offset))
+        known = sorted(pathlib.Path(self._log.folder).glob("*.snapshot"))
+        producers = known[-1].read_bytes() if known else encode_producer_snapshot(())
+        self._log.start_from_tier(
+            int(offset), log_start_offset=int(log_start), epochs=[(0, int(log_start))], producer_snapshot=producers
+        )
         return "done"
 
     def _aborted(self, start: str, upper: str) -> str:

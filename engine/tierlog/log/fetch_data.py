@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 #: Bytes as they lie in a log: a view of memory, or a slice of a file.
-Part = TypeVar("Part")
+Part_co = TypeVar("Part_co", covariant=True)
 
 
-class FetchDataInfo(NamedTuple, Generic[Part]):
+class FetchDataInfo(NamedTuple, Generic[Part_co]):
     """The result of a read (Kafka's FetchDataInfo).
 
     Attributes:
@@ -30,7 +30,7 @@ class FetchDataInfo(NamedTuple, Generic[Part]):
     start_offset: int
     segment_base_offset: int = -1
     position: int = -1
-    records: Sequence[Part] = ()
+    records: Sequence[Part_co] = ()
     size_bytes: int = 0
     first_offset: int = -1
     last_offset: int = -1

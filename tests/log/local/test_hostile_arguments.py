@@ -12,6 +12,7 @@ import pytest
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of, iter_hostile_calls
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of, opened, served
 from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local import (
     AppendOrigin,
     DirectoryIdentity,
@@ -31,6 +32,7 @@ _OTHERS = frozenset(
     {"open", "close", "delete", "size", "remote_log_enabled", "has_late_transaction", "delete_old_segments"}
     | {"remove_expired_producers", "only_local_log_segments_size", "only_local_log_segments_count"}
     | {"add_listener", "remove_listener", "flush_epochs_later", "take_offline"}
+    | {"lease", "open_transactions"}
 )
 CALLS: dict[str, dict[str, Any]] = {
     "append_as_leader": {
@@ -58,7 +60,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "update_log_start_offset_from_remote_tier": {"offset": 1},
     "truncate_to": {"offset": 2},
     "truncate_fully_and_start_at": {"offset": 10, "log_start_offset": None},
-    "load_producer_state": {"offset": 4},
+    "start_from_tier": {
+        "offset": 10,
+        "log_start_offset": 2,
+        "epochs": [(0, 0)],
+        "producer_snapshot": encode_producer_snapshot(()),
+    },
     "update_config": {"config": LogConfig()},
     "rename_folder": {"folder": "/logs/orders-0.0123-delete"},
     "log_segments": {"from_offset": None, "to_offset": None},
@@ -71,7 +78,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "fetch_offset_by_timestamp": {"timestamp_ms": NOW_MS},
     "end_offset_for_epoch": {"leader_epoch": EPOCH},
     "collect_aborted_transactions": {"start_offset": 0, "upper_bound_offset": 4},
-    "fetch_producer_snapshot": {"offset": 4},
+    "snapshot_at": {"offset": 4},
+    "closed_segments": {"from_offset": 0},
 }
 
 
@@ -112,6 +120,16 @@ def test_a_call_of_a_log_raises_what_it_says_and_harms_nothing(name: str) -> Non
         assert not log.is_offline, what
         log.close()
     assert raised > 5
+
+
+def test_a_lease_of_no_segment() -> None:
+    """Its argument is an object of the log's."""
+    with a_log() as log:
+        for value in HOSTILE:
+            with pytest.raises(TypeError, match="segment"):
+                log.lease(value)  # type: ignore[arg-type]
+        with a_log() as other, pytest.raises(LookupError, match="has gone"):
+            log.lease(other.active_segment)
 
 
 PARTS: tuple[tuple[Callable[[UnifiedLog], Any], str, dict[str, Any]], ...] = (

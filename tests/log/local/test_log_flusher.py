@@ -135,7 +135,6 @@ def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile() -> None:
             machine.clock.sleep(0)
             was_flushed = log.recovery_point == 4
             log.truncate_to(1)
-            log.load_producer_state(1)
             for _ in range(3):
                 append(log)
             flushed.result()

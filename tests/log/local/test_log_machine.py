@@ -17,6 +17,7 @@ from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.recovery.tier_start import TIER_START_FILE
 
 
 class ExpectedRead(NamedTuple):
@@ -432,7 +433,8 @@ class LogMachine(AppendedLog):
         needed = [segment.base_offset for segment in self.model.segments[1:] if segment.base_offset > start]
         assert {f"{base_offset:020d}" for base_offset in needed} <= snapshots
         known = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
-        assert all(name.endswith((*known, "partition.metadata")) for name in names), names
+        assert all(name.endswith((*known, "partition.metadata", TIER_START_FILE)) for name in names), names
+        assert (TIER_START_FILE in names) <= self.tiered
 
     def check_everything(self) -> None:
         """Reads the whole log in all isolations, and asks for all epochs."""

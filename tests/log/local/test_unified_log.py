@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import pathlib
+import subprocess
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
 from tests.support.waiting import LIMIT_SECONDS
-from tierlog.errors import StoreError
+from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import (
     AppendRefusedError,
@@ -160,7 +166,7 @@ def test_rolled_segments_are_synced_in_the_background(machine: Machine) -> None:
         assert log.recovery_point == 0
         later.run()
         assert log.recovery_point == 1
-        assert log.fetch_producer_snapshot(1) is not None
+        assert log.snapshot_at(1) is not None
 
 
 def test_flush_messages_makes_each_append_durable(machine: Machine) -> None:
@@ -435,13 +441,10 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
         leader.append_as_leader(batch_of(b"a", producer_id=5, base_sequence=0, transactional=True), leader_epoch=0)
         leader.append_as_leader(bytearray(resent), leader_epoch=0)
         leader.roll()
-        snapshot = leader.fetch_producer_snapshot(2)
+        snapshot = leader.snapshot_at(2)
         assert snapshot is not None
 
-        follower.truncate_fully_and_start_at(2, 0)
-        follower.leader_epoch_cache.assign_all([(0, 0)])
-        machine.files.write_whole(f"{follower.folder}/{2:020}.snapshot", machine.files.read_whole(snapshot))
-        follower.load_producer_state(2)
+        follower.start_from_tier(2, log_start_offset=0, epochs=[(0, 0)], producer_snapshot=snapshot)
         assert follower.last_stable_offset == 0
         leader.append_as_leader(
             bytearray(
@@ -465,15 +468,79 @@ def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
         assert follower.append_as_leader(bytearray(resent), leader_epoch=1).is_duplicate
 
 
-def test_producers_are_loaded_at_the_logs_end_alone(machine: Machine) -> None:
-    """If this fails, a caller's slip leaves a log with producers of another offset, which lets duplicates in."""
+def test_open_transactions_are_told_in_order(machine: Machine) -> None:
+    """If this fails, a coordinator that takes over leaves transactions open for ever."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:
-        log.append_as_leader(batch_of(b"a", producer_id=6, base_sequence=0), leader_epoch=0)
-        for offset in (0, 2):
-            with pytest.raises(ValueError, match="the log ends at 1"):
-                log.load_producer_state(offset)
-        log.load_producer_state(1)
-        assert log.append_as_leader(batch_of(b"a", producer_id=6, base_sequence=0), leader_epoch=0).is_duplicate
+        for producer in (9, 4, 7):
+            log.append_as_leader(
+                batch_of(b"a", producer_id=producer, base_sequence=0, transactional=True), leader_epoch=0
+            )
+        marker = build_end_transaction_marker(
+            0, ControlRecordType.COMMIT, producer_id=4, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+        )
+        log.append_as_leader(bytearray(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+        told = [
+            (each.producer_id, each.producer_epoch, each.transaction_first_offset) for each in log.open_transactions()
+        ]
+        assert told == [(9, 0, 0), (7, 0, 2)]
+
+
+def test_a_lease_outlives_its_segment(tmp_path: pathlib.Path) -> None:
+    """Another process of the same user, a broker's plugin among them, opens what is leased; nothing is left behind."""
+    folder = tmp_path / "orders-0"
+    with UnifiedLog.open(str(folder)) as log:
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
+        log.roll()
+        log.update_high_watermark(1)
+        segment, _ = log.closed_segments()[0]
+        names = set(folder.iterdir())
+        before = (folder / f"{0:020}.log").read_bytes()
+        lease = log.lease(segment)
+        assert set(folder.iterdir()) == names, "a lease makes no file"
+        log.rename_folder(str(tmp_path / "orders-0.0123456789abcdef0123456789abcdef-delete"))
+        log.truncate_fully_and_start_at(7)
+        path = lease.data.log_segment
+        read = subprocess.run(["cat", path], capture_output=True, check=True).stdout
+        assert read == pathlib.Path(path).read_bytes() == before
+        assert descriptors_of(f"{1:020}.snapshot") == 1
+        lease.close()
+        lease.close()
+        assert descriptors_of(f"{1:020}.snapshot") == 0
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
+        log.roll()
+        log.update_high_watermark(8)
+        log.lease(log.closed_segments()[0][0])  # dropped
+        gc.collect()
+        assert descriptors_of(f"{8:020}.snapshot") == 0
+
+
+def descriptors_of(name: str) -> int:
+    """How many of this process's descriptors are of a file of this name, removed or not."""
+    found = 0
+    for link in pathlib.Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += name in str(link.readlink())
+    return found
+
+
+def test_a_beginning_from_the_tier_that_is_refused_changes_nothing(machine: Machine) -> None:
+    """If this fails, a follower whose tier is damaged has lost the log that it had."""
+    config = LogConfig(remote_storage_enable=True)
+    none = encode_producer_snapshot(())
+    refused: list[tuple[type[Exception], dict[str, Any]]] = [
+        (ValueError, {"log_start_offset": 6, "epochs": [(0, 0)], "producer_snapshot": none}),
+        (ValueError, {"log_start_offset": 1, "epochs": [], "producer_snapshot": none}),
+        (ValueError, {"log_start_offset": 1, "epochs": [(0, 2)], "producer_snapshot": none}),
+        (ValueError, {"log_start_offset": 1, "epochs": [(1, 0), (0, 2)], "producer_snapshot": none}),
+        (CorruptIndexError, {"log_start_offset": 1, "epochs": [(0, 0)], "producer_snapshot": none[:-1]}),
+        (TypeError, {"log_start_offset": 1, "epochs": [(0, 0)], "producer_snapshot": None}),
+    ]
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True) as log:
+        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
+        for error, arguments in refused:
+            with pytest.raises(error):
+                log.start_from_tier(5, **arguments)
+            assert (log.log_start_offset, log.log_end_offset, log.is_offline) == (0, 1, False)
 
 
 def test_a_cut_takes_back_what_is_copied(machine: Machine) -> None:

@@ -137,18 +137,22 @@ public final class LogPeer {
         copied.setLong(log, Math.min(log.highestOffsetInRemoteStorage(), offset - 1));
     }
 
+    /** A producer snapshot of nobody. */
+    private static final byte[] NO_PRODUCERS = HexFormat.of().parseHex("000148674bc700000000");
+
     /** fromtier offset logStart: begin anew with the newest producers, as a follower whose leader has them in the tier.
      * The snapshots are reloaded twice: the first time Kafka deletes the empty one that it took at the offset, and that is
      * too late where the tier's is there. */
     private void fromTier(long offset, long logStart) throws Exception {
         var known = ProducerStateManager.listSnapshotFiles(log.dir()).stream().max(Comparator.comparing(file -> file.offset));
-        byte[] producers = known.isEmpty() ? null : Files.readAllBytes(known.get().file().toPath());
+        byte[] producers = known.isEmpty() ? NO_PRODUCERS : Files.readAllBytes(known.get().file().toPath());
         log.truncateFullyAndStartAt(offset, Optional.of(logStart));
         lowerCopied(offset);
         log.producerStateManager().truncateFullyAndReloadSnapshots();
-        if (producers != null) Files.write(LogFileUtils.producerSnapshotFile(log.dir(), offset).toPath(), producers);
+        Files.write(LogFileUtils.producerSnapshotFile(log.dir(), offset).toPath(), producers);
         log.producerStateManager().truncateFullyAndReloadSnapshots();
         log.loadProducerState(offset);
+        if (logStart < offset) log.assignEpochStartOffset(0, logStart);
     }
 
     private static String told(LogAppendInfo info) {

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tierlog.arguments import require_buffer, require_path
+
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
@@ -109,3 +111,32 @@ def find_partition_folder(name: str) -> PartitionFolder | None:
     if match is None or int(match[2]) > PARTITION_MAX:
         return None
     return PartitionFolder(match[1], int(match[2]), purpose)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegmentData:
+    """The files of one closed segment that are to be copied. The files may be deleted once the copy has returned.
+
+    Args:
+        log_segment: Path of the ``.log``.
+        offset_index: Path of the ``.index``, with or without the zeros that Kafka allocates ahead.
+        time_index: Path of the ``.timeindex``, likewise.
+        transaction_index: Path of the ``.txnindex``; None if the segment has none, which differs from an empty one.
+        producer_snapshot: Path of the ``.snapshot`` of the segment's end.
+        leader_epoch_index: Content of a leader-epoch-checkpoint that ends at the segment's end.
+    """
+
+    log_segment: str
+    offset_index: str
+    time_index: str
+    transaction_index: str | None
+    producer_snapshot: str
+    leader_epoch_index: bytes
+
+    def __post_init__(self) -> None:
+        """Turn pathlib's paths into str. Raises TypeError: a field is of another type."""
+        for name in ("log_segment", "offset_index", "time_index", "producer_snapshot"):
+            object.__setattr__(self, name, require_path(name, getattr(self, name)))
+        if self.transaction_index is not None:
+            object.__setattr__(self, "transaction_index", require_path("transaction_index", self.transaction_index))
+        require_buffer("leader_epoch_index", self.leader_epoch_index)

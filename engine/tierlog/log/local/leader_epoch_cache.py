@@ -166,7 +166,7 @@ class LeaderEpochCache:
         """Begin several epochs, in this order, with one write. Raises as ``assign``."""
         with self._writing:
             epochs = self._epochs
-            for epoch, start_offset in _checked(entries):
+            for epoch, start_offset in require_entries("entries", entries):
                 epochs = epochs.assign(epoch, start_offset)
             if epochs is not self._epochs:
                 self._write(epochs)
@@ -185,6 +185,13 @@ class LeaderEpochCache:
         """Forget all epochs, in memory alone: the checkpoint stays as it is until the next write."""
         with self._writing:
             self._set(LeaderEpochs())
+
+    def replace(self, epochs: LeaderEpochs) -> None:
+        """Take other epochs for all that were known, those of a log that begins anew from the tier. They are in the
+        checkpoint on return. Raises StoreError: nothing has changed.
+        """
+        with self._writing:
+            self._write(epochs)
 
     def clear_and_flush(self) -> None:
         """Forget all epochs, in the checkpoint too. Raises StoreError: nothing has changed."""
@@ -236,9 +243,10 @@ class LeaderEpochCache:
         self.latest.set(*((-1, -1) if latest is None else (latest.epoch, latest.start_offset)))
 
 
-def _checked(entries: object) -> Iterator[tuple[int, int]]:
+def require_entries(name: str, entries: object) -> Iterator[tuple[int, int]]:
+    """Several (epoch, start offset), checked. Raises TypeError, ValueError."""
     wanted = "several (epoch, start offset)"
-    for entry in require_type("entries", entries, Iterable, wanted):
+    for entry in require_type(name, entries, Iterable, wanted):
         if not isinstance(entry, tuple) or len(entry) != 2:
-            raise wrong_type("each of entries", entry, "(epoch, start offset)")
-        yield require_int32("epoch of entries", entry[0]), require_int64("start offset of entries", entry[1])
+            raise wrong_type(f"each of {name}", entry, "(epoch, start offset)")
+        yield require_int32(f"epoch of {name}", entry[0]), require_int64(f"start offset of {name}", entry[1])

@@ -220,6 +220,10 @@ class LocalLog:
             self.check_usable()
             self._machine.files.fsync_directory(self.folder)
 
+    def sync_folder(self) -> None:
+        """Have the folder's names on the disk. Raises StoreError."""
+        self._machine.files.fsync_directory(self.folder)
+
     def note_synced(self, up_to_offset: int) -> None:
         """Move the recovery point: all records below an offset have been synced."""
         self.synced_offset = max(self.synced_offset, up_to_offset)

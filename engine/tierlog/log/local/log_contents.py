@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 from tierlog._native.appends import AssignedBatch, LeaderAppends, LogEnd, Refusal
 from tierlog.arguments import require_int64, require_text
 from tierlog.errors import StoreError
+from tierlog.log.formats.leader_epochs import encode_leader_epochs
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LeaderChecks, LogAppendInfo, assign_batch, check_sent_batches
@@ -33,7 +34,9 @@ from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.recovery.log_loader import OpenedFolder
 from tierlog.log.local.recovery.producer_replay import restore_producers
+from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState
 from tierlog.log.local.retention import RetentionRules
+from tierlog.log.local.segment_lease import SegmentLease
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
 
@@ -78,6 +81,7 @@ class LogContents:
             in no tier. Kafka's only rises.
         leader: Appends the usual batch of a leader by one native call; for any other it returns its check.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
+        must_be_rebuilt: Whether it lacks what it must have of the tier, and has to be begun anew from there.
         rolled_at: Base offset of the last segment that was begun; 0 once the sync of the segments before is scheduled.
     """
 
@@ -101,6 +105,9 @@ class LogContents:
         self.producers: ProducerState = found.loaded.producers
         self.snapshots: ProducerSnapshots = found.loaded.snapshots
         self.is_tiered = found.is_tiered
+        self.must_be_rebuilt = found.loaded.must_be_rebuilt
+        self._tier_start = found.loaded.tier_start
+        self._tier_start_file = TierStartFile(machine.files, local.place)
         self.rolled_at = 0
         self.log_start = found.loaded.log_start_offset
         self.local_start = found.loaded.local_log_start_offset
@@ -355,6 +362,18 @@ class LogContents:
         self.publish()
         return rises
 
+    def raise_log_start_by_tier(self, offset: int) -> int:
+        """Raise the log start to what the tier says, as far as the high watermark; where it is now."""
+        if self.is_tiered and offset > self.log_start:
+            self.raise_log_start(min(offset, self.high_watermark), "segments of the tier were deleted")
+        return self.log_start
+
+    def note_copied(self, offset: int) -> None:
+        """Note that the tier has what lies up to an offset; a lower one changes nothing."""
+        if self.is_tiered and offset > self.copied:
+            self.copied = offset
+            self.publish()
+
     def raise_local_start(self, offset: int, reason: str) -> bool:
         offset = require_int64("offset", offset)
         require_text("reason", reason)
@@ -391,9 +410,13 @@ class LogContents:
             self.epochs.truncate_from_end(local.log_end_offset)  # an epoch may begin there, and be another leader's
             return False
         if local.segments.first.base_offset > offset:
-            self.truncate_fully(offset, None)
+            if self.is_tiered and offset > self.log_start:
+                self._cut_below_segments(offset)
+            else:
+                self.truncate_fully(offset, None)
             return True
         self._lower_recovery_point(offset)
+        self._forget_tier_start(above=offset)
         self._forget_snapshots(local.truncate_to(offset))
         self.epochs.truncate_from_end(offset)
         self.log_start = min(self.log_start, offset)
@@ -435,17 +458,81 @@ class LogContents:
         if not 0 <= start <= offset:
             raise ValueError(f"{self._local.folder}: to begin anew at offset {offset}, with a log from {start} on")
         self._lower_recovery_point(offset)
-        self._local.truncate_fully_and_start_at(offset)
+        self._forget_tier_start(above=-1)
+        self._begin_anew(offset, start)
         self.epochs.clear_and_flush()
-        self.producers.restart(offset)
-        self.snapshots.truncate(log_start_offset=offset, log_end_offset=offset)
-        self.log_start = start
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
-        self.local_start = offset
+        self.must_be_rebuilt = False
+        self.publish()
+
+    def _begin_anew(self, offset: int, log_start_offset: int) -> None:
+        """Remove all segments and producers, and begin an empty log at an offset."""
+        self._local.truncate_fully_and_start_at(offset)
+        self.producers.restart(offset)
+        self.snapshots.truncate(log_start_offset=offset, log_end_offset=offset)
+        self.log_start, self.local_start = log_start_offset, offset
         self.copied = min(self.copied, offset - 1)
         self._high_watermark = offset
+
+    # ---- a log that is copied to, or begins in, the tier
+
+    def lease(self, segment: LogSegment) -> SegmentLease:
+        """As ``UnifiedLog.lease``."""
+        segments = self._local.segments.segments
+        if segment not in segments:
+            raise LogTruncatedError(f"{self._local.folder}: the segment from {segment.base_offset} on has gone")
+        behind = segments.index(segment) + 1
+        if behind == len(segments):
+            raise ValueError(f"{self._local.folder}: the segment from {segment.base_offset} on is appended to")
+        end_offset = segments[behind].base_offset
+        return SegmentLease(
+            self._machine.files,
+            log_segment=segment.log_path,
+            offset_index=segment.offset_index_path,
+            time_index=segment.time_index_path,
+            transaction_index=segment.transaction_index_path,
+            producer_snapshot=self.snapshots.path_of(end_offset),
+            leader_epoch_index=encode_leader_epochs(self.epochs.epochs.truncate_from_end(end_offset)),
+        )
+
+    def _cut_below_segments(self, offset: int) -> None:
+        """Cut to an offset that only the tier has: log start and lineage stay, and the log has to be rebuilt."""
+        start = TierStart(TierStartState.CUTTING, offset, self.log_start, superseded_offset=self.log_start)
+        self._lower_recovery_point(offset)
+        self._note_tier_start(start)
+        self._begin_anew(offset, self.log_start)
+        self.epochs.truncate_from_end(offset)
+        self._note_tier_start(start.finished())
+        self.must_be_rebuilt = True
         self.publish()
+
+    def start_from_tier(self, start: TierStart) -> None:
+        """Begin anew behind what the tier has, with the tier's lineage and producers."""
+        known = 0 if self._tier_start is None else self._tier_start.superseded_offset
+        start = replace(start, superseded_offset=max(known, self.log_start))
+        self._lower_recovery_point(start.offset)
+        self._note_tier_start(start)
+        self._begin_anew(start.offset, start.log_start_offset)
+        self.epochs.replace(start.epochs)
+        self.snapshots.install(start.offset, start.producer_snapshot)
+        self._note_tier_start(start.finished())
+        self.must_be_rebuilt = False
+        self.reload_producers()
+        if self._write_recovery_point is not None:
+            self._publish_recovery_point()  # with the log start, which the file need not tell any more
+            self._forget_tier_start(above=-1)
+
+    def _note_tier_start(self, start: TierStart) -> None:
+        self._tier_start_file.write(start)
+        self._tier_start = start
+
+    def _forget_tier_start(self, *, above: int) -> None:
+        """Remove the word on a log start above an offset: loading would believe it."""
+        if self._tier_start is not None and self._tier_start.log_start_offset > above:
+            self._tier_start_file.remove()
+            self._local.sync_folder()
+            self._tier_start = None
 
     def reload_producers(self) -> None:
         """Forget the producers, and restore them from the snapshots that are in the folder now (Kafka

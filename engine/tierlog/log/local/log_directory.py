@@ -129,7 +129,8 @@ class LogDirectory(Closeable):
                 malformed. StoreError.
         """
         path = require_path("path", path)
-        require_opening(machine, config, remote_log_enabled=remote_log_enabled, is_sole_replica=is_sole_replica)
+        require_opening(machine, config, remote_log_enabled=remote_log_enabled)
+        require_flag("is_sole_replica", is_sole_replica)
         wanted = "a LogDirectoryConfig"
         require_type("directory_config", directory_config, (LogDirectoryConfig, type(None)), wanted)
         require_type("identity", identity, (DirectoryIdentity, type(None)), "a DirectoryIdentity")

@@ -16,16 +16,31 @@ class KafkaError(enum.IntEnum):
     UNKNOWN_SERVER_ERROR = -1
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
     MESSAGE_TOO_LARGE = 10
     RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_TIMESTAMP = 32
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
     INVALID_RECORD = 87
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +80,33 @@ class OffsetOutOfRangeError(TierlogError, LookupError):
         error: The broker's error code.
         offset: The one asked for.
         log_start_offset: Where the log began then.
+        local_log_start_offset: Where it began here then; above its start if it began in the tier.
         log_end_offset: Where it ended then, exclusive.
     """
 
     error = KafkaError.OFFSET_OUT_OF_RANGE
 
-    def __init__(self, text: str, *, offset: int, log_start_offset: int, log_end_offset: int) -> None:
-        super().__init__(f"{text}: offset {offset}, the log has {log_start_offset} … {log_end_offset}")
+    def __init__(
+        self, text: str, *, offset: int, log_start_offset: int, log_end_offset: int, local_log_start_offset: int = 0
+    ) -> None:
+        has = f"the log has {log_start_offset} … {log_end_offset}"
+        if local_log_start_offset > log_start_offset:
+            has += f", here from {local_log_start_offset} on"
+        super().__init__(f"{text}: offset {offset}, {has}")
         self.text = text
         self.offset = offset
         self.log_start_offset = log_start_offset
+        self.local_log_start_offset = local_log_start_offset
         self.log_end_offset = log_end_offset
 
+    @property
+    def is_in_tier(self) -> bool:
+        """Whether the tier has the offset: a consumer reads it there, a follower is told that it has moved."""
+        return self.log_start_offset <= self.offset < self.local_log_start_offset
+
     def __reduce__(self) -> tuple[object, ...]:
-        offsets = {name: getattr(self, name) for name in ("offset", "log_start_offset", "log_end_offset")}
+        names = ("offset", "log_start_offset", "log_end_offset", "local_log_start_offset")
+        offsets = {name: getattr(self, name) for name in names}
         return partial(type(self), self.text, **offsets), ()
 
 

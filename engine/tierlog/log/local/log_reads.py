@@ -13,6 +13,7 @@ import enum
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tierlog.arguments import INT64_MAX
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
@@ -82,6 +83,13 @@ class LogState(NamedTuple):
     end_position: int
     generation: int
 
+    def closed_segments(self, from_offset: int) -> tuple[tuple[LogSegment, int], ...]:
+        """(segment, end offset exclusive) of those that end at or below the last stable offset, from an offset on."""
+        segments = self.segments.between(from_offset, INT64_MAX)
+        ends = (segment.base_offset for segment in segments[1:])
+        pairs = zip(segments, ends, strict=False)
+        return tuple((segment, end) for segment, end in pairs if end <= self.offsets.last_stable_offset)
+
     @property
     def only_local(self) -> list[LogSegment]:
         """The segments that the tier does not have."""
@@ -122,6 +130,7 @@ class LogReader:
                 self._folder,
                 offset=start_offset,
                 log_start_offset=offsets.log_start_offset,
+                local_log_start_offset=offsets.local_log_start_offset,
                 log_end_offset=offsets.log_end_offset,
             )
         committed = isolation is FetchIsolation.TXN_COMMITTED

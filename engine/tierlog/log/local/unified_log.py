@@ -10,7 +10,7 @@ Source: Kafka UnifiedLog.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from typing_extensions import Buffer
@@ -30,6 +30,7 @@ from tierlog.arguments import (
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.formats.producer_snapshot import ProducerEntry
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
@@ -41,8 +42,10 @@ from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import FetchIsolation, LogOffsets, LogReader, OffsetsListener
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
-from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder, require_opening
+from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
+from tierlog.log.local.recovery.tier_start import require_tier_start
+from tierlog.log.local.segment_lease import SegmentLease
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.segment_view import LogSlice, TimestampAndOffset
 from tierlog.runtime.machine import Machine
@@ -69,24 +72,22 @@ class UnifiedLog(Closeable):
 
     def __init__(
         self,
-        machine: Machine,
         found: OpenedFolder,
         *,
-        config: LogConfig,
-        remote_log_enabled: bool,
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
-        on_offline: Callable[[Exception], None] | None = None,
-        write_recovery_point: Callable[[], None] | None = None,
+        on_offline: Callable[[Exception], None] | None,
+        write_recovery_point: Callable[[], None] | None,
     ) -> None:
-        local = LocalLog(machine, found.loaded, config=config, tasks=tasks, on_offline=on_offline)
+        machine = found.machine
+        local = LocalLog(machine, found.loaded, config=found.config, tasks=tasks, on_offline=on_offline)
         contents = LogContents(
             machine, local, found, is_sole_replica=is_sole_replica, write_recovery_point=write_recovery_point
         )
         self._machine = machine
         self.topic, self.partition, self.topic_id = found.topic, found.partition, found.topic_id
         self.recovery_report: RecoveryReport = found.loaded.report
-        self._broker_tiers = remote_log_enabled
+        self._broker_tiers = found.remote_log_enabled
         self._local = local
         self._contents = contents
         self._reader = LogReader(local.folder)
@@ -128,18 +129,16 @@ class UnifiedLog(Closeable):
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
             directory_lock: The lock of the log directory, if the caller holds it; None: no process may hold it now.
-            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: it has the log's own on
-                the disk when it returns. Called under the log's lock before records go into a segment behind missing
-                offsets (a kill would lose them), and before a truncation below it. It must call nothing that waits.
+            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: writes the log's own to
+                the disk, before records go into a segment behind missing offsets and before a truncation. It is called
+                under the log's lock, and must call nothing that waits.
 
         Raises:
             StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
-                folder has another topic's id. CorruptIndexError: the leader epoch checkpoint or ``partition.metadata``
-                is malformed. ValueError: the folder's name is not that of a partition, or the topic id is not one.
-                StoreError.
+                folder has another topic's id. CorruptIndexError: a small file of the folder is malformed. ValueError:
+                the folder's name is not that of a partition. StoreError.
         """
-        require_opening(machine, config, remote_log_enabled=remote_log_enabled, is_sole_replica=is_sole_replica)
-        machine, config = machine or Machine(), config or LogConfig()
+        require_flag("is_sole_replica", is_sole_replica)
         found = open_folder(
             folder,
             machine=machine,
@@ -152,10 +151,7 @@ class UnifiedLog(Closeable):
             has_lock=directory_lock is not None,
         )
         return cls(
-            machine,
             found,
-            config=config,
-            remote_log_enabled=remote_log_enabled,
             is_sole_replica=is_sole_replica,
             tasks=tasks,
             on_offline=on_offline,
@@ -227,9 +223,24 @@ class UnifiedLog(Closeable):
     def leader_epoch_cache(self) -> LeaderEpochCache:
         return self._contents.epochs
 
-    def fetch_producer_snapshot(self, offset: int) -> str | None:
-        """Return the file with the producers as they were at exactly this offset; None if there is none."""
-        return self._contents.snapshots.path_at(require_int64("offset", offset))
+    def snapshot_at(self, offset: int) -> bytes | None:
+        """Bytes of the producer snapshot of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
+        return self._contents.snapshots.read_at(require_int64("offset", offset))
+
+    def lease(self, segment: object) -> SegmentLease:
+        """The files of a closed segment, for a copy to the tier: they open until the lease is closed.
+
+        Raises ValueError: it is the active one. LogTruncatedError: it has gone. ObjectNotFoundError: no snapshot.
+        """
+        known = require_type("segment", segment, LogSegment, "a segment of this log")
+        with self._lock:  # nothing is renamed meanwhile
+            self._local.check_usable()
+            return self._contents.lease(known)
+
+    @property
+    def must_be_rebuilt(self) -> bool:
+        """Whether a tiered log was cut below its first segment, or its lineage begins above its log start."""
+        return self._contents.must_be_rebuilt
 
     def remote_log_enabled(self) -> bool:
         """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""
@@ -254,14 +265,21 @@ class UnifiedLog(Closeable):
         return self._contents.state.segments.size_bytes
 
     def only_local_log_segments_size(self) -> int:
-        """Return the bytes of the segments that the tier does not have: base offset at or behind the highest copied
-        offset.
-        """
+        """Bytes of the segments that the tier does not have."""
         return sum(segment.size_bytes for segment in self._contents.state.only_local)
 
     def only_local_log_segments_count(self) -> int:
         """Return the number of segments that the tier does not have."""
         return len(self._contents.state.only_local)
+
+    def open_transactions(self) -> tuple[ProducerEntry, ...]:
+        """The producers that have an open transaction, by its first offset: for a coordinator after a failover."""
+        with self._lock:
+            return self._contents.producers.open_transactions()
+
+    def closed_segments(self, from_offset: int = 0) -> tuple[tuple[LogSegment, int], ...]:
+        """(segment, end offset exclusive) of those that a copy may take, which end below the last stable offset."""
+        return self._contents.state.closed_segments(require_int64("from_offset", from_offset))
 
     def has_late_transaction(self) -> bool:
         """Whether a transaction is open for longer than any producer may leave it open."""
@@ -293,8 +311,8 @@ class UnifiedLog(Closeable):
             min_one_message: Whether a first batch that is larger than ``max_bytes`` is returned whole.
 
         Raises:
-            OffsetOutOfRangeError: also for offsets that the tier alone has. CorruptRecordError: no batch is where one
-                must be. LogTruncatedError: the log was cut meanwhile; read again.
+            OffsetOutOfRangeError: also for what the tier alone has. CorruptRecordError: no batch stands where one must.
+            LogTruncatedError: the log was cut meanwhile; read again.
         """
         if type(start_offset) is not int or type(max_bytes) is not int or type(isolation) is not FetchIsolation:
             start_offset, max_bytes = require_int("start_offset", start_offset), require_int("max_bytes", max_bytes)
@@ -311,9 +329,8 @@ class UnifiedLog(Closeable):
             raise self._contents.read_failed(state, error) from error
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Find Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, in the
-        local log; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction
-        leaves, whose file was changed at or after that time. Raises as ``read``.
+        """Kafka's answer to ListOffsets over what is local, by a timestamp or a special one of ``log_reads``. None: no
+        record is late enough, or an empty segment, which compaction leaves, was changed at or after that time.
         """
         timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
         with self._contents.reading() as state:
@@ -419,8 +436,8 @@ class UnifiedLog(Closeable):
     def begin_transaction_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """Return the guard for the first batch of a transaction, once its coordinator says yes; None if the transaction
-        is open already. Raises AppendRefusedError: INVALID_PRODUCER_EPOCH.
+        """The guard of a transaction's first batch, which its coordinator has to allow; None: the transaction is open.
+        Raises AppendRefusedError: INVALID_PRODUCER_EPOCH.
         """
         with self._lock:
             self._local.check_usable()
@@ -436,8 +453,7 @@ class UnifiedLog(Closeable):
         """Close the active segment and begin another at the log's end; the new one.
 
         Args:
-            expected_next_offset: Where it begins if that lies behind the log's end: a follower knows from its leader.
-                Appends in front of it are refused from then on, those of a leader too.
+            expected_next_offset: Where it begins, if behind the log's end; appends in front of it are refused then.
         """
         with self._changing():
             segment = self._contents.roll(0 if expected_next_offset is None else expected_next_offset)
@@ -445,10 +461,8 @@ class UnifiedLog(Closeable):
             return segment
 
     def flush(self, up_to_offset: int | None = None) -> None:
-        """Fsync the log below an offset (None: all of it): the recovery point moves there.
-
-        Appends go on meanwhile; concurrent flushes share one fsync. A failed fsync is never tried again: the log goes
-        offline.
+        """Fsync what lies below an offset (None: everything): the recovery point moves there. Appends go on meanwhile;
+        flushes at the same time share one fsync. A failed fsync is never tried again: the log goes offline.
         """
         self._flusher.flush(up_to_offset)
 
@@ -483,14 +497,10 @@ class UnifiedLog(Closeable):
             return self._contents.raise_local_start(offset, reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Note that offsets up to this one are copied; a lower one, or any where tiering is off, changes nothing. A
-        truncation alone lowers it.
-        """
+        """Note that offsets up to this one are copied; a lower one, or tiering that is off, changes nothing."""
         offset = require_int64("offset", offset)
         with self._changing():
-            if self._contents.is_tiered and offset > self._contents.copied:
-                self._contents.copied = offset
-                self._contents.publish()
+            self._contents.note_copied(offset)
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
         """Raise the log start to the tier's offset, as far as the high watermark; ignored where tiering is off.
@@ -500,10 +510,7 @@ class UnifiedLog(Closeable):
         """
         offset = require_int64("offset", offset)
         with self._changing():
-            contents = self._contents
-            if contents.is_tiered and offset > contents.log_start:
-                contents.raise_log_start(min(offset, contents.high_watermark), "segments of the tier were deleted")
-            return contents.log_start
+            return self._contents.raise_log_start_by_tier(offset)
 
     # ---- shortening
 
@@ -513,9 +520,7 @@ class UnifiedLog(Closeable):
             return self._contents.delete_old_segments(self._machine.clock.time_ms())
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut everything from an offset on; whether anything was there. What stays is on the disk on return. Raises
-        ValueError: negative.
-        """
+        """Cut everything from an offset on, durably; whether anything was there. Raises ValueError: negative."""
         offset = require_int64("offset", offset, least=0)
         with self._changing():
             return self._contents.truncate_to(offset)
@@ -532,20 +537,25 @@ class UnifiedLog(Closeable):
         with self._changing():
             self._contents.truncate_fully(offset, log_start_offset)
 
-    def load_producer_state(self, offset: int) -> None:
-        """Restore the producers from the newest snapshot in the folder and the log behind it. Their current state is
-        forgotten: a snapshot that was put there since counts.
+    def start_from_tier(
+        self, offset: int, *, log_start_offset: int, epochs: Iterable[tuple[int, int]], producer_snapshot: Buffer
+    ) -> None:
+        """Begin anew, empty, behind what the tier has; a crash leaves the old log or the new one, whole.
 
         Args:
-            offset: The log's end. Snapshots behind it, or not above the log start, are deleted, as in Kafka.
+            offset: Where the log begins here, and ends: behind the last segment that only the tier has.
+            log_start_offset: The leader's log start, in the tier.
+            epochs: (epoch, start offset) of that segment's lineage, ascending; cut to [log start, ``offset``).
+            producer_snapshot: Bytes of that segment's.
 
-        Raises ValueError: the log does not end there.
+        Raises ValueError: negative, a start behind the offset, a lineage that begins above the start.
+        CorruptIndexError: the snapshot is none. Nothing has changed then.
         """
-        offset = require_int64("offset", offset)
+        start = require_tier_start(
+            offset, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=producer_snapshot
+        )
         with self._changing():
-            if offset != self._local.log_end_offset:
-                raise ValueError(f"{self.folder}: producers at {offset}, the log ends at {self._local.log_end_offset}")
-            self._contents.reload_producers()
+            self._contents.start_from_tier(start)
 
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""
@@ -561,9 +571,8 @@ class UnifiedLog(Closeable):
             self._contents.set_config(config, is_tiered=is_now_tiered)
 
     def close(self) -> None:
-        """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable, and an
-        offline log is closed as it is. Raises LogOfflineError: a file could not be written; the log is closed, and the
-        next start has to recover it.
+        """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable. Raises
+        LogOfflineError: a file could not be written; the log is closed, and the next start has to recover it.
         """
         self._flusher.close()
 
@@ -576,10 +585,7 @@ class UnifiedLog(Closeable):
                 self._local.place.delete()
 
     def rename_folder(self, folder: str) -> None:
-        """Move the log to another folder of the same log directory (``…-delete``, ``…-stray``).
-
-        Raises ValueError: not the name of a partition's folder there.
-        """
+        """Go on under another folder of the same log directory (``…-delete``). Raises ValueError: no such name."""
         folder = require_sibling(self.folder, folder)
         with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)

@@ -8,43 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
-from tierlog.arguments import require_buffer, require_path
+from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmentMetadata
 from tierlog.runtime.machine.process import Closeable
-
-
-@dataclass(frozen=True, slots=True)
-class LogSegmentData:
-    """The files of one closed segment that are to be copied. The files may be deleted once the copy has returned.
-
-    Args:
-        log_segment: Path of the ``.log``.
-        offset_index: Path of the ``.index``, with or without the zeros that Kafka allocates ahead.
-        time_index: Path of the ``.timeindex``, likewise.
-        transaction_index: Path of the ``.txnindex``; None if the segment has none, which differs from an empty one.
-        producer_snapshot: Path of the ``.snapshot`` of the segment's end.
-        leader_epoch_index: Content of a leader-epoch-checkpoint that ends at the segment's end.
-    """
-
-    log_segment: str
-    offset_index: str
-    time_index: str
-    transaction_index: str | None
-    producer_snapshot: str
-    leader_epoch_index: bytes
-
-    def __post_init__(self) -> None:
-        """Turn pathlib's paths into str. Raises TypeError: a field is of another type."""
-        for name in ("log_segment", "offset_index", "time_index", "producer_snapshot"):
-            object.__setattr__(self, name, require_path(name, getattr(self, name)))
-        if self.transaction_index is not None:
-            object.__setattr__(self, "transaction_index", require_path("transaction_index", self.transaction_index))
-        require_buffer("leader_epoch_index", self.leader_epoch_index)
 
 
 class SegmentStream(Protocol):

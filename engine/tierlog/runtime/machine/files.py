@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -22,6 +23,7 @@ from typing_extensions import Buffer
 
 from tierlog._native.files import GrowingFile, ReadyFile
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.runtime.machine.process import Closeable
 
 #: Suffix of a file that is being written, until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
@@ -174,6 +176,28 @@ class ReadableFiles(Protocol):
         """Read the content of a file. Raises StoreError if it is larger than the limit."""
 
 
+class LeasedFile(Closeable):
+    """A path that opens one file, whatever becomes of the file's name, until it is closed.
+
+    Args:
+        path: What opens it, for any code of this machine's user.
+        release: Called once: at ``close``, or when this object is dropped.
+
+    Attributes:
+        path: Opens the file for reading, any number of times, in this process and others of its user.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, path: str, release: Callable[[], None]) -> None:
+        self.path = path
+        self._finalizer = weakref.finalize(self, release)
+
+    def close(self) -> None:
+        """Let the path open nothing any more; idempotent. Files that were opened by it stay open."""
+        self._finalizer()
+
+
 class Files(ReadableFiles, Protocol):
     """A file system. Paths are absolute or relative to the working directory.
 
@@ -204,6 +228,11 @@ class Files(ReadableFiles, Protocol):
     def open_ready(self, path: str) -> ReadyFile | None:
         """Open a file of this machine that knows which of its bytes are in memory, for callers that must not wait for a
         disk; None where opening it would wait for a disk, or fail, and where files are none of this machine's.
+        """
+
+    def lease(self, path: str) -> LeasedFile:
+        """A path that opens this file until it is closed, even if its name is changed or removed. It makes no name on
+        any disk. Raises ObjectNotFoundError.
         """
 
     def open_write(self, path: str) -> WritableFile:

@@ -24,6 +24,7 @@ from tierlog.runtime.machine.files import (
     TEMPORARY_SUFFIX,
     FileInfo,
     FileLock,
+    LeasedFile,
     ReadableFile,
     UpdatableFile,
     WritableFile,
@@ -442,6 +443,12 @@ class PosixFiles:
             return open_ready(path)
         except ValueError as cause:
             raise _read_error(cause, path) from cause
+
+    def lease(self, path: str) -> LeasedFile:
+        """A path that opens this file until it is closed: that of an open descriptor (Linux's /proc)."""
+        with translated(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return LeasedFile(f"/proc/{os.getpid()}/fd/{descriptor}", partial(os.close, descriptor))
 
     def open_write(self, path: str) -> WritableFile:
         """Open a new file that gets its name on commit."""

@@ -97,6 +97,9 @@ class MemoryDisk:
         self._lock = threading.RLock()
         self.files: dict[str, Content] = {}
         self.locked: set[str] = set()
+        #: Names that are in no directory, and open what they were made of until they are removed.
+        self.leased: dict[str, Content] = {}
+        self._leases = 0
         self.used_bytes = 0
         #: Of each directory.
         self._children: dict[str, set[str]] = {"": set()}
@@ -129,8 +132,21 @@ class MemoryDisk:
 
     def find(self, name: str) -> Content | None:
         """The content of a file; None if the name is no file's."""
+        if name in self.leased:
+            return self.leased[name]
         self._seek(name)
         return self.files.get(name)
+
+    def lease(self, content: Content) -> str:
+        """Another name of a content, which is in no directory and ends with the power."""
+        self._leases += 1
+        name = f"proc/leases/{self._leases}"
+        self.leased[name] = content
+        return name
+
+    def end_lease(self, name: str) -> None:
+        """Let a name of ``lease`` open nothing any more."""
+        self.leased.pop(name, None)
 
     def directory_info(self, name: str, path: str) -> FileInfo:
         """A directory, under a path."""

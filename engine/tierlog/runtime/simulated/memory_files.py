@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from typing_extensions import Buffer
 
@@ -19,6 +20,7 @@ from tierlog.runtime.machine.files import (
     FileInfo,
     FileLock,
     Files,
+    LeasedFile,
     ReadableFile,
     UpdatableFile,
     WritableFile,
@@ -133,6 +135,15 @@ class MemoryFiles:
     def open_ready(self, path: str) -> ReadyFile | None:  # noqa: ARG002
         """None: these are no files of the machine."""
         return None
+
+    def lease(self, path: str) -> LeasedFile:
+        """A path that opens this file until it is closed."""
+        with self._disk.held():
+            content = self._disk.find(self._disk.name_of(path))
+            if content is None:
+                raise ObjectNotFoundError(f"{path}: no such file")
+            name = self._disk.lease(content)
+        return LeasedFile(f"/{name}", partial(self._disk.end_lease, name))
 
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit."""

@@ -69,7 +69,8 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
         }
         ends.add(loaded.log_end_offset)
         again = load(files, folder=str(folder), clean=clean, tiered=True, config=config_of(folder))
-        assert again.report.actions == []
+        # Without the checkpoint of its log start, a log that was cut in the tier has no lineage from 0 on.
+        assert [action for action in again.report.actions if action.kind != "lineage"] == []
         assert contents(files, str(folder)) == after
         if clean:
             continue

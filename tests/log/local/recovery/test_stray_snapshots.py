@@ -69,4 +69,4 @@ def test_a_log_without_snapshots_gets_those_of_its_last_segments() -> None:
     machine.files.remove(f"{FOLDER}/{3:020d}.snapshot")
     checkpoints = LogCheckpoints(recovery_point=3, log_start_offset=3, high_watermark=3)
     with UnifiedLog.open(FOLDER, machine=machine, checkpoints=checkpoints, had_clean_shutdown=True) as log:
-        assert log.fetch_producer_snapshot(3) is not None
+        assert log.snapshot_at(3) is not None

@@ -77,7 +77,20 @@ class ProducerSnapshots:
 
     def path_at(self, offset: int) -> str | None:
         """The file of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
-        return self._path(offset) if offset in self._offsets else None
+        return self.path_of(offset) if offset in self._offsets else None
+
+    def path_of(self, offset: int) -> str:
+        """The path that a snapshot of an offset has, or would have."""
+        return f"{self._folder.path}/{segment_file_name(offset, SegmentFileKind.PRODUCER_SNAPSHOT)}"
+
+    def read_at(self, offset: int) -> bytes | None:
+        """Bytes of the snapshot of exactly this offset; None if there is none. Raises StoreError."""
+        if offset not in self._offsets:
+            return None
+        try:
+            return self._machine.files.read_whole(self.path_of(offset), limit_bytes=SNAPSHOT_SIZE_BYTES_MAX)
+        except ObjectNotFoundError:
+            return None  # it went in between
 
     # ---- writing
 
@@ -97,6 +110,11 @@ class ProducerSnapshots:
         path = self._write(offset, state.snapshot(), fsync=fsync)
         state.snapshot_offset = offset
         return path
+
+    def install(self, offset: int, data: bytes) -> None:
+        """Write a snapshot's bytes, which come from the tier; it survives a crash on return. Raises StoreError."""
+        self._machine.files.write_whole(self.path_of(offset), data)
+        self._add(offset)
 
     @property
     def has_unsynced(self) -> bool:
@@ -125,7 +143,7 @@ class ProducerSnapshots:
         for offset in reversed(self._offsets):
             if not log_start_offset < offset <= log_end_offset:
                 continue
-            path = self._path(offset)
+            path = self.path_of(offset)
             try:
                 state.load(self._read(path), offset=offset, now_ms=now_ms)
             except CorruptIndexError as error:
@@ -181,9 +199,6 @@ class ProducerSnapshots:
 
     # ---- inside
 
-    def _path(self, offset: int) -> str:
-        return f"{self._folder.path}/{segment_file_name(offset, SegmentFileKind.PRODUCER_SNAPSHOT)}"
-
     def _read(self, path: str) -> ProducerSnapshot:
         files = self._machine.files
         size = files.stat(path).size_bytes
@@ -193,7 +208,7 @@ class ProducerSnapshots:
         return parse_producer_snapshot(files.read_whole(path, limit_bytes=SNAPSHOT_SIZE_BYTES_MAX))
 
     def _write(self, offset: int, entries: Iterable[ProducerEntry], *, fsync: bool) -> str:
-        path = self._path(offset)
+        path = self.path_of(offset)
         data = encode_producer_snapshot(in_order_of_kafka(entries))
         files = self._machine.files
         if fsync or files.find(path) is not None:  # an existing one, which may be needed, is never cut in place
@@ -203,12 +218,15 @@ class ProducerSnapshots:
                 file.truncate(0)
                 file.append(data)
             self._unsynced.append(offset)
-        if offset not in self._offsets:
-            self._offsets = tuple(sorted((*self._offsets, offset)))
+        self._add(offset)
         return path
 
+    def _add(self, offset: int) -> None:
+        if offset not in self._offsets:
+            self._offsets = tuple(sorted((*self._offsets, offset)))
+
     def _remove(self, offsets: list[int], *, durable: bool = False) -> list[str]:
-        paths = [self._path(offset) for offset in offsets]
+        paths = [self.path_of(offset) for offset in offsets]
         self._forget(offsets)
         for path in paths:
             self._machine.files.remove(path)

@@ -140,6 +140,10 @@ class ProducerState:
         unreplicated = self._unreplicated[0][0]
         return unreplicated if undecided is None else min(undecided, unreplicated)
 
+    def open_transactions(self) -> tuple[ProducerEntry, ...]:
+        """The producers that have an open transaction, in the order of its first offset."""
+        return tuple(self._producers[producer_id].to_snapshot() for producer_id in self._open.values())
+
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer of exactly this epoch has a transaction open."""
         entry = self._producers.get(producer_id)

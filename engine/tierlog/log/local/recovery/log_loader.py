@@ -31,6 +31,7 @@ from tierlog.log.local.recovery.segment_recovery import (
     SegmentOverflowError,
     recover_segment,
 )
+from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
 
@@ -73,6 +74,9 @@ class LoadedLog:
 
     Attributes:
         place: The folder that the segments are in: a rename of it moves them all.
+        tier_start: What the log's ``start-from-tier`` says; None: there is none.
+        must_be_rebuilt: Whether the log is tiered and lacks what it must have of the tier: it was cut below its first
+            segment, or its lineage does not reach back to its start.
     """
 
     place: LogFolder
@@ -84,6 +88,8 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     report: RecoveryReport
+    tier_start: TierStart | None
+    must_be_rebuilt: bool
 
 
 class LogLoader:
@@ -131,6 +137,7 @@ class LogLoader:
         self._was_clean = had_clean_shutdown
         self._report = RecoveryReport()
         self._snapshots = ProducerSnapshots(machine, folder)
+        self._tier_start_file = TierStartFile(machine.files, folder)
         self._recovered: set[int] = set()
         self._has_gaps = False
         self._keeps_holes = keeps_holes
@@ -162,6 +169,7 @@ class LogLoader:
     # ---- the steps
 
     def _load(self, *, remote_log_enabled: bool) -> LoadedLog:
+        tier_start = self._finish_tier_start()
         while True:
             tidy_folder(self._machine, self._folder, config=self._config, report=self._report)
             self._snapshots.relist()
@@ -193,6 +201,7 @@ class LogLoader:
         self._cut_epochs(end_offset)
         self._restore_producers(log_start, end_offset)
         self._machine.files.fsync_directory(self._folder)
+        is_needed = tier_start is not None and tier_start.state is TierStartState.NEEDED
         return LoadedLog(
             place=self._place,
             segments=self.segments,
@@ -203,7 +212,53 @@ class LogLoader:
             log_end_offset=end_offset,
             recovery_point=recovery_point,
             report=self._report,
+            tier_start=tier_start,
+            must_be_rebuilt=remote_log_enabled and (is_needed or self._lacks_lineage(log_start, first)),
         )
+
+    def _finish_tier_start(self) -> TierStart | None:
+        """Make the log that ``start-from-tier`` has decided, if a kill came in between; what the file says then."""
+        start = self._tier_start_file.read()
+        if start is None:
+            return None
+        if start.is_unfinished:
+            self._begin_anew(start)
+            start = start.finished()
+            self._tier_start_file.write(start)
+        log_start = start.log_start_by(self._log_start)
+        if start.state is TierStartState.STARTED and log_start == self._log_start:
+            self._tier_start_file.remove()  # the directory's checkpoint has it
+            return None
+        self._log_start = log_start
+        return start
+
+    def _begin_anew(self, start: TierStart) -> None:
+        """Remove what a kill left of the log of before, and make an empty one at an offset."""
+        files = self._machine.files
+        for entry in list(files.iter_directory(self._folder)):
+            if not entry.is_directory and find_segment_file(entry.name) is not None:
+                files.remove(entry.path)
+        files.fsync_directory(self._folder)
+        if start.state is TierStartState.STARTING:
+            self._epochs.replace(start.epochs)
+            self._snapshots.install(start.offset, start.producer_snapshot)
+        segment = LogSegment.create(self._machine, self._place, start.offset, config=self._config)
+        segment.flush()
+        segment.close()
+        files.fsync_directory(self._folder)
+        self._recovery_point = min(self._recovery_point, start.offset)
+        self._report.add("started", segment.log_path, f"{start.state.value} from the tier was finished")
+
+    def _lacks_lineage(self, log_start: int, first: int) -> bool:
+        """Whether the log begins in the tier, and nobody knows in which epoch."""
+        earliest = self._epochs.earliest_entry
+        lacks = log_start < first and (earliest is None or earliest.start_offset > log_start)
+        if lacks:
+            lineage = "nowhere" if earliest is None else f"at {earliest.start_offset}"
+            text = f"the log starts at {log_start}, its lineage {lineage}"
+            self._report.add("lineage", f"{self._folder}/leader-epoch-checkpoint", text)
+            _log.warning("%s: %s: it has to be built anew from the tier", self._folder, text)
+        return lacks
 
     def _open_segments(self) -> None:
         """Open the segments, and recover those that cannot be used as they are, unless a later step does."""
@@ -422,11 +477,15 @@ class OpenedFolder:
     """The initial parts of a UnifiedLog.
 
     Attributes:
+        remote_log_enabled: Whether the broker has tiered storage.
         topic_id: None where neither the caller nor ``partition.metadata`` gave one.
         high_watermark: As it was checkpointed.
         is_tiered: Whether broker and topic say so, and the topic is neither compacted nor internal.
     """
 
+    machine: Machine
+    config: LogConfig
+    remote_log_enabled: bool
     topic: str
     partition: int
     topic_id: Uuid | None
@@ -439,8 +498,8 @@ class OpenedFolder:
 def open_folder(
     folder: str,
     *,
-    machine: Machine,
-    config: LogConfig,
+    machine: Machine | None,
+    config: LogConfig | None,
     producer_settings: ProducerSettings | None,
     checkpoints: LogCheckpoints | None,
     had_clean_shutdown: bool,
@@ -452,6 +511,8 @@ def open_folder(
 
     ``has_lock``: the caller holds the lock of the log directory.
     """
+    require_opening(machine, config, remote_log_enabled=remote_log_enabled)
+    machine, config = machine or Machine(), config or LogConfig()
     folder = require_path("folder", folder)
     settings = ProducerSettings() if producer_settings is None else producer_settings
     require_type("producer_settings", settings, ProducerSettings, "a ProducerSettings")
@@ -477,12 +538,22 @@ def open_folder(
         had_clean_shutdown=had_clean_shutdown,
     )
     loaded = loader.load(remote_log_enabled=tiered)
-    return OpenedFolder(topic, partition, known_id, loaded, epochs, checkpoints.high_watermark, tiered)
+    return OpenedFolder(
+        machine=machine,
+        config=config,
+        remote_log_enabled=remote_log_enabled,
+        topic=topic,
+        partition=partition,
+        topic_id=known_id,
+        loaded=loaded,
+        epochs=epochs,
+        high_watermark=checkpoints.high_watermark,
+        is_tiered=tiered,
+    )
 
 
-def require_opening(machine: object, config: object, *, remote_log_enabled: object, is_sole_replica: object) -> None:
+def require_opening(machine: object, config: object, *, remote_log_enabled: object) -> None:
     """Check the arguments with which a log, or a directory of logs, is opened. Raises TypeError."""
     require_type("machine", machine, (Machine, type(None)), "a Machine")
     require_type("config", config, (LogConfig, type(None)), "a LogConfig")
     require_flag("remote_log_enabled", remote_log_enabled)
-    require_flag("is_sole_replica", is_sole_replica)

@@ -1,19 +1,26 @@
-"""The RemoteLogManager's interface to a partition's log, and nothing more: ours implements it, and a broker's own can.
+"""What replication and the RemoteLogManager ask of a partition's log: ours is one, and so can be a broker's own.
 
 ``tierlog.log.local.UnifiedLog`` has all of it. A log of another make has these members, none of which is called under a
 lock of the manager's, and passes ``tests/contract/partition_log_suite.py``. Values that go over the border are plain
 numbers, paths, and the small values of ``tierlog.log``.
 
-Source: Kafka RemoteLogManager, TierStateMachine (their calls of UnifiedLog, LogSegment, LeaderEpochFileCache and
-ProducerStateManager).
+Source: Kafka RemoteLogManager, TierStateMachine, Partition, ReplicaFetcherThread (what they call of UnifiedLog,
+LogSegment, LeaderEpochFileCache and ProducerStateManager).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import Buffer
+
+from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tierlog.log.formats.segment_files import LogSegmentData
+from tierlog.log.local.log_appends import LogAppendInfo
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.segments.segment_view import TimestampAndOffset
 
 if TYPE_CHECKING:
@@ -49,7 +56,7 @@ class PartitionConfig(Protocol):
 
 
 class PartitionSegment(Protocol):
-    """One segment: its bounds, and the paths of its files, which the manager opens by itself.
+    """One segment: its bounds, and look-ups in it.
 
     Thread safety: any number of threads. A segment may be deleted while it is held: its files are gone then, and calls
     raise StoreError.
@@ -66,21 +73,6 @@ class PartitionSegment(Protocol):
     def largest_timestamp_ms(self) -> int:
         """The greatest timestamp in the segment; its file's time of change if there is none."""
 
-    @property
-    def log_path(self) -> str: ...
-
-    @property
-    def offset_index_path(self) -> str:
-        """Path of the offset index, which a closed segment has whole on disk."""
-
-    @property
-    def time_index_path(self) -> str:
-        """Path of the time index, likewise."""
-
-    @property
-    def transaction_index_path(self) -> str:
-        """Path of the transaction index; there need be no such file."""
-
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """Find the first record at or behind an offset whose timestamp is at or above one; None if there is none.
 
@@ -92,6 +84,16 @@ class PartitionSegment(Protocol):
         """((producer id, first offset, last offset) of aborted transactions in [fetch offset, upper bound), whether no
         later segment can hold more). Raises CorruptIndexError. StoreError.
         """
+
+
+class RecordsPart(Protocol):
+    """Bytes of batches as a read found them: a slice of a file, or of memory."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read(self) -> Buffer:
+        """The bytes. Raises LogTruncatedError: the log was cut meanwhile. StoreError."""
 
 
 class PartitionEpochs(Protocol):
@@ -127,19 +129,9 @@ class PartitionEpochs(Protocol):
     def epoch_with_offsets(self) -> dict[int, int]:
         """Epoch to start offset, ascending."""
 
-    def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Begin several (epoch, start offset), in this order: the tier's lineage, for a follower that starts there.
-
-        Raises:
-            ValueError: negative. StoreError: nothing has changed.
-        """
-
-    def clear_and_flush(self) -> None:
-        """Forget all epochs. Raises StoreError: nothing has changed."""
-
 
 class PartitionLog(Protocol):
-    """One partition's log, as the RemoteLogManager sees it.
+    """One partition's log, as its leader, its followers and the RemoteLogManager see it.
 
     Raises (all methods): LogOfflineError: a file could not be read or written, and the log is offline. LogClosedError.
 
@@ -151,7 +143,7 @@ class PartitionLog(Protocol):
 
     @property
     def folder(self) -> str:
-        """Folder of the log's files: a follower's producer snapshot is put there before ``load_producer_state``."""
+        """Where the log's files lie; for messages."""
 
     @property
     def parent_dir(self) -> str:
@@ -189,8 +181,17 @@ class PartitionLog(Protocol):
     @property
     def leader_epoch_cache(self) -> PartitionEpochs: ...
 
-    def fetch_producer_snapshot(self, offset: int) -> str | None:
-        """Return the snapshot file of the producers at exactly this offset; None if there is none."""
+    def snapshot_at(self, offset: int) -> bytes | None:
+        """Bytes of the producer snapshot of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
+
+    def lease(self, segment: PartitionSegment) -> AbstractContextManager[LogSegmentData]:
+        """The files of a closed segment, as ``copy_log_segment_data`` takes them. Their paths open, for any code, until
+        the block ends, whatever retention, a truncation, a deletion of the log or a rename of its folder do meanwhile.
+
+        Raises:
+            ValueError: the segment is the active one. LookupError: the segment has gone.
+            ObjectNotFoundError: it has no producer snapshot at its end.
+        """
 
     def remote_log_enabled(self) -> bool:
         """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""
@@ -200,6 +201,11 @@ class PartitionLog(Protocol):
     def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> Sequence[PartitionSegment]:
         """Return the segments, ascending by base offset; with bounds, from the segment that contains ``from_offset``
         on, base offsets below ``to_offset``.
+        """
+
+    def closed_segments(self, from_offset: int = 0) -> Sequence[tuple[PartitionSegment, int]]:
+        """The segments that a copy may take: (segment, end offset exclusive), ascending, from the one that contains
+        ``from_offset`` on, those that end at or below the last stable offset.
         """
 
     @property
@@ -240,15 +246,68 @@ class PartitionLog(Protocol):
 
     # ---- a follower that starts from the tier
 
+    @property
+    def must_be_rebuilt(self) -> bool:
+        """Whether the log is tiered and lacks what it must have of the tier: it was cut below its first segment, or its
+        lineage does not reach back to its start. ``start_from_tier`` ends that; until then nothing is appended.
+        """
+
+    def start_from_tier(
+        self, offset: int, *, log_start_offset: int, epochs: Iterable[tuple[int, int]], producer_snapshot: Buffer
+    ) -> None:
+        """Begin anew, empty, behind what the tier has, with its lineage and producers: one durable switch, after which
+        a crash leaves the old log or the new one. A transaction that is open in the snapshot holds the last stable
+        offset.
+
+        Raises:
+            ValueError: negative, a start behind the offset, or a lineage that begins above the start.
+            CorruptIndexError: the snapshot is none. Nothing has changed then.
+        """
+
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything here and begin anew, empty, at an offset; ``log_start_offset`` is that of the tier, None =
         the same offset. Epochs and producers are forgotten.
         """
 
-    def load_producer_state(self, offset: int) -> None:
-        """Restore the producers from the snapshot of this offset, the log's end, which was put into ``folder``: what
-        was known of them is forgotten, and a transaction that is open in the snapshot holds the last stable offset.
+    # ---- leaders and followers
+
+    def append_as_leader(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Append one batch of a producer, in place. Raises AppendRefusedError: nothing has changed."""
+
+    def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Append whole batches that the leader of an epoch sent, with offsets and epochs; a batch that is cut off,
+        or of a later epoch, ends them. Raises AppendRefusedError: nothing has changed.
         """
+
+    def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        """Begin a leader epoch; durable on return."""
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut everything from an offset on, durably; whether anything was there. A tiered log that is cut below its
+        first segment keeps its start and its lineage, and must be rebuilt.
+        """
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set the high watermark, kept between the local log start and the log's end; the new one."""
+
+    def maybe_increment_high_watermark(self, offset: int) -> int | None:
+        """Raise the high watermark; the old one, None if it did not rise."""
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
+    ) -> FetchDataInfo[RecordsPart]:
+        """Batches from the one that holds an offset on, up to the end of an isolation.
+
+        Raises:
+            OffsetOutOfRangeError: also for an offset that the tier alone has: ``is_in_tier``. LogTruncatedError: cut
+                meanwhile.
+        """
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """ListOffsets over what is local, by a timestamp or a special one; None: there is none."""
 
 
 if TYPE_CHECKING:
