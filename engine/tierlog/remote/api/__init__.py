@@ -6,6 +6,7 @@ can then be written without the others. What does not: behaviour.
 
 from tierlog.log.formats.identity_files import ZERO_UUID, Uuid
 from tierlog.log.formats.leader_epochs import EpochEntry
+from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.remote.api.errors import (
     InvalidRangeError,
     InvalidTransitionError,
@@ -16,7 +17,7 @@ from tierlog.remote.api.errors import (
     SegmentFileError,
 )
 from tierlog.remote.api.log_metadata_manager import RemoteLogMetadataManager
-from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageManager, SegmentStream
+from tierlog.remote.api.storage_manager import RemoteStorageManager, SegmentStream
 from tierlog.remote.api.values import (
     CustomMetadata,
     EpochMap,

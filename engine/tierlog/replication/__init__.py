@@ -1,0 +1,68 @@
+"""Replication of a partition as machines without I/O: who leads, who follows, what is committed.
+
+What it is: Kafka's rules for leaders and followers, over a :class:`~tierlog.log.partition_log.PartitionLog`. Why: a
+broker needs them, a simulation has to run them from a seed, and a log's tier is only right if its lineage is.
+
+Belongs here: what follows from messages, times and offsets. Does not belong here: a clock, a socket, a thread, a file
+(the log's own are the log's), Kafka's wire format, the tier: where a follower needs it, its machine asks for
+``BuildAuxState``, which the RemoteLogManager executes.
+
+- ``follower``: cuts its log to where it agrees with the leader's, and fetches. ``HighWatermarkFollower`` is the rule
+  from before leader epochs, to be compared with.
+- ``leader``: appends, answers followers, keeps requests waiting for offsets (``offset_waits``).
+- ``in_sync_replicas``: the in-sync set, proposals to the controller, the high watermark.
+- ``messages``: the values that they exchange.
+
+Each machine is driven by one thread at a time, which gives it the time with each message. docs/replication.md draws
+them, and has thirty lines that run.
+
+Source: Kafka Partition, Replica, AbstractFetcherThread, TierStateMachine; KIP-101, KIP-279, KIP-320, KIP-392, KIP-405,
+KIP-497, KIP-903, KIP-966.
+"""
+
+from tierlog.replication.follower import Follower, FollowerSettings, FollowerState, HighWatermarkFollower
+from tierlog.replication.in_sync_replicas import Brokers, BrokerState, InSyncReplicas
+from tierlog.replication.leader import Completed, Leader, LeaderAction, LeaderSettings, tick_all
+from tierlog.replication.messages import (
+    AlterPartition,
+    AskEpochEnd,
+    AskOffset,
+    AuxStateBuilt,
+    BuildAuxState,
+    EpochEnd,
+    FetchedRecords,
+    FetchRecords,
+    FollowerAnswer,
+    FollowerRequest,
+    LeaderAndIsr,
+    OffsetAndEpoch,
+    ReplicationError,
+)
+
+__all__ = (
+    "AlterPartition",
+    "AskEpochEnd",
+    "AskOffset",
+    "AuxStateBuilt",
+    "BrokerState",
+    "Brokers",
+    "BuildAuxState",
+    "Completed",
+    "EpochEnd",
+    "FetchRecords",
+    "FetchedRecords",
+    "Follower",
+    "FollowerAnswer",
+    "FollowerRequest",
+    "FollowerSettings",
+    "FollowerState",
+    "HighWatermarkFollower",
+    "InSyncReplicas",
+    "Leader",
+    "LeaderAction",
+    "LeaderAndIsr",
+    "LeaderSettings",
+    "OffsetAndEpoch",
+    "ReplicationError",
+    "tick_all",
+)

@@ -1,0 +1,374 @@
+"""A follower of one partition: it cuts its log to where it agrees with the leader's, and appends what it fetches.
+
+A machine without clock, file or socket: ``next_request`` says what to ask, ``on_answer`` and ``on_error`` take what
+came back, and all of it acts on a ``PartitionLog``. One request is in flight at a time; after a change of leader the
+answer of the earlier one changes nothing.
+
+Source: Kafka AbstractFetcherThread, ReplicaFetcherThread, TierStateMachine (KIP-101, KIP-279, KIP-320, KIP-405).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.partition_log import PartitionLog
+from tierlog.replication.messages import (
+    NO_EPOCH,
+    AskEpochEnd,
+    AskOffset,
+    AuxStateBuilt,
+    BuildAuxState,
+    EpochEnd,
+    FetchedRecords,
+    FetchRecords,
+    FollowerAnswer,
+    FollowerRequest,
+    OffsetAndEpoch,
+)
+
+_log = logging.getLogger(__name__)
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_EARLIEST_LOCAL: Final = -4
+_EARLIEST_PENDING_UPLOAD: Final = -6
+
+#: Errors of a fetch that this follower answers by more than asking again.
+_OF_POSITION: Final = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE)
+
+
+class FollowerState(enum.Enum):
+    """What a follower does."""
+
+    STOPPED = "stopped"
+    """It follows nobody."""
+    TRUNCATING = "truncating"
+    """It asks where its epochs end in the leader's log."""
+    FETCHING = "fetching"
+    """It fetches at its log's end."""
+    OUT_OF_RANGE = "out of range"
+    """It asks where the leader's log begins and ends."""
+    MOVED_TO_TIER = "moved to tier"
+    """It asks which segment of the tier it has to begin behind."""
+    BUILDING_AUX_STATE = "building aux state"
+    """The RemoteLogManager begins its log anew."""
+    FENCED = "fenced"
+    """The leader is of a newer epoch: it waits for ``follow``."""
+    FAILED = "failed"
+    """Its log is offline or closed, for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerSettings:
+    """How a follower follows.
+
+    Attributes:
+        fetch_backoff_ms: ``replica.fetch.backoff.ms``: pause after an error.
+        fetch_last_tiered_offset: ``follower.fetch.last.tiered.offset.enable``: an empty log begins at the first offset
+            that the tier does not have, not at the leader's local log start.
+    """
+
+    fetch_backoff_ms: int = 1000
+    fetch_last_tiered_offset: bool = False
+
+
+class _AskAgainError(Exception):
+    """An answer that a leader gives for a while: asked again after the pause."""
+
+
+Result = TypeVar("Result")
+
+#: A part of the machine: it gives requests, takes their answers (of a fetch an error of ``_OF_POSITION`` too), and
+#: ends with a result.
+_Part = Generator[FollowerRequest, FollowerAnswer | KafkaError, Result]
+
+_ANSWERS: Final[dict[type, type]] = {
+    FetchRecords: FetchedRecords,
+    AskEpochEnd: EpochEnd,
+    AskOffset: OffsetAndEpoch,
+    BuildAuxState: AuxStateBuilt,
+}
+
+
+class Follower:
+    """A replica that follows its leader by leader epochs.
+
+    Attributes:
+        leader: Broker id of the leader; None while it follows nobody.
+        leader_epoch: The latest that it was told; -1 = none yet.
+        state: What it does.
+        failure: Why it is FAILED; None in other states.
+        lag: Offsets that it lacks of the leader's high watermark; None until the first answer.
+        wake_at_ms: The time before which ``next_request`` gives nothing, after an error.
+
+    Raises (all methods): nothing that an answer, an error or a log can cause: a failing log ends in FAILED.
+
+    Thread safety: one thread at a time. The log may be read, and its retention may run, meanwhile.
+    """
+
+    def __init__(self, log: PartitionLog, settings: FollowerSettings | None = None) -> None:
+        self._log = log
+        self._settings = settings or FollowerSettings()
+        self._truncates_on_fetch = True
+        self._in_flight: FollowerRequest | None = None
+        self._steps: _Part[None] | None = None
+        self._waiting: FollowerRequest | None = None
+        self.leader: int | None = None
+        self.leader_epoch = NO_EPOCH
+        self.state = FollowerState.STOPPED
+        self.failure: Exception | None = None
+        self.lag: int | None = None
+        self.wake_at_ms = 0
+
+    # ---- leadership
+
+    def follow(self, leader: int, leader_epoch: int, *, truncates_on_fetch: bool = True) -> bool:
+        """Follow a leader from now on; the answer to what is in flight changes nothing any more.
+
+        Args:
+            leader: Its broker id.
+            leader_epoch: Of its leadership. One that is not above the known one changes nothing.
+            truncates_on_fetch: Whether the leader tells of a divergence in its answers to fetches (Kafka 2.7).
+
+        Returns:
+            Whether the follower began anew.
+        """
+        if leader_epoch <= self.leader_epoch or self.state is FollowerState.FAILED:
+            return False
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self._truncates_on_fetch = truncates_on_fetch
+        self.lag, self.wake_at_ms = None, 0
+        self._begin(self._started())
+        return True
+
+    def stop(self) -> None:
+        """Follow nobody: this replica leads, or goes. The answer to what is in flight changes nothing any more."""
+        if self.state is not FollowerState.FAILED:
+            self.leader = self._steps = self._in_flight = self._waiting = None
+            self.state = FollowerState.STOPPED
+
+    # ---- requests and answers
+
+    def next_request(self, now_ms: int, *, is_throttled: bool = False) -> FollowerRequest | None:
+        """What to ask now; None: an answer is awaited, a pause is on, or there is nobody to ask.
+
+        Args:
+            now_ms: Time.
+            is_throttled: Whether the quota of replication is used up: then a follower that lags does not fetch.
+        """
+        if self._in_flight is not None or now_ms < self.wake_at_ms:
+            return None
+        if self._waiting is None:
+            self._resume(None, now_ms)
+        if self._waiting is None or (is_throttled and isinstance(self._waiting, FetchRecords) and self.lag != 0):
+            return None
+        self._in_flight, self._waiting = self._waiting, None
+        return self._in_flight
+
+    def on_answer(self, request: FollowerRequest, answer: FollowerAnswer, now_ms: int) -> None:
+        """Take the leader's answer; of a request that is no longer in flight nothing comes. Raises TypeError: it is no
+        answer to that request; nothing has changed.
+        """
+        if not isinstance(answer, _ANSWERS[type(request)]):
+            raise TypeError(f"{type(answer).__name__} is no answer to {type(request).__name__}")
+        if request is self._in_flight:
+            self._in_flight = None
+            self._resume(answer, now_ms)
+
+    def on_error(self, request: FollowerRequest, error: KafkaError | None, now_ms: int) -> None:
+        """Take the error of an answer; None: no answer came."""
+        if request is not self._in_flight:
+            return
+        self._in_flight = None
+        if error in _OF_POSITION and isinstance(request, FetchRecords):
+            self._resume(error, now_ms)
+        elif error is KafkaError.FENCED_LEADER_EPOCH and request.leader_epoch == self.leader_epoch:
+            self.state, self._steps = FollowerState.FENCED, None
+        else:
+            self._pause(now_ms)
+
+    def _begin(self, steps: _Part[None]) -> None:
+        self._steps, self._in_flight, self._waiting = steps, None, None
+
+    def _pause(self, now_ms: int) -> None:
+        """Go on after the pause, from where the log is."""
+        self.wake_at_ms = now_ms + self._settings.fetch_backoff_ms
+        self._begin(self._fetching() if self.state is FollowerState.FETCHING else self._started())
+
+    def _resume(self, answer: FollowerAnswer | KafkaError | None, now_ms: int) -> None:
+        """Go on up to the next request."""
+        steps = self._steps
+        if steps is None:
+            return
+        try:
+            self._waiting = next(steps) if answer is None else steps.send(answer)
+        except _AskAgainError:
+            self._pause(now_ms)
+        except AppendRefusedError as error:
+            _log.warning("%s: what broker %s sent is refused: %s", self._log.folder, self.leader, error)
+            self._pause(now_ms)
+        except (LogOfflineError, LogClosedError) as error:
+            _log.error("%s: the follower has failed: %s", self._log.folder, error)
+            self.state, self.failure, self._steps = FollowerState.FAILED, error, None
+
+    # ---- what it does, step by step
+
+    @property
+    def _last_fetched_epoch(self) -> int:
+        latest = self._log.leader_epoch_cache.latest_entry
+        return NO_EPOCH if latest is None else latest.epoch
+
+    def _started(self) -> _Part[None]:
+        """Begin to follow: the first fetch tells of a divergence, or the leader has to be asked before it."""
+        self.state = FollowerState.TRUNCATING
+        if self._log.must_be_rebuilt:
+            yield from self._from_tier()
+        epoch = self._last_fetched_epoch
+        if epoch == NO_EPOCH:
+            self._log.truncate_to(self._log.high_watermark)
+        elif not self._truncates_on_fetch:
+            yield from self._asking_for_epochs(epoch)
+        yield from self._fetching()
+
+    def _asking_for_epochs(self, epoch: int) -> _Part[None]:
+        """Ask where the latest epoch ends, and again after a cut to an epoch that the leader does not know."""
+        while epoch != NO_EPOCH:
+            end = cast("EpochEnd", (yield AskEpochEnd(self.leader_epoch, epoch)))
+            if (yield from self._truncated(end)):
+                return
+            epoch = self._last_fetched_epoch
+
+    def _fetching(self) -> _Part[None]:
+        log = self._log
+        while True:
+            self.state = FollowerState.FETCHING
+            asked = FetchRecords(self.leader_epoch, log.log_end_offset, self._last_fetched_epoch, log.log_start_offset)
+            answer = yield asked
+            if answer is KafkaError.OFFSET_OUT_OF_RANGE:
+                yield from self._out_of_range()
+            elif answer is KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE:
+                yield from self._from_tier()
+            else:
+                fetched = cast("FetchedRecords", answer)
+                if fetched.diverging is None:
+                    self._append(asked, fetched)
+                    continue
+                self.state = FollowerState.TRUNCATING
+                before = log.log_end_offset, self._last_fetched_epoch
+                yield from self._truncated(fetched.diverging)
+                if before == (log.log_end_offset, self._last_fetched_epoch):
+                    raise _AskAgainError  # a divergence that no cut ends: not asked again without a pause
+
+    def _append(self, asked: FetchRecords, answer: FetchedRecords) -> None:
+        """Append what was fetched. Raises AppendRefusedError. _AskAgainError: the log has changed meanwhile."""
+        log = self._log
+        if log.log_end_offset != asked.offset:
+            raise _AskAgainError
+        if memoryview(answer.records):
+            log.append_as_follower(answer.records, leader_epoch=self.leader_epoch)
+        log.update_high_watermark(answer.high_watermark)
+        high_watermark = log.high_watermark
+        if answer.log_start_offset > log.log_start_offset:
+            log.maybe_increment_log_start_offset(
+                min(answer.log_start_offset, high_watermark), "the leader's log start rose"
+            )
+        self.lag = max(0, answer.high_watermark - log.log_end_offset)
+
+    # ---- truncation
+
+    def _truncated(self, end: EpochEnd) -> _Part[bool]:
+        """Cut the log by where the leader's epoch ends; whether the logs agree now up to this log's end."""
+        log = self._log
+        log_end = log.log_end_offset
+        agrees = True
+        if end.end_offset < 0:  # the leader cannot tell: as before there were epochs
+            cut = log.high_watermark
+        elif end.epoch < 0:
+            cut = min(end.end_offset, log_end)
+        else:
+            own_epoch, own_end = log.end_offset_for_epoch(end.epoch)
+            if own_end < 0:  # no epoch is known here
+                cut = min(end.end_offset, log_end)
+            elif own_epoch != end.epoch:
+                cut, agrees = min(own_end, log_end), False
+            else:
+                cut = min(own_end, end.end_offset, log_end)
+        if cut < log.high_watermark:
+            _log.warning(
+                "%s: cut to %d, below the high watermark %d, by epoch %d of broker %s, which ends at %d",
+                log.folder, cut, log.high_watermark, end.epoch, self.leader, end.end_offset,
+            )  # fmt: skip
+        if log.truncate_to(cut):
+            _log.info("%s: cut from %d to %d", log.folder, log_end, log.log_end_offset)
+        if log.must_be_rebuilt:
+            yield from self._from_tier()
+            return True
+        return agrees
+
+    def _offset_of(self, timestamp: int) -> _Part[OffsetAndEpoch]:
+        return cast("OffsetAndEpoch", (yield AskOffset(self.leader_epoch, timestamp)))
+
+    # ---- a log that ends below, or begins behind, what the leader has here
+
+    def _out_of_range(self) -> _Part[None]:
+        """Go on from where the leader's log is: cut what lies behind its end, or begin anew at its start."""
+        self.state = FollowerState.OUT_OF_RANGE
+        log = self._log
+        latest = yield from self._offset_of(_LATEST)
+        if latest.offset < log.log_end_offset:
+            _log.warning("%s: cut to the leader's end %d", log.folder, latest.offset)
+            log.truncate_to(max(latest.offset, 0))
+            if log.must_be_rebuilt:
+                yield from self._from_tier()
+            return
+        earliest = yield from self._offset_of(_EARLIEST)
+        if earliest.offset > log.log_end_offset:
+            _log.warning("%s: ends below the leader's start: begun anew at %d", log.folder, earliest.offset)
+            log.truncate_fully_and_start_at(earliest.offset)
+        elif latest.offset == log.log_end_offset:
+            raise _AskAgainError  # in range by now: the leader's log is changing
+
+    def _from_tier(self) -> _Part[None]:
+        """Begin anew behind the last segment of the tier that the leader does not have here."""
+        self.state = FollowerState.MOVED_TO_TIER
+        start = yield from self._offset_of(_EARLIEST)
+        first = yield from self._first_to_fetch(start.offset)
+        if first.offset <= 0 or first.epoch < 0:
+            raise _AskAgainError  # nothing lies in front of it any more
+        epoch = 0
+        if first.epoch > 0:
+            end = cast("EpochEnd", (yield AskEpochEnd(self.leader_epoch, first.epoch - 1)))
+            epoch = end.epoch if end.end_offset > first.offset - 1 else first.epoch
+        self.state = FollowerState.BUILDING_AUX_STATE
+        build = BuildAuxState(self.leader_epoch, epoch, first.offset - 1, start.offset)
+        built = cast("AuxStateBuilt", (yield build))
+        if self._log.log_end_offset != built.next_offset or self._log.must_be_rebuilt:
+            raise _AskAgainError
+
+    def _first_to_fetch(self, log_start_offset: int) -> _Part[OffsetAndEpoch]:
+        """The first offset to fetch from the leader; what lies in front of it comes from the tier."""
+        wanted = self._settings.fetch_last_tiered_offset and self._log.log_end_offset == 0
+        if wanted:
+            pending = yield from self._offset_of(_EARLIEST_PENDING_UPLOAD)
+            if pending.offset >= 0:
+                return pending
+        local = yield from self._offset_of(_EARLIEST_LOCAL)
+        if wanted and local.offset != log_start_offset:
+            raise _AskAgainError  # the leader does not know yet what is in the tier
+        return local
+
+
+class HighWatermarkFollower(Follower):
+    """A replica that follows by the rule from before leader epochs (KIP-101): it cuts its log to its own high watermark
+    and fetches from there. It loses records that were committed, and keeps records that are in no other log; it shows
+    what the epochs are for.
+    """
+
+    @property
+    def _last_fetched_epoch(self) -> int:
+        return NO_EPOCH

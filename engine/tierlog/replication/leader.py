@@ -1,0 +1,428 @@
+"""The leader of one partition: it appends, answers its followers, and knows what is replicated.
+
+A machine without clock, file or socket, over a ``PartitionLog``: requests come with the time, and what others have to
+do comes out as actions: a proposal for the controller, and waiting requests that are complete.
+
+Source: Kafka Partition, ReplicaManager, DelayedProduce, DelayedFetch, RackAwareReplicaSelector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from typing_extensions import Buffer
+
+from tierlog.log.local.log_appends import LogAppendInfo
+from tierlog.log.local.log_errors import KafkaError, OffsetOutOfRangeError
+from tierlog.log.local.log_reads import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchIsolation,
+)
+from tierlog.log.partition_log import PartitionLog
+from tierlog.replication.in_sync_replicas import Brokers, InSyncReplicas
+from tierlog.replication.messages import (
+    NO_EPOCH,
+    NO_OFFSET,
+    AlterPartition,
+    EpochEnd,
+    FetchedRecords,
+    FetchRecords,
+    LeaderAndIsr,
+    OffsetAndEpoch,
+    ReplicationError,
+)
+from tierlog.replication.offset_waits import OffsetWaits
+
+ALL_IN_SYNC_REPLICAS: Final = -1
+HIGH_WATERMARK: Final = -1
+_UNKNOWN: Final = OffsetAndEpoch(NO_OFFSET, NO_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSettings:
+    """How a leader leads.
+
+    Attributes:
+        replica_lag_time_max_ms: ``replica.lag.time.max.ms``: a follower that has not caught up for so long leaves the
+            in-sync set.
+        min_insync_replicas: ``min.insync.replicas`` of the topic.
+        deletes_records: Whether ``cleanup.policy`` has ``delete``.
+    """
+
+    replica_lag_time_max_ms: int = 30_000
+    min_insync_replicas: int = 1
+    deletes_records: bool = True
+
+
+class Completed(NamedTuple):
+    """A request that waited is complete.
+
+    Attributes:
+        token: As the wait was begun with.
+        error: None: what it waited for has come.
+    """
+
+    token: Hashable
+    error: KafkaError | None
+
+
+LeaderAction = AlterPartition | Completed
+
+
+class ReplicaView(NamedTuple):
+    """A replica that a consumer may fetch from."""
+
+    broker_id: int
+    log_end_offset: int
+    caught_up_ms: int
+
+
+class Leader:
+    """A replica that leads its partition, from ``lead`` to ``resign``.
+
+    Args:
+        log: The partition's log.
+        broker_id: This broker.
+        brokers: The registered brokers.
+        settings: None: Kafka's defaults.
+
+    Attributes:
+        leader_epoch: Of this leadership; -1 = it has never led.
+        is_leading: Whether it leads now.
+        in_sync: The in-sync set and the followers' states.
+        settings: May be replaced at any time.
+
+    Raises (all methods that answer requests): ReplicationError: with Kafka's error. LogOfflineError. LogClosedError.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(
+        self, log: PartitionLog, broker_id: int, brokers: Brokers, settings: LeaderSettings | None = None
+    ) -> None:
+        self._log = log
+        self._broker_id = broker_id
+        self.settings = settings or LeaderSettings()
+        self.in_sync = InSyncReplicas(broker_id, brokers, lag_time_max_ms=self.settings.replica_lag_time_max_ms)
+        self.leader_epoch = NO_EPOCH
+        self.is_leading = False
+        self._epoch_start_offset = 0
+        self._replicated, self._purged = OffsetWaits(), OffsetWaits()
+        self._readable = {isolation: OffsetWaits() for isolation in FetchIsolation}
+        self._actions: list[LeaderAction] = []
+
+    # ---- leadership
+
+    def lead(self, state: LeaderAndIsr, now_ms: int) -> bool:
+        """Lead from now on, or take newer word of the controller on this leadership.
+
+        A new leadership begins its epoch at the log's end, durably, before anything else.
+
+        Returns:
+            Whether it is a new leadership; older word than the known changes nothing.
+        """
+        known = self.in_sync.partition_epoch
+        if state.leader_epoch < self.leader_epoch or (self.is_leading and state.partition_epoch <= known):
+            return False
+        is_new = state.leader_epoch > self.leader_epoch or not self.is_leading
+        end_offset = self._log.log_end_offset
+        if is_new:
+            self._log.assign_epoch_start_offset(state.leader_epoch, end_offset)
+            self._epoch_start_offset = end_offset
+        self.leader_epoch, self.is_leading = state.leader_epoch, True
+        self.in_sync.lead(state, leader_end_offset=end_offset, is_new_leader=is_new, now_ms=now_ms)
+        self._raise_high_watermark(now_ms)
+        return is_new
+
+    def resign(self) -> None:
+        """Lead no more: all that waits ends with NOT_LEADER_OR_FOLLOWER."""
+        self.is_leading = False
+        for waits in (self._replicated, self._purged, *self._readable.values()):
+            self._complete(waits.clear(), KafkaError.NOT_LEADER_OR_FOLLOWER)
+
+    def take_actions(self) -> list[LeaderAction]:
+        """What has come up since the last call, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def check_leader_epoch(self, leader_epoch: int) -> None:
+        """Refuse a request of another leadership; -1 = the request names none. Raises ReplicationError."""
+        if not self.is_leading:
+            raise self._refusal(KafkaError.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+        if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
+            is_old = leader_epoch < self.leader_epoch
+            error = KafkaError.FENCED_LEADER_EPOCH if is_old else KafkaError.UNKNOWN_LEADER_EPOCH
+            raise self._refusal(error, f"leader epoch {leader_epoch}, this leadership is {self.leader_epoch}")
+
+    def _refusal(self, error: KafkaError, why: str) -> ReplicationError:
+        return ReplicationError(f"{self._log.folder}: {why}", error)
+
+    # ---- producers
+
+    def append(self, data: Buffer, *, required_acks: int, now_ms: int, **more: Any) -> LogAppendInfo:
+        """Append a producer's batch.
+
+        Args:
+            data: As for ``append_as_leader`` of the log.
+            required_acks: -1 = all in-sync replicas: refused while there are too few.
+            now_ms: Time.
+            more: What else ``append_as_leader`` takes.
+
+        Raises ReplicationError: NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER. AppendRefusedError.
+        """
+        self.check_leader_epoch(NO_EPOCH)
+        minimum = self.settings.min_insync_replicas
+        if required_acks == ALL_IN_SYNC_REPLICAS and self.in_sync.is_below_minimum(minimum):
+            raise self._refusal(
+                KafkaError.NOT_ENOUGH_REPLICAS,
+                f"{len(self.in_sync.members)} replicas in sync, {self.in_sync.minimum(minimum)} are wanted",
+            )
+        info = self._log.append_as_leader(data, leader_epoch=self.leader_epoch, **more)
+        end_offset = self._log.log_end_offset
+        self.in_sync.appended(end_offset)
+        self._raise_high_watermark(now_ms)
+        self._reach(FetchIsolation.LOG_END, end_offset)
+        return info
+
+    def wait_for_replication(self, required_offset: int, token: Hashable) -> None:
+        """Complete a token once the high watermark is at or above an offset: the end of what a producer sent. Its error
+        is NOT_ENOUGH_REPLICAS_AFTER_APPEND if there are too few in-sync replicas by then.
+        """
+        self.check_leader_epoch(NO_EPOCH)
+        self._replicated.add(required_offset, token)
+        self._reach_high_watermark()
+
+    def wait_for_records(self, offset: int, isolation: FetchIsolation, token: Hashable) -> None:
+        """Complete a token once something lies at or behind an offset for readers of an isolation."""
+        self.check_leader_epoch(NO_EPOCH)
+        self._readable[isolation].add(offset + 1, token)
+        self._reach(isolation, self._end_for(isolation))
+
+    def cancel(self, token: Hashable) -> None:
+        """Let a token wait no more; its action is not taken if it is complete already."""
+        for waits in (self._replicated, self._purged, *self._readable.values()):
+            waits.cancel(token)
+
+    def _end_for(self, isolation: FetchIsolation) -> int:
+        if isolation is FetchIsolation.LOG_END:
+            return self._log.log_end_offset
+        return self._log.high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else self._log.last_stable_offset
+
+    def _complete(self, tokens: Iterable[Hashable], error: KafkaError | None) -> None:
+        self._actions.extend(Completed(token, error) for token in tokens)
+
+    def _reach(self, isolation: FetchIsolation, offset: int) -> None:
+        waits = self._readable[isolation]
+        if len(waits):
+            self._complete(waits.reach(offset), None)
+
+    def _raise_high_watermark(self, now_ms: int) -> None:
+        """Raise the high watermark to what is replicated; below the minimum of in-sync replicas it stands still."""
+        if self.in_sync.is_below_minimum(self.settings.min_insync_replicas):
+            return
+        replicated = self.in_sync.high_watermark(self._log.log_end_offset, now_ms)
+        if replicated > self._log.high_watermark and self._log.maybe_increment_high_watermark(replicated) is not None:
+            self._reach_high_watermark()
+
+    def _reach_high_watermark(self) -> None:
+        if len(self._replicated):
+            enough = self.in_sync.minimum(self.settings.min_insync_replicas) <= len(self.in_sync.maximal)
+            error = None if enough else KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self._complete(self._replicated.reach(self._log.high_watermark), error)
+        self._reach(FetchIsolation.HIGH_WATERMARK, self._log.high_watermark)
+        self._reach(FetchIsolation.TXN_COMMITTED, self._log.last_stable_offset)
+
+    # ---- followers
+
+    def fetch(
+        self, replica_id: int, asked: FetchRecords, *, max_bytes: int, now_ms: int, broker_epoch: int = NO_EPOCH
+    ) -> FetchedRecords:
+        """Answer a follower's fetch, and note how far it is.
+
+        Args:
+            replica_id: Its broker id.
+            asked: The fetch.
+            now_ms: Time.
+            max_bytes: At most so many bytes, but a first batch is given whole.
+            broker_epoch: Of the life in which the follower's broker asks; -1 = not told.
+
+        Raises ReplicationError: of the epochs; OFFSET_OUT_OF_RANGE; OFFSET_MOVED_TO_TIERED_STORAGE.
+        """
+        self.check_leader_epoch(asked.leader_epoch)
+        follower = self.in_sync.follower(replica_id)
+        self.in_sync.check_broker_epoch(replica_id, broker_epoch)
+        log, end_offset = self._log, self._log.log_end_offset
+        diverging = self._divergence(asked)
+        if diverging is not None:
+            return FetchedRecords(log.high_watermark, log.log_start_offset, diverging=diverging)
+        try:
+            found = log.read(asked.offset, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)
+        except OffsetOutOfRangeError as error:
+            is_moved = error.is_in_tier and log.remote_log_enabled()
+            code = KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE if is_moved else KafkaError.OFFSET_OUT_OF_RANGE
+            raise self._refusal(code, str(error)) from error
+        parts = [part.read() for part in found.records]
+        records = parts[0] if len(parts) == 1 else b"".join(parts)
+        follower.fetched(
+            asked.offset,
+            log_start_offset=asked.log_start_offset,
+            leader_end_offset=end_offset,  # of before the read: appends meanwhile do not keep it out of the set
+            broker_epoch=broker_epoch,
+            now_ms=now_ms,
+        )
+        self.in_sync.fetched(end_offset)
+        self._propose(
+            self.in_sync.expand(
+                follower, high_watermark=log.high_watermark, epoch_start_offset=self._epoch_start_offset
+            )
+        )
+        self._raise_high_watermark(now_ms)
+        if len(self._purged):
+            self._complete(self._purged.reach(self.low_watermark), None)
+        return FetchedRecords(log.high_watermark, log.log_start_offset, records)
+
+    def _divergence(self, asked: FetchRecords) -> EpochEnd | None:
+        """Where the follower's last epoch ends here, if its log is not a part of this one."""
+        if asked.last_fetched_epoch == NO_EPOCH:
+            return None
+        epoch, end_offset = self._log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0 or asked.offset < self._log.log_start_offset:
+            raise self._refusal(
+                KafkaError.OFFSET_OUT_OF_RANGE,
+                f"offset {asked.offset}: epoch {asked.last_fetched_epoch} of the follower is not known here",
+            )
+        if epoch < asked.last_fetched_epoch or end_offset < asked.offset:
+            return EpochEnd(epoch, end_offset)
+        return None
+
+    def end_offset_for_epoch(self, asked_epoch: int, *, leader_epoch: int = NO_EPOCH) -> EpochEnd:
+        """Answer OffsetsForLeaderEpoch; (-1, -1) = the epoch is not known."""
+        self.check_leader_epoch(leader_epoch)
+        return EpochEnd(*self._log.end_offset_for_epoch(asked_epoch))
+
+    def preferred_read_replica(self, offset: int, rack: str | None, racks: Mapping[int, str]) -> int | None:
+        """The replica in a consumer's rack that it had better fetch from (KIP-392): the leader itself, or the one that
+        is furthest; None: the leader, for want of one that has the offset.
+
+        Args:
+            offset: That it asks for.
+            rack: Of the consumer; None or empty = it names none.
+            racks: Of the brokers that have one.
+        """
+        self.check_leader_epoch(NO_EPOCH)
+        if not rack or racks.get(self._broker_id) == rack:
+            return None
+        near = (
+            follower
+            for broker, follower in self.in_sync.followers.items()
+            if racks.get(broker) == rack and follower.log_start_offset <= offset <= follower.log_end_offset
+        )
+        best = max(near, key=lambda follower: (follower.log_end_offset, follower.caught_up_ms), default=None)
+        return None if best is None else best.broker_id
+
+    # ---- offsets
+
+    def list_offset(
+        self, timestamp_ms: int, *, isolation: FetchIsolation, leader_epoch: int = NO_EPOCH
+    ) -> OffsetAndEpoch:
+        """Answer ListOffsets from what is local.
+
+        Args:
+            timestamp_ms: Or a special one of ``log_offsets``.
+            isolation: LOG_END for brokers and debugging consumers; of the others HIGH_WATERMARK or TXN_COMMITTED.
+            leader_epoch: In which the asker believes this leadership to be; -1 = it does not say.
+
+        Returns:
+            (-1, -1): there is none, or it lies behind what the asker may read.
+
+        Raises ReplicationError: OFFSET_NOT_AVAILABLE: the high watermark has not reached the start of this epoch yet.
+        """
+        self.check_leader_epoch(leader_epoch)
+        log = self._log
+        last = self._end_for(isolation)
+        is_behind = isolation is not FetchIsolation.LOG_END and self._epoch_start_offset > log.high_watermark
+        if timestamp_ms == LATEST_TIMESTAMP:
+            found = OffsetAndEpoch(last, self.leader_epoch)
+        else:
+            answer = log.fetch_offset_by_timestamp(timestamp_ms)
+            found = _UNKNOWN if answer is None else OffsetAndEpoch(answer.offset, _epoch(answer.leader_epoch))
+            if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+                return found
+            if NO_OFFSET < found.offset < last:
+                return found
+            found = _UNKNOWN
+        if is_behind:
+            raise self._refusal(
+                KafkaError.OFFSET_NOT_AVAILABLE,
+                f"high watermark {log.high_watermark}, this leader's epoch begins at {self._epoch_start_offset}",
+            )
+        return found
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start of all replicas that are alive; -1 = one of them has not fetched yet."""
+        return self.in_sync.low_watermark(self._log.log_start_offset)
+
+    def delete_records(self, offset: int, token: Hashable) -> int:
+        """Raise the log start (DeleteRecords), and complete a token once all live replicas have.
+
+        Args:
+            offset: -1 = the high watermark.
+            token: Of the wait.
+
+        Returns:
+            The offset that the low watermark has to reach.
+
+        Raises ReplicationError: POLICY_VIOLATION. OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
+        """
+        self.check_leader_epoch(NO_EPOCH)
+        if not self.settings.deletes_records:
+            raise self._refusal(KafkaError.POLICY_VIOLATION, "cleanup.policy does not delete records")
+        log = self._log
+        wanted = log.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= wanted <= log.high_watermark:
+            raise self._refusal(
+                KafkaError.OFFSET_OUT_OF_RANGE, f"records below {offset}, high watermark {log.high_watermark}"
+            )
+        log.maybe_increment_log_start_offset(wanted, "a client deleted records")
+        self._purged.add(wanted, token)
+        self._complete(self._purged.reach(self.low_watermark), None)
+        return wanted
+
+    # ---- the in-sync set
+
+    def tick(self, now_ms: int) -> None:
+        """Propose the in-sync set without followers that lag. Nothing is due before ``in_sync.lag_deadline_ms``."""
+        if self.is_leading and now_ms >= self.in_sync.lag_deadline_ms:
+            self._propose(self.in_sync.shrink(self._log.log_end_offset, now_ms))
+
+    def _propose(self, proposal: AlterPartition | None) -> None:
+        if proposal is not None:
+            self._actions.append(proposal)
+
+    def on_altered(self, proposal: AlterPartition, state: LeaderAndIsr, now_ms: int) -> None:
+        """Take the controller's answer to a proposal; that of an earlier leadership changes nothing."""
+        if self.is_leading and self.in_sync.accepted(proposal, state, leader_end_offset=self._log.log_end_offset):
+            self._raise_high_watermark(now_ms)
+            self._reach_high_watermark()
+
+    def on_alter_failed(self, proposal: AlterPartition, error: KafkaError | None) -> None:
+        """Take the controller's error; None: no answer came. A proposal that may be tried again is an action again."""
+        if self.is_leading:
+            self._propose(self.in_sync.refused(proposal, error, leader_end_offset=self._log.log_end_offset))
+
+
+def tick_all(leaders: Iterable[Leader], now_ms: int) -> list[Leader]:
+    """``tick`` the leaders for which something is due; those. Thousands of leaders cost a comparison each."""
+    due = [leader for leader in leaders if leader.in_sync.lag_deadline_ms <= now_ms]
+    for leader in due:
+        leader.tick(now_ms)
+    return due
+
+
+def _epoch(leader_epoch: int | None) -> int:
+    return NO_EPOCH if leader_epoch is None else leader_epoch

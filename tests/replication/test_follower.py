@@ -1,0 +1,344 @@
+"""A follower's machine: pauses, fencing, hostile answers, leader changes in every state."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.support.replicas import Replica, batch_of
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import KafkaError
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.replication import (
+    AskEpochEnd,
+    AskOffset,
+    AuxStateBuilt,
+    Brokers,
+    BuildAuxState,
+    EpochEnd,
+    FetchedRecords,
+    FetchRecords,
+    Follower,
+    FollowerRequest,
+    FollowerSettings,
+    FollowerState,
+    OffsetAndEpoch,
+)
+from tierlog.runtime.machine.clock import ManualClock
+
+BACKOFF_MS: Final = 1000
+
+
+def made(*, tiered: bool = False, last_tiered: bool = False) -> Replica:
+    config = (
+        LogConfig(remote_storage_enable=tiered, local_retention_bytes=0, retention_ms=-1) if tiered else LogConfig()
+    )
+    settings = FollowerSettings(fetch_backoff_ms=BACKOFF_MS, fetch_last_tiered_offset=last_tiered)
+    return Replica(2, ManualClock(), Brokers(), config=config, is_tiered=tiered, follower_settings=settings)
+
+
+def sent(offset: int, *, epoch: int = 0, count: int = 1) -> bytes:
+    """A batch as a leader sends it."""
+    builder = RecordBatchBuilder(offset, leader_epoch=epoch)
+    for number in range(count):
+        builder.append(None, b"%d" % (offset + number), timestamp_ms=0)
+    return builder.build()
+
+
+def asked(follower: Follower, kind: type, now_ms: int = 0) -> Any:
+    request = follower.next_request(now_ms)
+    assert isinstance(request, kind), request
+    return request
+
+
+def grown(replica: Replica, count: int, *, epoch: int = 0) -> None:
+    """Records that were fetched in an epoch."""
+    for _ in range(count):
+        replica.log.append_as_follower(sent(replica.log.log_end_offset, epoch=epoch), leader_epoch=epoch)
+
+
+def test_records_are_appended_and_the_lag_is_told() -> None:
+    """The usual life."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    request = asked(follower, FetchRecords)
+    assert (request.leader_epoch, request.offset, request.last_fetched_epoch) == (0, 0, -1)
+    assert follower.next_request(0) is None, "one request is in flight at a time"
+    follower.on_answer(request, FetchedRecords(5, 0, sent(0, count=3) + sent(3)[:20]), 0)
+    assert (replica.log.log_end_offset, replica.log.high_watermark, follower.lag) == (3, 3, 2)
+    request = asked(follower, FetchRecords)
+    assert (request.offset, request.last_fetched_epoch) == (3, 0)
+    follower.on_answer(request, FetchedRecords(5, 2, sent(3, count=2)), 0)
+    assert (follower.lag, replica.log.log_start_offset) == (0, 2)
+
+
+def test_a_throttled_follower_that_lags_does_not_fetch() -> None:
+    """Kafka throttles those alone that are not in sync."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    assert follower.next_request(0, is_throttled=True) is None
+    request = asked(follower, FetchRecords)
+    follower.on_answer(request, FetchedRecords(0, 0), 0)
+    assert isinstance(follower.next_request(0, is_throttled=True), FetchRecords)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_OR_FOLLOWER,
+        KafkaError.UNKNOWN_TOPIC_OR_PARTITION,
+        KafkaError.UNKNOWN_SERVER_ERROR,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_an_error_is_followed_by_a_pause(error: KafkaError | None) -> None:
+    """If this fails, a follower asks a leader that is not one yet in a busy loop, or never again."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    follower.on_error(asked(follower, FetchRecords, 7), error, 7)
+    assert follower.next_request(7 + BACKOFF_MS - 1) is None
+    asked(follower, FetchRecords, 7 + BACKOFF_MS)
+
+
+def test_a_fenced_follower_waits_for_its_new_leader() -> None:
+    """The leader is of a newer epoch: only the controller's word helps."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 3)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.FENCED_LEADER_EPOCH, 0)
+    assert (follower.state, follower.next_request(10**9)) == (FollowerState.FENCED, None)
+    assert not follower.follow(1, 3)
+    assert follower.follow(2, 4)
+    assert asked(follower, FetchRecords).leader_epoch == 4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchedRecords(9, 0, sent(5)),
+        FetchedRecords(9, 0, b"no batch, but long enough to be the header of one of them, and more"),
+        FetchedRecords(9, 0, sent(0)[:-1] + b"?"),
+        FetchedRecords(9, 0, sent(0) + sent(0)),
+    ],
+    ids=["a gap behind the end is Kafka's", "garbage", "a flipped bit", "an offset twice"],
+)
+def test_what_the_log_refuses_changes_nothing(answer: FetchedRecords) -> None:
+    """Bad input: the partition is as it was, and asked again after the pause."""
+    replica = made()
+    follower = replica.follower
+    grown(replica, 2)
+    follower.follow(1, 0)
+    request = asked(follower, FetchRecords)
+    follower.on_answer(request, answer, 0)
+    gap = answer.records == sent(5)
+    assert replica.log.log_end_offset == (6 if gap else 2)
+    at_once = follower.next_request(0)
+    assert (at_once is None) == (not gap)
+    assert isinstance(at_once or follower.next_request(BACKOFF_MS), FetchRecords)
+
+
+def test_batches_of_a_later_epoch_are_left_out() -> None:
+    """A leader of epoch 3 has no batch of epoch 4: what is sent of one is not believed."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 3)
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(2, 0, sent(0, epoch=3) + sent(1, epoch=4)), 0)
+    assert (replica.log.log_end_offset, replica.epochs) == (1, {3: 0})
+
+
+def test_a_divergence_that_no_cut_ends_is_not_asked_again_at_once() -> None:
+    """A leader that says what cannot be must not make its follower ask as fast as it can."""
+    replica = made()
+    follower = replica.follower
+    grown(replica, 3)
+    follower.follow(1, 1)
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(0, 0, diverging=EpochEnd(0, 9)), 0)
+    assert replica.log.log_end_offset == 3
+    assert follower.next_request(0) is None
+    asked(follower, FetchRecords, BACKOFF_MS)
+
+
+def test_an_answer_of_another_kind_is_refused() -> None:
+    """A slip of the driver's: nothing has changed, and the right answer still counts."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    request = asked(follower, FetchRecords)
+    with pytest.raises(TypeError, match="no answer to FetchRecords"):
+        follower.on_answer(request, OffsetAndEpoch(0, 0), 0)
+    follower.on_answer(request, FetchedRecords(1, 0, sent(0)), 0)
+    assert replica.log.log_end_offset == 1
+
+
+def test_a_log_that_is_offline_fails_for_ever() -> None:
+    """Retry is a promise: the same error, whatever is called."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    request = asked(follower, FetchRecords)
+    replica.log.take_offline(OSError("the disk is gone"))
+    follower.on_answer(request, FetchedRecords(1, 0, sent(0)), 0)
+    assert follower.state is FollowerState.FAILED
+    assert "the disk is gone" in str(follower.failure)
+    assert not follower.follow(1, 5)
+    follower.stop()
+    assert (follower.state, follower.next_request(10**9)) == (FollowerState.FAILED, None)
+
+
+def test_out_of_range_behind_the_leaders_end() -> None:
+    """An unclean leader is shorter: the log is cut to its end."""
+    replica = made()
+    follower = replica.follower
+    grown(replica, 5)
+    follower.follow(1, 1)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_OUT_OF_RANGE, 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(3, 1), 0)
+    assert (replica.log.log_end_offset, asked(follower, FetchRecords).offset) == (3, 3)
+
+
+def test_out_of_range_in_front_of_the_leaders_start() -> None:
+    """It was away for too long: the log begins anew where the leader's does."""
+    replica = made()
+    follower = replica.follower
+    grown(replica, 5)
+    follower.follow(1, 1)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_OUT_OF_RANGE, 0)
+    latest, earliest = asked(follower, AskOffset), None
+    assert (latest.timestamp, follower.state) == (-1, FollowerState.OUT_OF_RANGE)
+    follower.on_answer(latest, OffsetAndEpoch(30, 1), 0)
+    earliest = asked(follower, AskOffset)
+    assert earliest.timestamp == -2
+    follower.on_answer(earliest, OffsetAndEpoch(20, 1), 0)
+    assert (replica.log.log_start_offset, asked(follower, FetchRecords).offset) == (20, 20)
+
+
+def test_out_of_range_that_is_in_range_by_now() -> None:
+    """The leader's log is changing: asked again, after the pause."""
+    replica = made()
+    follower = replica.follower
+    grown(replica, 5)
+    follower.follow(1, 1)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_OUT_OF_RANGE, 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(5, 1), 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
+    assert (replica.log.log_end_offset, follower.next_request(0)) == (5, None)
+    asked(follower, FetchRecords, BACKOFF_MS)
+
+
+def to_aux_state(follower: Follower) -> BuildAuxState:
+    """Answer up to the action: the leader has offsets from 9 on, written in epoch 3."""
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE, 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(9, 3), 0)
+    follower.on_answer(asked(follower, AskEpochEnd), EpochEnd(2, 7), 0)
+    build = asked(follower, BuildAuxState)
+    assert isinstance(build, BuildAuxState)
+    return build
+
+
+def test_an_aux_state_that_cannot_be_built_yet_is_tried_again() -> None:
+    """The tier is away, or the metadata is not ready: the log is as it was."""
+    replica = made(tiered=True)
+    follower = replica.follower
+    grown(replica, 4)
+    follower.follow(1, 3)
+    build = to_aux_state(follower)
+    assert (build.epoch, build.offset, follower.state) == (3, 8, FollowerState.BUILDING_AUX_STATE)
+    follower.on_error(build, None, 0)
+    assert (replica.log.log_end_offset, follower.next_request(0)) == (4, None)
+    asked(follower, FetchRecords, BACKOFF_MS)
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_new_leader_in_every_state(steps: int) -> None:
+    """If this fails, an answer of the old leadership moves a log that follows another by now."""
+    replica = made(tiered=True)
+    follower = replica.follower
+    grown(replica, 4)
+    follower.follow(1, 3)
+    answers: list[Any] = [
+        KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE,
+        OffsetAndEpoch(0, 0),
+        OffsetAndEpoch(9, 3),
+        EpochEnd(2, 7),
+        AuxStateBuilt(9),
+    ]
+    request: FollowerRequest | None = None
+    for answer in answers[:steps]:
+        request = follower.next_request(0)
+        assert request is not None
+        if isinstance(answer, KafkaError):
+            follower.on_error(request, answer, 0)
+        else:
+            follower.on_answer(request, answer, 0)
+    request = follower.next_request(0)
+    assert request is not None
+    assert follower.follow(5, 4)
+    if isinstance(answers[steps], KafkaError):
+        follower.on_error(request, answers[steps], 0)
+    else:
+        follower.on_answer(request, answers[steps], 0)
+    assert (follower.leader, follower.leader_epoch, replica.log.log_end_offset) == (5, 4, 4)
+    assert asked(follower, FetchRecords).leader_epoch == 4
+
+
+def test_an_empty_follower_may_begin_at_what_the_tier_lacks() -> None:
+    """follower.fetch.last.tiered.offset.enable (KIP-1023)."""
+    replica = made(tiered=True, last_tiered=True)
+    follower = replica.follower
+    follower.follow(1, 3)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE, 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
+    pending = asked(follower, AskOffset)
+    assert pending.timestamp == -6
+    follower.on_answer(pending, OffsetAndEpoch(12, 3), 0)
+    follower.on_answer(asked(follower, AskEpochEnd), EpochEnd(2, 7), 0)
+    build = asked(follower, BuildAuxState)
+    assert (build.epoch, build.offset) == (3, 11)
+
+
+def test_an_empty_follower_whose_leader_does_not_know_the_tier_waits() -> None:
+    """-1 of the pending upload, and a local start that is not the log's: OFFSET_NOT_AVAILABLE in Kafka."""
+    replica = made(tiered=True, last_tiered=True)
+    follower = replica.follower
+    follower.follow(1, 3)
+    follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE, 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(-1, -1), 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(9, 3), 0)
+    assert follower.next_request(0) is None
+    asked(follower, FetchRecords, BACKOFF_MS)
+
+
+def test_a_log_that_is_cut_below_its_segments_begins_from_the_tier() -> None:
+    """Section 1: the cut is answered by the tier, not by a log that begins anew without a lineage."""
+    replica = made(tiered=True)
+    follower, log = replica.follower, replica.log
+    for at in range(8):
+        log.append_as_leader(batch_of([b"%d" % at]), leader_epoch=0)
+        log.roll()
+    log.update_high_watermark(8)
+    log.update_highest_offset_in_remote_storage(5)
+    log.delete_old_segments()
+    assert log.local_log_start_offset == 6
+    follower.follow(1, 1)
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(9, 0, diverging=EpochEnd(0, 3)), 0)
+    assert (log.log_start_offset, log.log_end_offset, replica.epochs, log.must_be_rebuilt) == (0, 3, {0: 0}, True)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
+    follower.on_error(asked(follower, AskOffset), None, 0)
+    follower.on_answer(asked(follower, AskOffset, BACKOFF_MS), OffsetAndEpoch(0, 0), BACKOFF_MS)
+    follower.on_answer(asked(follower, AskOffset, BACKOFF_MS), OffsetAndEpoch(5, 1), BACKOFF_MS)
+    follower.on_answer(asked(follower, AskEpochEnd, BACKOFF_MS), EpochEnd(0, 3), BACKOFF_MS)
+    build = asked(follower, BuildAuxState, BACKOFF_MS)
+    assert (build.epoch, build.offset) == (1, 4)
+    log.start_from_tier(5, log_start_offset=0, epochs=[(0, 0), (1, 3)], producer_snapshot=encode_producer_snapshot(()))
+    follower.on_answer(build, AuxStateBuilt(5), BACKOFF_MS)
+    request = asked(follower, FetchRecords, BACKOFF_MS)
+    assert (request.offset, request.last_fetched_epoch, log.must_be_rebuilt) == (5, 1, False)
