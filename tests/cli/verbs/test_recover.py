@@ -128,6 +128,19 @@ def test_a_hole_stays_and_is_told(tierlog: Run, logs: pathlib.Path) -> None:
     assert "hole: " in tierlog("recover", logs / "orders-1").text
 
 
+def test_a_lineage_that_begins_too_late_is_told(tierlog: Run, logs: pathlib.Path) -> None:
+    """It is nothing to mend here, but the next leader would lose the start of what is in the tier."""
+    shutil.rmtree(logs / "orders-0")
+    (logs / "orders-1" / f"{0:020d}.log").rename(logs / "orders-1" / f"{8:020d}.log")
+    (logs / "orders-1" / f"{8:020d}.log").write_bytes(batches(8, 4))
+    (logs / "orders-1" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n2 6\n")
+    (logs / "log-start-offset-checkpoint").write_bytes(b"0\n1\norders 1 3\n")
+    assert tierlog("recover", logs).code == 0
+    again = tierlog("recover", logs, "--dry-run")
+    assert again.code == 0
+    assert "the log starts at 3, its lineage at 6" in again.text
+
+
 def test_a_log_that_cannot_be_recovered_does_not_keep_the_others(tierlog: Run, logs: pathlib.Path) -> None:
     """Otherwise one broken partition costs all others, or the directory is called clean though it is not."""
     (logs / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n9\nnonsense\n")

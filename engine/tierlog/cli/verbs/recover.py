@@ -44,7 +44,8 @@ def recover(
     Every log is read from its recovery point on: it is cut at the first batch that is torn or damaged, and the bytes
     behind are deleted; its indexes, leader epochs and producer snapshots are rebuilt; interrupted deletions, cleanings
     and swaps are finished or undone. A hole between two segments stays, and is reported ("hole"): the disk does not say
-    whether the topic is compacted. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
+    whether the topic is compacted; so does a lineage that begins above its tiered log's start ("lineage"): that log has
+    to be built anew from the tier. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
     second run) finds nothing to mend. Where .kafka_cleanshutdown is there already, only missing files are rebuilt.
 
     The command refuses (3) while a broker has the directory open. Folders that a broker is about to delete, and the

@@ -82,7 +82,8 @@ class DirectoryRecovery:
     @property
     def is_sound(self) -> bool:
         """Whether there was nothing to mend."""
-        return self.was_clean and not self.notes and not any(log.error or log.report.actions for log in self.logs)
+        changes = (action.is_change for log in self.logs for action in log.report.actions)
+        return self.was_clean and not self.notes and not any(log.error for log in self.logs) and not any(changes)
 
 
 def recover_directory(path: str, *, machine: Machine, config: LogConfig) -> Iterator[RecoveredLog | DirectoryRecovery]:

@@ -27,10 +27,10 @@ from tierlog.runtime.machine.files import Files
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAction:
-    """One thing that loading did to a file, or found and left as it is: a hole.
+    """One thing that loading did to a file, or found and left as it is: a hole, a lineage that begins too late.
 
     Attributes:
-        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "epochs", "hole".
+        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "epochs", "started", "hole", "lineage".
         path: Of the file; of a hole, the log that ends in front of it.
         text: What, in words.
         bytes_cut: Of a log that was cut, or a file that was deleted.
@@ -43,7 +43,7 @@ class RecoveryAction:
 
     @property
     def is_change(self) -> bool:
-        return self.kind != "hole"
+        return self.kind not in ("hole", "lineage")
 
 
 @dataclass(slots=True)
