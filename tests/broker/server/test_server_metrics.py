@@ -11,6 +11,7 @@ from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.server_metrics import CLIENTS_MAX, OTHER_CLIENTS, REFUSALS, ServerMetrics
 
 PAGE = pathlib.Path(ROOT) / "docs" / "server.md"
+KEYS = pathlib.Path(ROOT) / "docs" / "reference" / "server-keys.md"
 
 
 def value(metrics: ServerMetrics, name: str, **labels: str) -> float | None:
@@ -67,9 +68,8 @@ def test_the_page_names_all_series_and_limits() -> None:
     exported = {family.name + kinds[family.type] for family in metrics.registry.collect()}
     assert exported == set(re.findall(r"`(tierlog_server_\w+)`", page))
     assert {reason for reason in REFUSALS if f"`{reason}`" not in page} == set()
+    assert KEYS.name in page
     limits = {field.name: field.default for field in dataclasses.fields(ServerConfig) if isinstance(field.default, int)}
-    rows = dict(re.findall(r"^\| `([a-z.]+)` \| (\d+)", page, re.MULTILINE))
-    for name, default in limits.items():
-        key = name.replace("_", ".")
-        assert int(rows.get(key, default)) == default
-        assert key in rows or f"`{name}`" in page or name.endswith("port")
+    rows = dict(re.findall(r"^\| `([a-z.]+)`(?: \*\*ours\*\*)? \| number \| (\d+)", KEYS.read_text(), re.MULTILINE))
+    told = {name: int(rows[key]) for name in limits if (key := name.replace("_", ".")) in rows}
+    assert told == {name: default for name, default in limits.items() if not name.endswith("port")}
