@@ -1,4 +1,4 @@
-"""What replication and the RemoteLogManager ask of a partition's log: ours is one, and so can be a broker's own.
+"""The interface of a partition's log to replication and the RemoteLogManager: ours implements it, a broker's own can.
 
 ``tierlog.log.local.UnifiedLog`` has all of it. A log of another make has these members, none of which is called under a
 lock of the manager's, and passes ``tests/contract/partition_log_suite.py``. Values that go over the border are plain
@@ -143,7 +143,7 @@ class PartitionLog(Protocol):
 
     @property
     def folder(self) -> str:
-        """Where the log's files lie; for messages."""
+        """Folder of the log's files; for messages."""
 
     @property
     def parent_dir(self) -> str:

@@ -43,7 +43,7 @@ _OF_POSITION: Final = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.OFFSET_MOVED_T
 
 
 class FollowerState(enum.Enum):
-    """What a follower does."""
+    """The states of a follower."""
 
     STOPPED = "stopped"
     """It follows nobody."""
@@ -65,7 +65,7 @@ class FollowerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FollowerSettings:
-    """How a follower follows.
+    """The configuration of a follower.
 
     Attributes:
         fetch_backoff_ms: ``replica.fetch.backoff.ms``: pause after an error.
@@ -155,7 +155,7 @@ class Follower:
     # ---- requests and answers
 
     def next_request(self, now_ms: int, *, is_throttled: bool = False) -> FollowerRequest | None:
-        """What to ask now; None: an answer is awaited, a pause is on, or there is nobody to ask.
+        """Return the request to send now; None: an answer is awaited, a pause is on, or no leader is known.
 
         Args:
             now_ms: Time.

@@ -34,7 +34,7 @@ _OUTDATED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What the controller says of a broker that is registered.
+    """The state of a registered broker, by the controller.
 
     Attributes:
         epoch: Rises with every start of the broker.
@@ -80,7 +80,7 @@ class Brokers:
 
 
 class FollowerState:
-    """How far one follower has fetched. Offsets are -1 until it has fetched from this leader.
+    """The progress of one follower. Offsets are -1 until it has fetched from this leader.
 
     Attributes:
         log_end_offset: Offset of its last fetch: what lies below is in its log.

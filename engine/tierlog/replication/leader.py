@@ -44,7 +44,7 @@ _UNKNOWN: Final = OffsetAndEpoch(NO_OFFSET, NO_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class LeaderSettings:
-    """How a leader leads.
+    """The configuration of a leader.
 
     Attributes:
         replica_lag_time_max_ms: ``replica.lag.time.max.ms``: a follower that has not caught up for so long leaves the
@@ -145,7 +145,7 @@ class Leader:
             self._complete(waits.clear(), KafkaError.NOT_LEADER_OR_FOLLOWER)
 
     def take_actions(self) -> list[LeaderAction]:
-        """What has come up since the last call, in order."""
+        """Return the actions since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -286,7 +286,7 @@ class Leader:
         return FetchedRecords(log.high_watermark, log.log_start_offset, records)
 
     def _divergence(self, asked: FetchRecords) -> EpochEnd | None:
-        """Where the follower's last epoch ends here, if its log is not a part of this one."""
+        """Find the end of the follower's last epoch in this log; None: the follower's log is a part of this one."""
         if asked.last_fetched_epoch == NO_EPOCH:
             return None
         epoch, end_offset = self._log.end_offset_for_epoch(asked.last_fetched_epoch)

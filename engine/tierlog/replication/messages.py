@@ -35,7 +35,7 @@ class ReplicationError(TierlogError, ValueError):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends in a leader's log.
+    """The end of an epoch in a leader's log.
 
     Attributes:
         epoch: The largest epoch of the log at or below the one asked for; -1 = none is known.
@@ -151,7 +151,7 @@ FollowerAnswer = FetchedRecords | EpochEnd | OffsetAndEpoch | AuxStateBuilt
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """What the controller says of a partition.
+    """The state of a partition, by the controller (Kafka's LeaderAndIsr).
 
     Attributes:
         leader_epoch: Rises with every election.

@@ -478,7 +478,7 @@ class LogContents:
     # ---- a log that is copied to, or begins in, the tier
 
     def lease(self, segment: LogSegment) -> SegmentLease:
-        """As ``UnifiedLog.lease``."""
+        """Lease a closed segment's files; errors are those of ``UnifiedLog.lease``."""
         segments = self._local.segments.segments
         if segment not in segments:
             raise LogTruncatedError(f"{self._local.folder}: the segment from {segment.base_offset} on has gone")

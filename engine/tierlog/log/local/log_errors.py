@@ -101,7 +101,7 @@ class OffsetOutOfRangeError(TierlogError, LookupError):
 
     @property
     def is_in_tier(self) -> bool:
-        """Whether the tier has the offset: a consumer reads it there, a follower is told that it has moved."""
+        """Whether the tier has the offset: consumers read it there, followers begin behind it."""
         return self.log_start_offset <= self.offset < self.local_log_start_offset
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -35,7 +35,7 @@ _SIZE_BYTES_MAX: Final = 1 << 30
 
 
 class TierStartState(enum.Enum):
-    """How far a beginning is."""
+    """The states of a beginning, in order: CUTTING then NEEDED, STARTING then STARTED."""
 
     CUTTING = "cutting"
     """The log is being cut to ``offset``, below its first segment: loading makes an empty log that ends there."""
@@ -49,7 +49,7 @@ class TierStartState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TierStart:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
         offset: Where the log begins here, and ends.
@@ -68,15 +68,15 @@ class TierStart:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the log's files may be those of before."""
+        """Whether the log's files may still be those of the old log."""
         return self.state in (TierStartState.CUTTING, TierStartState.STARTING)
 
     def log_start_by(self, checkpoint: int) -> int:
-        """Where the log starts: as the directory's checkpoint says, if that is of this log for certain."""
+        """Return the log start: the directory's checkpoint counts only if it must be of this log."""
         return checkpoint if checkpoint > max(self.superseded_offset, self.log_start_offset) else self.log_start_offset
 
     def finished(self) -> TierStart:
-        """The same, once the log's files are those that it says."""
+        """Return the content for a log whose files have been replaced."""
         state = TierStartState.NEEDED if self.state is TierStartState.CUTTING else TierStartState.STARTED
         return replace(self, state=state, epochs=LeaderEpochs(), producer_snapshot=b"")
 
@@ -93,7 +93,7 @@ class TierStartFile:
         return f"{self._folder.path}/{TIER_START_FILE}"
 
     def read(self) -> TierStart | None:
-        """What the file says; None: there is none.
+        """Read the file; None: there is none.
 
         Raises:
             CorruptIndexError: it is malformed, and which log stands here cannot be told. StoreError.
@@ -155,7 +155,7 @@ def _decode(data: bytes) -> TierStart:
 def require_tier_start(
     offset: object, *, log_start_offset: object, epochs: object, producer_snapshot: object
 ) -> TierStart:
-    """A beginning as a caller wants it, checked. Raises TypeError, ValueError, CorruptIndexError."""
+    """Check the arguments of ``UnifiedLog.start_from_tier``. Raises TypeError, ValueError, CorruptIndexError."""
     require_buffer("producer_snapshot", producer_snapshot)
     at = require_int64("offset", offset, least=0)
     start = require_int64("log_start_offset", log_start_offset, least=0)
