@@ -31,8 +31,14 @@ from tests.support.metadata_cluster import admin_of, needs_a_broker
 from tests.support.peers import broker
 from tests.support.produce_requests import Produced, produce
 from tierlog.log.formats.identity_files import Uuid, parse_partition_metadata
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_folder import LogFolder
+from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState
 from tierlog.records.builder import RecordBatchBuilder
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.posix_files import PosixFiles
 
 pytestmark = pytest.mark.interop
 
@@ -343,3 +349,35 @@ def rows_of(log: object, isolation: str) -> list[Row]:
         told = tuple((name, _text(content)) for name, content in headers)
         found.append((offset, _text(key), _text(value), timestamp, epoch, told))
     return found
+
+
+# ---- a beginning from the tier, and a lease
+
+
+@pytest.mark.parametrize("state", TierStartState)
+def test_a_broker_passes_over_a_beginning_from_the_tier(ground: Ground, state: TierStartState) -> None:
+    """Else no Kafka starts on a disk with an unfinished beginning. To it the old log stands, as the page says, and an
+    open lease is nothing that it meets.
+    """
+    with running(ground.folder, ground.port) as started:
+        make_topics(started.bootstrap, ["plain"])
+        eventually_leads(started.bootstrap)
+    with LogDirectory.open(str(ground.log_dir)) as directory:
+        log = directory.log("plain", 0, config=config_of("plain"))
+        writer = Writer(log, int(time.time() * 1000))
+        for number in range(20):
+            writer.batch(1 + number % 5)
+        log.roll()
+        written = writer.finish()
+        lease = log.lease(log.closed_segments()[0][0])
+    epochs = log.leader_epoch_cache.epochs if state is TierStartState.STARTING else LeaderEpochs()
+    TierStartFile(PosixFiles(), LogFolder(Machine(), log.folder)).write(
+        TierStart(state, 40, 0, 0, epochs, encode_producer_snapshot(()) if len(epochs) else b"")
+    )
+    with running(ground.folder, ground.port) as started:
+        assert consumed(started.bootstrap, "plain", "read_uncommitted") == expected(written, "read_uncommitted")
+    assert pathlib.Path(lease.data.log_segment).read_bytes()
+    lease.close()
+    lines = said(ground.folder, ["plain"])
+    assert lines
+    assert not [line for line in lines if MENDED.search(line)]
