@@ -24,11 +24,13 @@ from tests.support.replicas import batch_of
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
 from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.log_reads import FetchIsolation
-from tierlog.log.local.recovery.tier_start import TIER_START_FILE
+from tierlog.log.local.recovery.tier_start import TIER_START_FILE, TierStart, TierStartFile, TierStartState
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.testing.failing_disk import PowerCut
@@ -236,6 +238,31 @@ def test_a_start_that_loses_power_too_finds_the_same(change: str) -> None:
             left = power.cut()
         found, _ = started(left, seed)
         assert found == before or without_appended(found) == CHANGES_OF_LOG[change][2]
+
+
+@pytest.mark.parametrize("stopped_cleanly", [True, False])
+def test_a_broker_that_ran_over_it_has_the_last_word(stopped_cleanly: bool) -> None:
+    """Kafka passes over the file: finishing it later would take what it appended meanwhile."""
+    files = MemoryFiles()
+    files.make_directories(LOGS)
+    machine, scheduler = ManualScheduler.machine(1, files)
+    with scheduler:
+        directory, log = opened(machine)
+        lived(log, directory)
+        delete_first(log)
+        if not stopped_cleanly:
+            log.append_as_leader(batch_of([b"Kafka's"], now_ms=NOW_MS), leader_epoch=5)
+            log.flush()
+        before = seen(log)
+        TierStartFile(files, LogFolder(machine, log.folder)).write(TierStart(TierStartState.CUTTING, 4, 0, 0, 2))
+        if stopped_cleanly:
+            directory.close()
+        else:
+            directory.checkpoint()
+            files = files.crash(SeededRng(1))
+    found, names = started(files, 1)
+    assert found == before
+    assert TIER_START_FILE not in names
 
 
 def test_a_damaged_file_stops_the_start() -> None:

@@ -498,7 +498,7 @@ class LogContents:
 
     def _cut_below_segments(self, offset: int) -> None:
         """Cut to an offset that only the tier has: log start and lineage stay, and the log has to be rebuilt."""
-        start = TierStart(TierStartState.CUTTING, offset, self.log_start, superseded_offset=self.log_start)
+        start = TierStart(TierStartState.CUTTING, offset, self.log_start, self.log_start, self._latest_epoch)
         self._lower_recovery_point(offset)
         self._note_tier_start(start)
         self._begin_anew(offset, self.log_start)
@@ -510,7 +510,7 @@ class LogContents:
     def start_from_tier(self, start: TierStart) -> None:
         """Begin anew behind what the tier has, with the tier's lineage and producers."""
         known = 0 if self._tier_start is None else self._tier_start.superseded_offset
-        start = replace(start, superseded_offset=max(known, self.log_start))
+        start = replace(start, superseded_offset=max(known, self.log_start), superseded_epoch=self._latest_epoch)
         self._lower_recovery_point(start.offset)
         self._note_tier_start(start)
         self._begin_anew(start.offset, start.log_start_offset)
@@ -522,6 +522,11 @@ class LogContents:
         if self._write_recovery_point is not None:
             self._publish_recovery_point()  # with the log start, which the file need not tell any more
             self._forget_tier_start(above=-1)
+
+    @property
+    def _latest_epoch(self) -> int:
+        latest = self.epochs.latest_entry
+        return -1 if latest is None else latest.epoch
 
     def _note_tier_start(self, start: TierStart) -> None:
         self._tier_start_file.write(start)

@@ -55,6 +55,8 @@ class TierStart:
         offset: Where the log begins here, and ends.
         log_start_offset: Where the log begins in the tier.
         superseded_offset: Log start of the log of before: a checkpoint of it says this at the most.
+        superseded_epoch: Latest leader epoch of the log of before; -1 = it had none. A later one is of a broker that
+            ran over an unfinished beginning: the file is out of date then.
         epochs: The lineage of STARTING; else empty.
         producer_snapshot: Bytes of STARTING's producer snapshot, as the tier has them; else empty.
     """
@@ -63,6 +65,7 @@ class TierStart:
     offset: int
     log_start_offset: int
     superseded_offset: int
+    superseded_epoch: int = -1
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producer_snapshot: bytes = b""
 
@@ -70,6 +73,11 @@ class TierStart:
     def is_unfinished(self) -> bool:
         """Whether the log's files may still be those of the old log."""
         return self.state in (TierStartState.CUTTING, TierStartState.STARTING)
+
+    def is_overtaken(self, latest_epoch: int) -> bool:
+        """Whether a log whose latest epoch is this one was led or fed by another broker since."""
+        own = self.epochs.latest
+        return latest_epoch > max(self.superseded_epoch, -1 if own is None else own.epoch)
 
     def log_start_by(self, checkpoint: int) -> int:
         """Return the log start: the directory's checkpoint counts only if it must be of this log."""
@@ -124,6 +132,7 @@ def _encode(start: TierStart) -> bytes:
         "offset": start.offset,
         "log_start_offset": start.log_start_offset,
         "superseded_offset": start.superseded_offset,
+        "superseded_epoch": start.superseded_epoch,
         "epochs": [list(entry) for entry in start.epochs],
         "producer_snapshot": base64.b64encode(start.producer_snapshot).decode("ascii"),
     }
@@ -140,6 +149,8 @@ def _decode(data: bytes) -> TierStart:
     if fields["version"] != _VERSION:
         raise ValueError(f"version {fields['version']}")
     offsets = [fields[name] for name in ("offset", "log_start_offset", "superseded_offset")]
+    if type(fields["superseded_epoch"]) is not int:
+        raise ValueError(f"epoch {fields['superseded_epoch']!r}")
     if any(type(offset) is not int or not 0 <= offset < 2**63 for offset in offsets) or offsets[1] > offsets[0]:
         raise ValueError(f"a log that begins here at {offsets[0]}, and starts at {offsets[1]}, not at {offsets[2]}")
     return TierStart(
@@ -147,6 +158,7 @@ def _decode(data: bytes) -> TierStart:
         offsets[0],
         offsets[1],
         offsets[2],
+        fields["superseded_epoch"],
         LeaderEpochs((epoch, start) for epoch, start in fields["epochs"]),
         base64.b64decode(fields["producer_snapshot"], validate=True),
     )
@@ -165,4 +177,4 @@ def require_tier_start(
     if start < at and (lineage.earliest is None or lineage.earliest.start_offset > start):
         raise ValueError(f"no epoch is given for offset {start}, where the log starts")
     parse_producer_snapshot(producer_snapshot)  # type: ignore[arg-type]
-    return TierStart(TierStartState.STARTING, at, start, 0, lineage, bytes(producer_snapshot))  # type: ignore[call-overload]
+    return TierStart(TierStartState.STARTING, at, start, 0, -1, lineage, bytes(producer_snapshot))  # type: ignore[call-overload]
