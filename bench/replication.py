@@ -26,7 +26,7 @@ LEADERS = 10_000
 
 
 def answers(count: int) -> Iterator[bytes]:
-    """What a leader sends: whole batches, one behind the other."""
+    """A leader's answers: whole batches, one behind the other."""
     offset = 0
     for _ in range(count):
         parts = []

@@ -47,7 +47,7 @@ from tierlog.replication import (
     LeaderSettings,
     ReplicationError,
 )
-from tierlog.replication.in_sync_replicas import FollowerState
+from tierlog.replication.in_sync_replicas import ReplicaState
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
 
@@ -412,7 +412,7 @@ def counts_no_joiner(self: InSyncReplicas, leader_end_offset: int, _: int) -> in
     return leader_end_offset
 
 
-def joins_early(self: InSyncReplicas, follower: FollowerState, **_: int) -> AlterPartition | None:
+def joins_early(self: InSyncReplicas, follower: ReplicaState, **_: int) -> AlterPartition | None:
     """A follower that is proposed at its first fetch."""
     if self._pending is not None or follower.broker_id in self._committed:
         return None

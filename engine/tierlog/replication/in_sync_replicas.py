@@ -79,7 +79,7 @@ class Brokers:
         return fetched_epoch in (_UNKNOWN, state.epoch)
 
 
-class FollowerState:
+class ReplicaState:
     """The progress of one follower. Offsets are -1 until it has fetched from this leader.
 
     Attributes:
@@ -158,7 +158,7 @@ class InSyncReplicas:
         self._pending: AlterPartition | None = None
         self._proposed: frozenset[int] = frozenset()
         self.partition_epoch = _UNKNOWN
-        self.followers: dict[int, FollowerState] = {}
+        self.followers: dict[int, ReplicaState] = {}
         self.lag_deadline_ms = math.inf
 
     @property
@@ -181,7 +181,7 @@ class InSyncReplicas:
         self._leader_epoch, self.partition_epoch = state.leader_epoch, state.partition_epoch
         kept = {} if is_new_leader else self.followers
         others = [broker for broker in state.replicas if broker != self._broker_id]
-        self.followers = {broker: kept.get(broker) or FollowerState(broker) for broker in others}
+        self.followers = {broker: kept.get(broker) or ReplicaState(broker) for broker in others}
         for broker, follower in self.followers.items():
             caught_up_ms = now_ms if broker in state.in_sync_replicas else 0
             if is_new_leader:
@@ -191,7 +191,7 @@ class InSyncReplicas:
         self._commit(state.in_sync_replicas)
         self._set_lag_deadline(leader_end_offset)
 
-    def follower(self, broker_id: int) -> FollowerState:
+    def follower(self, broker_id: int) -> ReplicaState:
         """A follower's state. Raises ReplicationError: UNKNOWN_LEADER_EPOCH: no replica in this epoch, or not yet."""
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -232,7 +232,7 @@ class InSyncReplicas:
                 found = follower.log_end_offset
         return found
 
-    def _is_about_to_join(self, follower: FollowerState, leader_end_offset: int, now_ms: int) -> bool:
+    def _is_about_to_join(self, follower: ReplicaState, leader_end_offset: int, now_ms: int) -> bool:
         return self._has_caught_up(follower, leader_end_offset, now_ms) and self._brokers.may_join(
             follower.broker_id, follower.broker_epoch
         )
@@ -244,7 +244,7 @@ class InSyncReplicas:
 
     # ---- who is in sync
 
-    def expand(self, follower: FollowerState, *, high_watermark: int, epoch_start_offset: int) -> AlterPartition | None:
+    def expand(self, follower: ReplicaState, *, high_watermark: int, epoch_start_offset: int) -> AlterPartition | None:
         """Propose a follower that has reached the high watermark and the start of this leader's epoch."""
         broker = follower.broker_id
         if self._pending is not None or broker in self._committed:
@@ -269,10 +269,10 @@ class InSyncReplicas:
             return None
         return self._propose(self._committed - lagging, maximal=self._committed)
 
-    def _has_caught_up(self, follower: FollowerState, leader_end_offset: int, now_ms: int) -> bool:
+    def _has_caught_up(self, follower: ReplicaState, leader_end_offset: int, now_ms: int) -> bool:
         return follower.log_end_offset == leader_end_offset or now_ms - follower.caught_up_ms <= self._lag_time_max_ms
 
-    def _in_sync_followers(self) -> Iterable[FollowerState]:
+    def _in_sync_followers(self) -> Iterable[ReplicaState]:
         return (self.followers[broker] for broker in self._committed if broker in self.followers)
 
     def appended(self, leader_end_offset: int) -> None:
