@@ -75,7 +75,7 @@ class Message:
 
 
 class ReplicationMachine(RuleBasedStateMachine):
-    """What the network and the controller do is Hypothesis's choice."""
+    """Three replicas; Hypothesis chooses the steps of network, controller and crashes."""
 
     follower_class: type[Follower] = Follower
 
@@ -370,7 +370,7 @@ QUICK: Final = settings(max_examples=40, stateful_step_count=60, deadline=None)
 
 @pytest.mark.slow
 def test_replication_holds_at_length() -> None:
-    """The same, longer: `make simulate` has the whole cluster."""
+    """A thousand runs of twice the steps keep the properties."""
     run_state_machine_as_test(
         ReplicationMachine, settings=settings(max_examples=1000, stateful_step_count=120, deadline=None)
     )

@@ -42,7 +42,7 @@ NOW_MS: Final = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Seen:
-    """What a log is to its readers."""
+    """A log as its readers see it."""
 
     log_start: int
     local_start: int
@@ -353,5 +353,5 @@ def test_the_process_may_be_killed(tmp_path: pathlib.Path, kill: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", range(20))
 def test_the_process_may_be_killed_at_any_time(tmp_path: pathlib.Path, kill: int) -> None:
-    """The same twenty times."""
+    """Twenty kills, at twenty times, leave a log of one turn or the next."""
     killed(tmp_path, kill)

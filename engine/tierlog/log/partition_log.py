@@ -249,7 +249,8 @@ class PartitionLog(Protocol):
     @property
     def must_be_rebuilt(self) -> bool:
         """Whether the log is tiered and lacks what it must have of the tier: it was cut below its first segment, or its
-        lineage does not reach back to its start. ``start_from_tier`` ends that; until then nothing is appended.
+        lineage does not reach back to its start. ``start_from_tier`` ends that. The log takes appends all the same: its
+        leader or follower must make none until then.
         """
 
     def start_from_tier(
