@@ -119,6 +119,21 @@ def test_a_fenced_follower_waits_for_its_new_leader() -> None:
     assert asked(follower, FetchRecords).leader_epoch == 4
 
 
+def test_a_follower_that_was_stopped_goes_on_in_the_same_epoch() -> None:
+    """A partition that is taken from its fetcher and given to another has the leader that it had."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 3)
+    old = asked(follower, FetchRecords)
+    follower.stop()
+    assert follower.next_request(0) is None
+    assert not follower.follow(1, 2)
+    assert follower.follow(1, 3)
+    follower.on_answer(old, FetchedRecords(1, 0, sent(0)), 0)
+    assert replica.log.log_end_offset == 0, "an answer to what was asked before the stop"
+    asked(follower, FetchRecords)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -132,13 +132,14 @@ class Follower:
 
         Args:
             leader: Its broker id.
-            leader_epoch: Of its leadership. One that is not above the known one changes nothing.
+            leader_epoch: Of its leadership. An earlier one changes nothing, nor does the known one but after ``stop``.
             truncates_on_fetch: Whether the leader tells of a divergence in its answers to fetches (Kafka 2.7).
 
         Returns:
             Whether the follower began anew.
         """
-        if leader_epoch <= self.leader_epoch or self.state is FollowerState.FAILED:
+        is_known = leader_epoch == self.leader_epoch and self.state is not FollowerState.STOPPED
+        if leader_epoch < self.leader_epoch or is_known or self.state is FollowerState.FAILED:
             return False
         self.leader, self.leader_epoch = leader, leader_epoch
         self._truncates_on_fetch = truncates_on_fetch
