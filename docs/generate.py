@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import inspect
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.cli.app import application
 from tierlog.config_keys import Key, rows
-from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
@@ -58,10 +59,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`auto`, `aiven`, `kafka`, `log-dir`, `local-tiered`",
         "How the objects are laid out; `auto` finds out.",
     ),
-    "table": (
-        "`records`, `batches`, `segments`, `transactions`",
-        "The table to read: what a row stands for.",
-    ),
+    "table": ("`records`, `batches`, `segments`, `transactions`", "The table to read: what a row stands for."),
     "subscribe": (
         "topics, by comma",
         "Topics to read, each once. `<topic id>:<topic>` where a bucket holds two of a name.",
@@ -78,30 +76,12 @@ MEANINGS: dict[str, tuple[str, str]] = {
         '`earliest`, `{"topic": {"0": 23, "1": -2}}`',
         "First offset of each partition; -2 is earliest.",
     ),
-    "ending_offsets": (
-        '`latest`, `{"topic": {"0": 99, "1": -1}}`',
-        "Where to end, **exclusive**; -1 is latest.",
-    ),
-    "starting_timestamp": (
-        "ms since 1970",
-        "Begin each partition at its first record of that time or later.",
-    ),
-    "ending_timestamp": (
-        "ms since 1970",
-        "End each partition before its first record of that time or later.",
-    ),
-    "starting_offsets_by_timestamp": (
-        '`{"topic": {"0": 1735689600000}}`',
-        "As `startingTimestamp`, by partition.",
-    ),
-    "ending_offsets_by_timestamp": (
-        '`{"topic": {"0": 1735689600000}}`',
-        "As `endingTimestamp`, by partition.",
-    ),
-    "starting_offsets_by_timestamp_strategy": (
-        "`error`, `latest`",
-        "What to do if no record is that young.",
-    ),
+    "ending_offsets": ('`latest`, `{"topic": {"0": 99, "1": -1}}`', "Where to end, **exclusive**; -1 is latest."),
+    "starting_timestamp": ("ms since 1970", "Begin each partition at its first record of that time or later."),
+    "ending_timestamp": ("ms since 1970", "End each partition before its first record of that time or later."),
+    "starting_offsets_by_timestamp": ('`{"topic": {"0": 1735689600000}}`', "As `startingTimestamp`, by partition."),
+    "ending_offsets_by_timestamp": ('`{"topic": {"0": 1735689600000}}`', "As `endingTimestamp`, by partition."),
+    "starting_offsets_by_timestamp_strategy": ("`error`, `latest`", "What to do if no record is that young."),
     "isolation_level": (
         "`read_uncommitted`, `read_committed`",
         "`read_committed` leaves out aborted transactions and ends at the tier's last stable offset.",
@@ -118,22 +98,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "as `startingOffsets`",
         "Records below were deleted (`DeleteRecords`), which a bucket alone cannot show.",
     ),
-    "include_headers": (
-        "`true`, `false`",
-        "Add the column `headers`.",
-    ),
-    "columns": (
-        "names, by comma",
-        "The columns to produce, in this order. Also `headers`, `leaderEpoch`, `segment`.",
-    ),
-    "min_partitions": (
-        "number",
-        "The least number of Spark partitions, down to one batch of records each.",
-    ),
-    "max_records_per_partition": (
-        "number",
-        "The most offsets in a Spark partition.",
-    ),
+    "include_headers": ("`true`, `false`", "Add the column `headers`."),
+    "columns": ("names, by comma", "The columns to produce, in this order. Also `headers`, `leaderEpoch`, `segment`."),
+    "min_partitions": ("number", "The least number of Spark partitions, down to one batch of records each."),
+    "max_records_per_partition": ("number", "The most offsets in a Spark partition."),
     "max_bytes_per_partition": (
         "bytes, or with a unit as `64m`",
         "Target size of a Spark partition, of log bytes before compression and encryption by the plugin.",
@@ -149,10 +117,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
             "default fails."
         ),
     ),
-    "verify_checksums": (
-        "`true`, `false`",
-        "Check the CRC-32C of every batch that is read.",
-    ),
+    "verify_checksums": ("`true`, `false`", "Check the CRC-32C of every batch that is read."),
     "header_answers": (
         "`true`, `false`",
         (
@@ -188,14 +153,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "path",
         "The plugin's keys in a file that the driver and the executors can read: `.properties`, JSON or TOML.",
     ),
-    "storage_config": (
-        "",
-        "`rsm.*`: the plugin's keys, one by one; `store.*`: the object store's.",
-    ),
-    "metadata_client": (
-        "",
-        "With `metadata` of a running Kafka, as in Spark's Kafka source: how it is reached.",
-    ),
+    "storage_config": ("", "`rsm.*`: the plugin's keys, one by one; `store.*`: the object store's."),
+    "metadata_client": ("", "With `metadata` of a running Kafka, as in Spark's Kafka source: how it is reached."),
 }
 
 # Kind of an error -> (what it means, what to do).
@@ -267,7 +226,14 @@ alone or nothing may stand in front. Keys match without case. An unknown key is 
 one, values that contradict each other are an error, and no message quotes a secret.
 """
 SCHEMES = {"s3": "S3", "gs": "Google", "az": "Azure"}
-KINDS = {"tuple[str, ...]": "list", "Password": "secret", "bool": "boolean", "int": "number", "str": "text"}
+KINDS = {
+    "tuple[str, ...]": "list",
+    "Password": "secret",
+    "bool": "boolean",
+    "int": "number",
+    "float": "number",
+    "str": "text",
+}
 
 
 def default_text(name: str) -> str:
@@ -388,8 +354,8 @@ LOG_HEAD = """# Keys of a local log
 
 Kafka 4.3's, with its defaults and limits; those marked **ours** are Tierlog's. `LogConfig.from_kafka` takes a topic's
 keys and the broker's names for them, of which the first that is given counts, the topic's before all;
-`LogDirectoryConfig.from_kafka` takes the broker's own. One mapping may hold both. An unknown key is an error that names
-the nearest known one. In code, a key is a field with `_` for each `.`.
+`LogDirectoryConfig.from_kafka` and `CleanerConfig.from_kafka` take the broker's own. One mapping may hold all. An
+unknown key is an error that names the nearest known one. In code, a key is a field with `_` for each `.`.
 
 ## Of a topic
 
@@ -410,6 +376,14 @@ or equal. `remote.storage.enable` goes back to false with `remote.log.delete.on.
 | --- | --- | --- | --- |
 """
 
+LOG_CLEANER = """
+## Of the log cleaner
+
+`LogCleaner.reconfigure` changes those marked **live** while it runs, the number of threads to half and to the double at
+most.
+
+"""
+
 
 def log_page() -> str:
     """The keys of a local log."""
@@ -418,11 +392,8 @@ def log_page() -> str:
         f"| {log_default(key)} | {shown_limits(key)} | {key.meaning} |\n"
         for key in rows(LogConfig).values()
     )
-    brokers = "".join(
-        f"| `{key.name}` | {log_default(key)} | {shown_limits(key)} | {key.meaning} |\n"
-        for key in rows(LogDirectoryConfig).values()
-    )
-    return LOG_HEAD + topics + LOG_TIERING + brokers
+    directories, cleaners = ("\n".join(key_table(table)) + "\n" for table in (LogDirectoryConfig, CleanerConfig))
+    return LOG_HEAD + topics + LOG_TIERING + directories + LOG_CLEANER + cleaners
 
 
 def log_default(key: Key) -> str:
@@ -548,7 +519,11 @@ def _shown_default(value: object) -> str:
         return "–"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int) else f"`{value}`" if value else "empty"
+    if isinstance(value, float):
+        return "no limit" if value == sys.float_info.max else str(value)
+    if isinstance(value, int):
+        return "2^63-1" if value == 2**63 - 1 else str(value)
+    return f"`{value}`" if value else "empty"
 
 
 def _pair_rows() -> list[str]:

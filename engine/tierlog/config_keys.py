@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from tierlog.arguments import INT32_MAX, INT64_MAX
@@ -203,7 +204,16 @@ class Key:
             return str(value).lower()
         if isinstance(value, frozenset | tuple):
             return ",".join(sorted(value) if isinstance(value, frozenset) else value)
+        return _shown_double(value) if isinstance(value, float) else str(value)
+
+
+def _shown_double(value: float) -> str:
+    """A number as Java writes it: with an exponent from 10^7 on, and below 10^-3."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{int(exponent) + len(text) - 1}"
 
 
 def key(meaning: str, *, default: Value | None = None, name: str = "", under: str = "", **facts: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.peers import install
 from tierlog.config_keys import rows
 from tierlog.errors import ConfigError
-from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 
 pytestmark = pytest.mark.interop
 
@@ -22,7 +22,7 @@ import java.util.*;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.coordinator.transaction.*;
 import org.apache.kafka.server.config.*;
-import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.*;
 
 class Ask {
     static String shown(Object value) {
@@ -34,7 +34,8 @@ class Ask {
     public static void main(String[] args) throws Exception {
         ConfigDef topic = LogConfig.configDefCopy();
         var defs = List.of(topic, LogConfig.SERVER_CONFIG_DEF, ReplicationConfigs.CONFIG_DEF,
-            TransactionLogConfig.CONFIG_DEF, TransactionStateManagerConfig.CONFIG_DEF);
+            TransactionLogConfig.CONFIG_DEF, TransactionStateManagerConfig.CONFIG_DEF,
+            CleanerConfig.CONFIG_DEF, ServerConfigs.CONFIG_DEF);
         for (ConfigDef def : defs)
             for (var key : def.configKeys().values())
                 System.out.println((def == topic ? "topic|" : "broker|") + key.name + "|" + shown(key.defaultValue));
@@ -100,7 +101,11 @@ def test_keys_defaults_and_verdicts(tmp_path: pathlib.Path) -> None:
     brokers = {name: default for kind, name, default in lines if kind == "broker"}
     assert topics.pop("internal.segment.bytes") == "null"
     assert {key.name: key.shown(key.default) for key in known} == topics
-    ours = {key.name: key.shown(key.default) for key in rows(LogDirectoryConfig).values()}
+    ours = {
+        key.name: key.shown(key.default)
+        for table in (LogDirectoryConfig, CleanerConfig)
+        for key in rows(table).values()
+    }
     differing = {name for name, default in ours.items() if brokers[name] != default}
     assert differing == {"transaction.partition.verification.enable"}
     assert {name for key in known for name in key.other_names} <= brokers.keys() | _TOPICS_OWN

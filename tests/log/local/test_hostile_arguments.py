@@ -15,6 +15,7 @@ from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local import (
     AppendOrigin,
+    CleanerConfig,
     DirectoryIdentity,
     FetchIsolation,
     LogCheckpoints,
@@ -235,7 +236,7 @@ def test_values_raise_what_they_say(kind: Callable[..., object], sound: dict[str
     assert check_calls(kind, sound) > 5
 
 
-@pytest.mark.parametrize("kind", [LogConfig, LogDirectoryConfig, ProducerSettings])
+@pytest.mark.parametrize("kind", [CleanerConfig, LogConfig, LogDirectoryConfig, ProducerSettings])
 def test_configurations_raise_what_they_say(kind: Any) -> None:
     """A malformed value of a topic's configuration must be answered as INVALID_CONFIG, not as a fault of the server."""
     if kind is not ProducerSettings:

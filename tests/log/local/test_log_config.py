@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tierlog.arguments import INT64_MAX
 from tierlog.config_keys import Key, rows
 from tierlog.errors import ConfigError
-from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.runtime.machine.randomness import SeededRng
 
 HOUR_MS = 3_600_000
@@ -183,6 +183,26 @@ def test_one_file_has_both() -> None:
     assert config.producer_settings.producer_id_expiration_ms == 9
     assert LogDirectoryConfig.from_kafka(config.to_kafka()) == config
     assert hash(config) == hash(LogDirectoryConfig.from_kafka(given))
+    cleaner = {"log.cleaner.threads": "2", "log.cleaner.io.max.bytes.per.second": "1.5E7"}
+    found = CleanerConfig.from_kafka(given | cleaner)
+    assert found == CleanerConfig(log_cleaner_threads=2, log_cleaner_io_max_bytes_per_second=15_000_000)
+    assert CleanerConfig.from_kafka(found.to_kafka()) == found
+    assert LogConfig.from_kafka(given | cleaner).retention_ms == 3_600_000
+
+
+def test_a_cleaner_changes_as_a_brokers_does() -> None:
+    """Else a change that Kafka refuses leaves no thread, or a thread without memory for one key."""
+    two = CleanerConfig(log_cleaner_threads=2)
+    for threads in (1, 2, 3, 4):
+        CleanerConfig(log_cleaner_threads=threads).check_change(two)
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.threads 5: at most double the current value 2"):
+        CleanerConfig(log_cleaner_threads=5).check_change(two)
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.threads 1: at least half of the current value 4"):
+        CleanerConfig(log_cleaner_threads=1).check_change(CleanerConfig(log_cleaner_threads=4))
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.enable: cannot be changed at run time"):
+        CleanerConfig(log_cleaner_enable=False).check_change(CleanerConfig())
+    with pytest.raises(ConfigError, match="more than 1048576 expected for each of 2 threads"):
+        CleanerConfig(log_cleaner_threads=2, log_cleaner_dedupe_buffer_size=2 << 20)
 
 
 def test_wrong_ones_are_told() -> None:
@@ -244,6 +264,17 @@ replica.high.watermark.checkpoint.interval.ms|5000|1..|
 transaction.max.timeout.ms|900000|1..2147483647|
 transaction.partition.verification.enable|false||
 """
+#: Kafka's definition allows 0 threads, with which no broker starts.
+CLEANER = """
+log.cleaner.backoff.ms|15000|0..|
+log.cleaner.dedupe.buffer.size|134217728||
+log.cleaner.enable|true||
+log.cleaner.io.buffer.load.factor|0.9||
+log.cleaner.io.buffer.size|524288|0..2147483647|
+log.cleaner.io.max.bytes.per.second|1.7976931348623157E308||
+log.cleaner.threads|1|1..2147483647|
+message.max.bytes|1048588|0..2147483647|
+"""
 
 
 def shown(key: Key) -> str:
@@ -259,4 +290,5 @@ def test_keys_are_kafkas() -> None:
     """Else a configuration that a broker takes is refused, or the other way round, or means something else."""
     assert [shown(key) for key in rows(LogConfig).values() if not key.own] == TOPIC.split()
     assert sorted(shown(key) for key in rows(LogDirectoryConfig).values()) == BROKER.split()
+    assert sorted(shown(key) for key in rows(CleanerConfig).values()) == CLEANER.split()
     assert all(field == key.name.replace(".", "_") for field, key in rows(LogConfig).items())

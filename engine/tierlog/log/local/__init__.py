@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
     from tierlog.log.local.log_appends import LogAppendInfo
-    from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig, ProducerSettings
+    from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig, ProducerSettings
     from tierlog.log.local.log_directory import LogDirectory
     from tierlog.log.local.log_errors import (
         AppendRefusedError,
@@ -84,7 +84,7 @@ else:
         "tierlog.log.local.directory.directory_files": ("DirectoryIdentity",),
         "tierlog.log.local.leader_epoch_cache": ("LeaderEpochCache",),
         "tierlog.log.local.log_appends": ("LogAppendInfo",),
-        "tierlog.log.local.log_config": ("LogConfig", "LogDirectoryConfig", "ProducerSettings"),
+        "tierlog.log.local.log_config": ("CleanerConfig", "LogConfig", "LogDirectoryConfig", "ProducerSettings"),
         "tierlog.log.local.log_directory": ("LogDirectory",),
         "tierlog.log.local.log_errors": (
             "AppendRefusedError",
@@ -128,6 +128,7 @@ __all__ = [
     "AppendOrigin",
     "AppendRefusedError",
     "BackgroundTasks",
+    "CleanerConfig",
     "DirectoryIdentity",
     "FetchDataInfo",
     "FetchIsolation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -228,8 +229,8 @@ class LogConfig:
         """Parse a configuration from text, as a topic or a broker's file has it.
 
         A topic's name (``segment.ms``) wins over a broker's for the same (``log.roll.ms``, which wins over
-        ``log.roll.hours``); ``internal.segment.bytes`` wins over ``segment.bytes``. Keys of ``LogDirectoryConfig`` are
-        passed over: one file has both.
+        ``log.roll.hours``); ``internal.segment.bytes`` wins over ``segment.bytes``. Keys of ``LogDirectoryConfig`` and
+        ``CleanerConfig`` are passed over: one file has all.
 
         Args:
             given: By name.
@@ -368,7 +369,7 @@ def _read_topic_values(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_names(given: Iterable[str]) -> None:
-    known = names_of(LogConfig, LogDirectoryConfig) | {_INTERNAL_SEGMENT_BYTES.name}
+    known = names_of(LogConfig, LogDirectoryConfig, CleanerConfig) | {_INTERNAL_SEGMENT_BYTES.name}
     for name in given:
         if name not in known:
             raise _unknown_key(name, known)
@@ -456,7 +457,7 @@ class LogDirectoryConfig:
 
     @classmethod
     def from_kafka(cls, given: Mapping[str, str]) -> Self:
-        """Parse a configuration from text; keys of ``LogConfig`` are passed over: one file has both.
+        """Parse a configuration from text; keys of the others are passed over: one file has all.
 
         Raises:
             ConfigError: an unknown key (the nearest known one is named), or a malformed value. TypeError: a key or a
@@ -478,3 +479,98 @@ class LogDirectoryConfig:
             transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             transaction_partition_verification_enable=self.transaction_partition_verification_enable,
         )
+
+
+#: log.cleaner.dedupe.buffer.size, and no less for a thread.
+_DEDUPE_BYTES_PER_THREAD: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """A broker's configuration of its log cleaner; the fields are Kafka's names with "_" for ".".
+
+    Sizes are bytes, times ms. Immutable and hashable; a changed one is another value, which ``LogCleaner.reconfigure``
+    takes.
+
+    Raises:
+        ConfigError: a field is of another type or outside Kafka's limits, or a thread would have 1 MiB or less of
+            ``log.cleaner.dedupe.buffer.size``.
+    """
+
+    log_cleaner_threads: Int32 = key("How many threads compact logs.", default=1, minimum=1, live=True)
+    log_cleaner_io_max_bytes_per_second: float = key(
+        "How many bytes all of these threads together read and write a second, at most; a negative one: no limit.",
+        default=sys.float_info.max,
+        maximum=int(sys.float_info.max),
+        live=True,
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        "Memory of the offset maps of all of these threads; more than 1 MiB for each.", default=128 << 20, live=True
+    )
+    log_cleaner_io_buffer_size: Int32 = key(
+        "Memory of the buffers by which all of these threads read and write.", default=512 << 10, minimum=0, live=True
+    )
+    log_cleaner_io_buffer_load_factor: float = key(
+        "Which part of an offset map is used: the more, the more of a log is cleaned at once, and the slower.",
+        default=0.9,
+        live=True,
+    )
+    log_cleaner_backoff_ms: int = key(
+        "How long a thread waits when no log is to be compacted.", default=15_000, minimum=0, live=True
+    )
+    log_cleaner_enable: bool = key(
+        "Whether logs are compacted. Without it compacted logs only grow: retention leaves them alone. Kafka 5 will "
+        "have no such key.",
+        default=True,
+    )
+    message_max_bytes: Int32 = key(
+        "The largest batch that buffers grow for, where a topic's `max.message.bytes` is smaller.",
+        default=1_048_588,
+        minimum=0,
+        live=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        threads, size_bytes = self.log_cleaner_threads, self.log_cleaner_dedupe_buffer_size
+        if size_bytes // threads <= _DEDUPE_BYTES_PER_THREAD:
+            raise ConfigError(
+                f"log.cleaner.dedupe.buffer.size {size_bytes}: more than {_DEDUPE_BYTES_PER_THREAD} expected for each "
+                f"of {threads} threads"
+            )
+
+    @classmethod
+    def from_kafka(cls, given: Mapping[str, str]) -> Self:
+        """Parse a configuration from text; keys of ``LogConfig`` and ``LogDirectoryConfig`` are passed over.
+
+        Raises:
+            ConfigError: an unknown key (the nearest known one is named), or a malformed value, or too little memory.
+                TypeError: a key or a value is no str.
+        """
+        require_texts("given", given)
+        _check_names(given)
+        return cls(**read_values(CleanerConfig, given))
+
+    def to_kafka(self) -> dict[str, str]:
+        """Return the keys as text; ``from_kafka`` makes an equal value of it."""
+        return {row.name: row.shown(getattr(self, field)) for field, row in rows(CleanerConfig).items()}
+
+    def check_change(self, before: CleanerConfig) -> None:
+        """Check a change at run time from another configuration.
+
+        Raises:
+            ConfigError: a key that cannot change at run time, or the number of threads falls below half or rises above
+                the double.
+        """
+        fixed = [
+            row.name
+            for field, row in rows(CleanerConfig).items()
+            if not row.live and getattr(self, field) != getattr(before, field)
+        ]
+        if fixed:
+            raise ConfigError(f"{', '.join(fixed)}: cannot be changed at run time")
+        threads, current = self.log_cleaner_threads, before.log_cleaner_threads
+        if threads < current // 2:
+            raise ConfigError(f"log.cleaner.threads {threads}: at least half of the current value {current} expected")
+        if threads > current * 2:
+            raise ConfigError(f"log.cleaner.threads {threads}: at most double the current value {current} expected")
