@@ -24,7 +24,8 @@ From the bottom:
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
 - ``log_contents``: segments, producers, epochs and offsets, and how they change together, over the files of
   ``local_log``. Nothing in it locks.
-- ``unified_log``: one partition: the one lock around all changes, and what readers ask without it.
+- ``log_view``: what readers ask of one partition, without a lock.
+- ``unified_log``: one partition: the one lock around all changes.
 - ``log_flusher``: what follows a change: syncs, beside appends or in the background, and the calls of listeners.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its files and their state.
