@@ -285,6 +285,7 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
     """
     seen: Counter[str] = Counter()
     tabled: Counter[str] = Counter()
+    together: Counter[int] = Counter()
     differ: list[str] = []
     for number in range(LIVES) if LIFE is None else [int(LIFE)]:
         pair = Pair(theirs, OurLog(), tmp_path)
@@ -292,11 +293,14 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
             for kind, answer in live(pair, random.Random(f"{SEED}-{number}"), turns=TURNS):
                 words = answer.split(" ")
                 seen[" ".join([kind, *words[: 1 + (words[0] == "refused")]])] += 1
+                open_ones = [p for p in Told.of(answer).producers.values() if p.transaction_first_offset >= 0]
+                together[len(open_ones)] += 1
         except AssertionError as error:
             differ.append(f"life {number}: {error}")
+            print(differ[-1], flush=True)
             pair.drop()
         tabled += pair.tabled
-    print(f"{seen.total()} answers; rows of the table:", dict(tabled))
+    print(f"{seen.total()} answers; rows of the table:", dict(tabled), "; transactions open at once:", dict(together))
     assert not differ, "\n".join([f"{len(differ)} of {LIVES} lives differ", *differ])
     assert all(count < seen.total() / 50 for count in tabled.values()), tabled
     if LIFE is None and LIVES * TURNS >= 5000:
@@ -306,6 +310,8 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
             seen
         )
         assert seen["open open"] > 20, seen
+        assert seen["fromtier done"] > 10, seen
+        assert sum(answers for several, answers in together.items() if several > 1) > seen.total() / 5, together
 
 
 ENDS_BEFORE_IT_BEGINS = struct.pack(">i", -1)

@@ -105,6 +105,7 @@ class OurLog:
             had_clean_shutdown=clean == "1",
             topic_id=None if topic_id == "-" else Uuid.from_text(topic_id),
             remote_log_enabled=tiered == "1",
+            write_recovery_point=lambda: None,  # the next opening's words have what this log told last
         )
         return "open"
 
@@ -154,11 +155,13 @@ class OurLog:
         self._log.truncate_fully_and_start_at(int(offset), None if log_start == "-" else int(log_start))
         return "done"
 
-    def _from_tier(self, offset: str, log_start: str) -> str:
+    def _from_tier(self, offset: str, log_start: str, epochs: str) -> str:
         known = sorted(pathlib.Path(self._log.folder).glob("*.snapshot"))
         producers = known[-1].read_bytes() if known else encode_producer_snapshot(())
+        pairs = [entry.split(":") for entry in epochs.split(",") if epochs != "-"]
+        entries = [(int(epoch), int(start)) for epoch, start in pairs]
         self._log.start_from_tier(
-            int(offset), log_start_offset=int(log_start), epochs=[(0, int(log_start))], producer_snapshot=producers
+            int(offset), log_start_offset=int(log_start), epochs=entries, producer_snapshot=producers
         )
         return "done"
 

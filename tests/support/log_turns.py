@@ -87,6 +87,8 @@ class Turns:
         if tiered:
             self.policy = "delete"
         self.append_time = rng.random() < 0.15
+        #: Share of the producers' batches that are of a transaction: in half of the lives several are often open.
+        self.transactional = rng.choice([0.4, 0.9])
         #: A follower's append of several batches ends in the middle where an index of Kafka's has no room for all.
         self.index_bytes = rng.choice([36, 96, 4096, 4096, 4096])
         self.told = Told()
@@ -148,9 +150,9 @@ class Turns:
         """(epoch, sequence, count, whether transactional) of a producer's next batch, mostly as it should be."""
         rng, known = self.rng, self.told.producers.get(producer)
         if known is None:
-            return rng.choice([0, 0, 0, 1]), rng.choice([0, 0, 0, 7]), count, rng.random() < 0.4
+            return rng.choice([0, 0, 0, 1]), rng.choice([0, 0, 0, 7]), count, rng.random() < self.transactional
         open_now = known.transaction_first_offset >= 0
-        transactional = rng.random() < (0.95 if open_now else 0.4)
+        transactional = rng.random() < (0.95 if open_now else self.transactional)
         following = (known.last_sequence + 1) % 2**31
         if rng.random() < 0.1:  # again
             return known.epoch, max(known.last_sequence - known.offset_delta, 0), known.offset_delta + 1, transactional
@@ -320,7 +322,7 @@ class Turns:
             "start": (3, at("start")),
             "truncate": (4, lambda: ("truncate", max(self.any_offset(), self.told.local_start))),
             "restart": (1, self.restart),
-            "fromtier": (1, self.from_tier),
+            "fromtier": (2, self.from_tier),
             "roll": (3, lambda: ("roll",)),
             "flush": (3, lambda: ("flush",)),
             "retention": (6, lambda: ("retention",)),
@@ -347,8 +349,13 @@ class Turns:
         return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
 
     def from_tier(self) -> Command:
-        offset = self.told.end + self.rng.choice([0, 0, 1, 7])
-        return "fromtier", offset, self.rng.choice([self.told.log_start, offset])
+        rng, end = self.rng, self.told.end
+        offset = end + rng.choice([0, 0, 1, 7])
+        log_start = rng.choice([self.told.log_start, offset])
+        later = range(log_start + 1, offset)
+        starts = sorted(rng.sample(later, min(rng.randint(0, 2), len(later))))
+        epochs = enumerate([log_start, *starts] if log_start < offset else [])
+        return "fromtier", offset, log_start, ",".join(f"{epoch}:{start}" for epoch, start in epochs) or "-"
 
     def questions(self) -> Iterator[Command]:
         rng = self.rng

@@ -140,10 +140,10 @@ public final class LogPeer {
     /** A producer snapshot of nobody. */
     private static final byte[] NO_PRODUCERS = HexFormat.of().parseHex("000148674bc700000000");
 
-    /** fromtier offset logStart: begin anew with the newest producers, as a follower whose leader has them in the tier.
-     * The snapshots are reloaded twice: the first time Kafka deletes the empty one that it took at the offset, and that is
+    /** fromtier offset logStart epoch:start,...: begin anew with the newest producers, as a follower whose leader has them
+     * in the tier. The snapshots are reloaded twice: the first time Kafka deletes the empty one that it took at the offset, and that is
      * too late where the tier's is there. */
-    private void fromTier(long offset, long logStart) throws Exception {
+    private void fromTier(long offset, long logStart, String epochs) throws Exception {
         var known = ProducerStateManager.listSnapshotFiles(log.dir()).stream().max(Comparator.comparing(file -> file.offset));
         byte[] producers = known.isEmpty() ? NO_PRODUCERS : Files.readAllBytes(known.get().file().toPath());
         log.truncateFullyAndStartAt(offset, Optional.of(logStart));
@@ -152,7 +152,11 @@ public final class LogPeer {
         Files.write(LogFileUtils.producerSnapshotFile(log.dir(), offset).toPath(), producers);
         log.producerStateManager().truncateFullyAndReloadSnapshots();
         log.loadProducerState(offset);
-        if (logStart < offset) log.assignEpochStartOffset(0, logStart);
+        if (epochs.equals("-")) return;
+        for (String entry : epochs.split(",")) {
+            String[] numbers = entry.split(":");
+            log.assignEpochStartOffset(Integer.parseInt(numbers[0]), Long.parseLong(numbers[1]));
+        }
     }
 
     private static String told(LogAppendInfo info) {
@@ -290,7 +294,7 @@ public final class LogPeer {
                 lowerCopied(number);
                 return "done";
             case "fromtier":
-                fromTier(number, Long.parseLong(asked[2]));
+                fromTier(number, Long.parseLong(asked[2]), asked[3]);
                 return "done";
             case "retention":
                 return "gone " + log.deleteOldSegments();
