@@ -20,6 +20,7 @@ from tierlog.log.local import (
     FetchIsolation,
     LogCheckpoints,
     LogConfig,
+    LogDirectories,
     LogDirectory,
     LogDirectoryConfig,
     ProducerSettings,
@@ -180,6 +181,30 @@ def test_a_call_of_a_directory_raises_what_it_says_and_harms_nothing(name: str) 
         directory.checkpoint()
 
 
+DIRECTORIES_CALLS: dict[str, tuple[Callable[[LogDirectories], Callable[..., object]], dict[str, Any]]] = {
+    "log": (
+        lambda directories: directories.log,
+        {"topic": "orders", "partition": 0, "config": LogConfig(), "topic_id": Uuid(bytes(range(16))), "is_new": True},
+    ),
+    "load_logs": (lambda directories: directories.load_logs, {"configs": {"orders": LogConfig()}}),
+    "delete_log": (lambda directories: directories.delete_log, {"topic": "none", "partition": 0}),
+    "directory": (lambda directories: directories.directory, {"path": "/a"}),
+    "directory_of": (lambda directories: directories.directory_of, {"directory_id": Uuid(bytes(range(16)))}),
+    "update_config": (lambda directories: directories.update_config, {"topic": "orders", "config": LogConfig()}),
+}
+
+
+@pytest.mark.parametrize("name", DIRECTORIES_CALLS)
+def test_a_call_of_the_directories_raises_what_it_says_and_harms_nothing(name: str) -> None:
+    """A wrong name from a request must not take a disk with all its partitions offline."""
+    method, sound = DIRECTORIES_CALLS[name]
+    with LogDirectories.open(["/a", "/b"], machine=machine_of(), runs_tasks=False) as directories:
+        log = directories.log("kept", 0)
+        assert check_calls(method(directories), sound) > 5
+        assert directories.offline == {}
+        assert log.append_as_leader(bytearray(BATCH), leader_epoch=EPOCH).first_offset == 0
+
+
 def test_closing_a_directory_raises_what_it_says() -> None:
     """A broker epoch that cannot be written must not cost the clean stop of every log."""
     for what, _ in iter_hostile_calls(LogDirectory.close, {"broker_epoch": 5}):
@@ -215,9 +240,11 @@ def test_opening_raises_what_it_says() -> None:
         "runs_tasks": False,
     }
 
-    for what, attempt in iter_hostile_calls(LogDirectory.open, of_directory):
-        with contextlib.ExitStack() as opened:
-            error_of(partial(_enter, opened, attempt), LogDirectory.open, of_directory, what)
+    of_directories = {"paths": ["/other"], **{name: value for name, value in of_directory.items() if name != "path"}}
+    for open_it, sound in ((LogDirectory.open, of_directory), (LogDirectories.open, of_directories)):
+        for what, attempt in iter_hostile_calls(open_it, sound):
+            with contextlib.ExitStack() as opened:
+                error_of(partial(_enter, opened, attempt), open_it, sound, what)
 
 
 def _enter(stack: contextlib.ExitStack, attempt: Callable[[], Any]) -> None:

@@ -27,6 +27,8 @@ From the bottom:
 - ``log_view``: what readers ask of one partition, without a lock.
 - ``unified_log``: one partition: the one lock around all changes.
 - ``log_flusher``: what follows a change: syncs, beside appends or in the background, and the calls of listeners.
+- ``log_directories``: the directories of one broker: a new log goes into one of them, and one that fails is offline
+  alone.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its files and their state.
 
@@ -49,9 +51,11 @@ if TYPE_CHECKING:
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
     from tierlog.log.local.log_appends import LogAppendInfo
     from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig, ProducerSettings
+    from tierlog.log.local.log_directories import DirectoryDescription, LogDescription, LogDirectories
     from tierlog.log.local.log_directory import LogDirectory
     from tierlog.log.local.log_errors import (
         AppendRefusedError,
+        DirectoryInUseError,
         InconsistentTopicIdError,
         KafkaError,
         LogClosedError,
@@ -86,9 +90,11 @@ else:
         "tierlog.log.local.leader_epoch_cache": ("LeaderEpochCache",),
         "tierlog.log.local.log_appends": ("LogAppendInfo",),
         "tierlog.log.local.log_config": ("CleanerConfig", "LogConfig", "LogDirectoryConfig", "ProducerSettings"),
+        "tierlog.log.local.log_directories": ("DirectoryDescription", "LogDescription", "LogDirectories"),
         "tierlog.log.local.log_directory": ("LogDirectory",),
         "tierlog.log.local.log_errors": (
             "AppendRefusedError",
+            "DirectoryInUseError",
             "InconsistentTopicIdError",
             "KafkaError",
             "LogClosedError",
@@ -130,7 +136,9 @@ __all__ = [
     "AppendRefusedError",
     "BackgroundTasks",
     "CleanerConfig",
+    "DirectoryDescription",
     "DirectoryIdentity",
+    "DirectoryInUseError",
     "FetchDataInfo",
     "FetchIsolation",
     "InconsistentTopicIdError",
@@ -140,6 +148,8 @@ __all__ = [
     "LogCheckpoints",
     "LogClosedError",
     "LogConfig",
+    "LogDescription",
+    "LogDirectories",
     "LogDirectory",
     "LogDirectoryConfig",
     "LogOfflineError",

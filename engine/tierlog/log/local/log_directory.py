@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Self
 
 from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_path, require_text, require_type
-from tierlog.errors import StoreError
+from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey, write_marker
 from tierlog.log.local.directory.directory_state import DirectoryState
+from tierlog.log.local.directory.open_logs import OpenLogs
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_folder import (
+    FoundFolder,
     deleted_folder_name,
+    future_folder_name,
     iter_partition_folders,
     lock_directory,
     partition_folder_name,
@@ -37,7 +39,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.files import FileLock
 from tierlog.runtime.machine.process import Closeable, Origin
-from tierlog.runtime.machine.scheduling import Pool, Scheduler
+from tierlog.runtime.machine.scheduling import Pool
 from tierlog.runtime.waiting.threads import run_all
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ class LogDirectory(Closeable):
         is_sole_replica: bool,
         identity: DirectoryIdentity | None,
         runs_tasks: bool,
+        on_offline: Callable[[Exception], None] | None,
     ) -> None:
         self._machine = machine
         self._path = path
@@ -79,14 +82,14 @@ class LogDirectory(Closeable):
         self._remote_log_enabled = remote_log_enabled
         self._is_sole_replica = is_sole_replica
         self._origin = Origin()
-        self._logs = _OpenLogs(machine.scheduler, path)
+        self._logs = OpenLogs(machine.scheduler, path)
         self._deleted: list[UnifiedLog] = []
+        self._on_offline = on_offline
 
         folders = list(iter_partition_folders(machine.files, path))
+        self._futures = _future_folders(folders)
         self._unloaded = {(each.topic, each.partition) for each in folders if not each.is_deleted}
-        self._state = DirectoryState(
-            machine, path, there=self._unloaded, identity=identity, on_failure=self._logs.take_offline
-        )
+        self._state = DirectoryState(machine, path, there=self._unloaded, identity=identity, on_failure=self._failed)
         self.properties = self._state.properties
         self.last_stop = self._state.last_stop
         self._tasks = BackgroundTasks(machine) if runs_tasks else None
@@ -108,6 +111,7 @@ class LogDirectory(Closeable):
         is_sole_replica: bool = True,
         identity: DirectoryIdentity | None = None,
         runs_tasks: bool = True,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> Self:
         """Lock the directory, made if it does not exist, and read its checkpoints. Logs are loaded by ``log``, or all
         of them by ``load_logs``.
@@ -123,10 +127,11 @@ class LogDirectory(Closeable):
             runs_tasks: Whether a thread runs retention, the periodic checkpoints, flushes by ``flush.ms`` and the
                 removal of deleted files. False: the caller calls ``checkpoint`` and each log's ``delete_old_segments``,
                 and what logs would leave for later is done at once.
+            on_offline: Called once, when a failure takes the directory offline. It must not raise, wait or call a log.
 
         Raises:
-            StoreUnavailableError: another process has it. ConfigError: it is another broker's, or meta.properties is
-                malformed. StoreError.
+            DirectoryInUseError: another process has it. ConfigError: it is another broker's, or meta.properties is
+                malformed, or it has two logs of one partition. StoreError.
         """
         path = require_path("path", path)
         require_opening(machine, config, remote_log_enabled=remote_log_enabled)
@@ -149,6 +154,7 @@ class LogDirectory(Closeable):
                 is_sole_replica=is_sole_replica,
                 identity=identity,
                 runs_tasks=runs_tasks,
+                on_offline=on_offline,
             )
         except BaseException:
             lock.release()
@@ -170,15 +176,59 @@ class LogDirectory(Closeable):
         Raises:
             ConfigError: no topic is called so. InconsistentTopicIdError: the folder has another topic's id.
                 LogOfflineError: the log cannot be loaded, or the directory is offline. LogClosedError. ValueError: the
-                topic id is not one.
+                topic id is not one, or the partition's log here is a future one.
         """
+        folder = f"{self._path}/{partition_folder_name(topic, partition)}"
+        return self._opened((topic, partition), lambda: folder, config, topic_id, is_future=False)
+
+    def future_log(
+        self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: Uuid | None = None
+    ) -> UnifiedLog:
+        """Return the log of a partition that moves in from another directory: as ``log``, in a folder ``…-future``.
+
+        Raises:
+            As ``log``. ConfigError: the topic's name is too long. ValueError: the partition's log here is none that
+                moves in.
+        """
+        name = future_folder_name(topic, partition, self._machine.rng)
+        key = topic, partition
+        return self._opened(
+            key, lambda: self._futures.setdefault(key, f"{self._path}/{name}"), config, topic_id, is_future=True
+        )
+
+    def known_logs(self, *, is_future: bool = False) -> frozenset[PartitionKey]:
+        """The partitions that have a log here, loaded or not; or those whose log moves in."""
+        there = self._logs.keys() | self._unloaded
+        return there & self._futures.keys() if is_future else there - self._futures.keys()
+
+    def has(self, topic: str, partition: int, *, is_future: bool = False) -> bool:
+        """Whether there is a log of a partition, loaded or not; or one that moves in."""
+        key = topic, partition
+        return (self._logs.find(key) is not None or key in self._unloaded) and is_future == (key in self._futures)
+
+    @property
+    def log_count(self) -> int:
+        """The number of logs here, loaded or not, with the future ones."""
+        return len(self._logs.keys() | self._unloaded)
+
+    def _opened(
+        self,
+        key: PartitionKey,
+        folder_of: Callable[[], str],
+        config: LogConfig | None,
+        topic_id: Uuid | None,
+        *,
+        is_future: bool,
+    ) -> UnifiedLog:
         require_type("config", config, (LogConfig, type(None)), "a LogConfig")
         require_topic_id(topic_id)
-        key = topic, partition
-        folder = f"{self._path}/{partition_folder_name(topic, partition)}"
         self._check_usable()
         with self._logs.alone(key):
             self._check_usable()
+            if self.has(*key, is_future=not is_future):
+                which = "no" if is_future else "a"
+                raise ValueError(f"{self._path}: the log of {key[0]}-{key[1]} here is {which} future one")
+            folder = folder_of()
             known = self._logs.find(key)
             if known is not None and not known.is_closed:
                 return _same_topic(known, topic_id)
@@ -209,7 +259,8 @@ class LogDirectory(Closeable):
         self._check_usable()
 
         def load(key: PartitionKey) -> UnifiedLog:
-            return self.log(*key, config=known.get(key[0]))
+            load_it = self.future_log if key in self._futures else self.log
+            return load_it(*key, config=known.get(key[0]))
 
         with self._pool("tierlog-log-recovery") as pool:
             for _ in run_all(pool, load, sorted(self._unloaded)):
@@ -218,13 +269,18 @@ class LogDirectory(Closeable):
 
     @property
     def logs(self) -> Mapping[PartitionKey, UnifiedLog]:
-        """The logs that are open now, by topic and partition."""
-        return self._logs.open_ones()
+        """The logs that are open now, by topic and partition; without the future ones."""
+        return {key: log for key, log in self._logs.open_ones().items() if key not in self._futures}
+
+    @property
+    def future_logs(self) -> Mapping[PartitionKey, UnifiedLog]:
+        """The logs that move in from other directories and are open now."""
+        return {key: log for key, log in self._logs.open_ones().items() if key in self._futures}
 
     def delete_log(self, topic: str, partition: int) -> bool:
-        """Delete a log, open or not; return whether there was one. It can be made anew at once; its folder is renamed,
-        and deleted after the ``file.delete.delay.ms`` of its topic, or at the next start. Readers that have it open may
-        read on.
+        """Delete a log, open or not, a future one too; return whether there was one. It can be made anew at once; its
+        folder is renamed, and deleted after the ``file.delete.delay.ms`` of its topic, or at the next start. Readers
+        that have it open may read on.
 
         Raises:
             ConfigError: no topic is called so. LogOfflineError. LogClosedError.
@@ -232,19 +288,27 @@ class LogDirectory(Closeable):
         key = topic, partition
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
         self._check_usable()
-        if key not in self.logs and self._machine.files.find(folder) is None:
+        is_future = self.has(*key, is_future=True)
+        if not is_future and not self.has(*key) and self._machine.files.find(folder) is None:
             return False
-        log = self.log(topic, partition)
+        log = (self.future_log if is_future else self.log)(topic, partition)
         with self._logs.alone(key):
             if self._logs.find(key) is not log:
                 return False  # another thread was faster
             log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
-            self._logs.remove(key)
-            self._deleted.append(log)
+            self._forget(key, log)
+        return True
+
+    def _forget(self, key: PartitionKey, log: UnifiedLog) -> None:
+        """Let go of a log whose folder was set aside. The caller is alone with it."""
+        self._logs.remove(key)
+        self._futures.pop(key, None)
+        self._deleted.append(log)
+        try:
             with self._state.writing() as checkpoints:
                 checkpoints.forget(key)
-        self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
-        return True
+        finally:
+            self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
 
     # ---- checkpoints
 
@@ -257,22 +321,22 @@ class LogDirectory(Closeable):
         """
         self._check_usable()
         with self._state.writing() as checkpoints:
-            checkpoints.write_all(self.logs.values())
+            checkpoints.write_all(self._open_ones())
 
     def write_recovery_points(self) -> None:
         """Write up to where the open logs are flushed; a failure takes the directory offline, and is not raised."""
         with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
-            checkpoints.write_recovery_points(self.logs.values())
+            checkpoints.write_recovery_points(self._open_ones())
 
     def write_log_starts(self) -> None:
         """Write where the open logs start; a failure takes the directory offline, and is not raised."""
         with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
-            checkpoints.write_log_starts(self.logs.values())
+            checkpoints.write_log_starts(self._open_ones())
 
     def write_high_watermarks(self) -> None:
         """Write the open logs' high watermarks; a failure takes the directory offline, and is not raised."""
         with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
-            checkpoints.write_high_watermarks(self.logs.values())
+            checkpoints.write_high_watermarks(self._open_ones())
 
     @property
     def path(self) -> str:
@@ -282,6 +346,10 @@ class LogDirectory(Closeable):
     def is_offline(self) -> bool:
         """Whether a file failed, of the directory or of any of its logs: all of them are offline then."""
         return self._state.failure is not None
+
+    def take_offline(self, cause: Exception) -> None:
+        """Take the directory and its logs offline: its disk failed for the caller. Does not wait."""
+        self._state.fail(cause)
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Close the logs and the directory; idempotent. Where a log is offline, the directory is left unclean.
@@ -312,6 +380,14 @@ class LogDirectory(Closeable):
             self._lock.release()
 
     # ---- inside
+
+    def _open_ones(self) -> Iterable[UnifiedLog]:
+        return self._logs.open_ones().values()
+
+    def _failed(self, cause: Exception) -> None:
+        self._logs.take_offline(cause)
+        if self._on_offline is not None:
+            self._on_offline(cause)
 
     def _check_usable(self) -> None:
         self._origin.require(f"the log directory {self._path}")
@@ -377,6 +453,17 @@ class LogDirectory(Closeable):
         return self._machine.scheduler.pool(self._directory_config.num_recovery_threads_per_data_dir, name=name)
 
 
+def _future_folders(folders: Iterable[FoundFolder]) -> dict[PartitionKey, str]:
+    """The folders of the logs that move in. Raises ConfigError: a directory has two logs of one partition."""
+    found: dict[PartitionKey, FoundFolder] = {}
+    for each in folders:
+        if not each.is_deleted:
+            known = found.setdefault((each.topic, each.partition), each)
+            if known is not each:
+                raise ConfigError(f"Duplicate log directories found: {each.path}, {known.path}")
+    return {key: each.path for key, each in found.items() if each.is_future}
+
+
 def _left_by(log: UnifiedLog) -> LogCheckpoints:
     """Return the checkpoints of a log that was closed while the directory was open."""
     return LogCheckpoints(log.recovery_point, log.log_start_offset, log.high_watermark)
@@ -387,86 +474,6 @@ def _same_topic(log: UnifiedLog, topic_id: Uuid | None) -> UnifiedLog:
     if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
         raise InconsistentTopicIdError(f"{log.folder}: topic id {log.topic_id}, not {topic_id}")
     return log
-
-
-class _OpenLogs:
-    """The logs that a directory has open, by partition: one of each, whichever threads ask at the same time.
-
-    Thread safety: any number of threads.
-
-    Args:
-        scheduler: Has the condition by which threads wait for each other.
-        path: The directory, for errors.
-    """
-
-    def __init__(self, scheduler: Scheduler, path: str) -> None:
-        self._path = path
-        self._changed = scheduler.condition()
-        self._logs: dict[PartitionKey, UnifiedLog] = {}
-        self._busy: set[PartitionKey] = set()
-        self._closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def check_open(self) -> None:
-        """Raise LogClosedError if the directory is closed."""
-        if self._closed:
-            raise LogClosedError(f"{self._path}: the log directory is closed")
-
-    @contextlib.contextmanager
-    def alone(self, key: PartitionKey) -> Iterator[None]:
-        """A block in which no other thread loads or deletes this log, and none closes the directory.
-
-        Raises:
-            LogClosedError: the directory is closed.
-        """
-        with self._changed:
-            while key in self._busy:
-                self._changed.wait()
-            self.check_open()
-            self._busy.add(key)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy.discard(key)
-                self._changed.notify_all()
-
-    def find(self, key: PartitionKey) -> UnifiedLog | None:
-        """Return the log of a partition, closed or not."""
-        return self._logs.get(key)
-
-    def put(self, key: PartitionKey, log: UnifiedLog) -> None:
-        """Take a log. The caller is ``alone`` with it."""
-        with self._changed:
-            self._logs[key] = log
-
-    def remove(self, key: PartitionKey) -> None:
-        """Forget a log. The caller is ``alone`` with it."""
-        with self._changed:
-            del self._logs[key]
-
-    def open_ones(self) -> Mapping[PartitionKey, UnifiedLog]:
-        """Return the logs that are not closed now."""
-        with self._changed:
-            return MappingProxyType({key: log for key, log in self._logs.items() if not log.is_closed})
-
-    def take_offline(self, cause: Exception) -> None:
-        """Take all of them offline. Does not wait: a log's own threads call it."""
-        for log in tuple(self._logs.values()):
-            log.take_offline(cause)
-
-    def close(self) -> list[UnifiedLog] | None:
-        """Refuse new logs, and wait for the blocks of ``alone``; return all logs, or None for a later caller."""
-        with self._changed:
-            if self._closed:
-                return None
-            self._closed = True
-            while self._busy:
-                self._changed.wait()
-            return list(self._logs.values())
 
 
 def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogDirectoryConfig, clock: Clock) -> None:
@@ -490,7 +497,7 @@ def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogD
 
 
 def _each(directory: LogDirectory, job: Callable[[UnifiedLog], object]) -> None:
-    for log in directory.logs.values():
+    for log in (*directory.logs.values(), *directory.future_logs.values()):
         with contextlib.suppress(LogOfflineError, LogClosedError):  # the directory knows the first one
             job(log)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from tierlog.errors import StoreError, TierlogError
+from tierlog.errors import StoreError, StoreUnavailableError, TierlogError
 
 
 class KafkaError(enum.IntEnum):
@@ -124,6 +124,10 @@ class LogOfflineError(StoreError):
 
 class LogClosedError(TierlogError, ValueError):
     """The log, or the directory that it belongs to, was closed."""
+
+
+class DirectoryInUseError(StoreUnavailableError):
+    """A broker, or another process, has the log directory open."""
 
 
 class LogTruncatedError(TierlogError, LookupError):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from tierlog.arguments import require_int, require_path, require_text, require_type
-from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError
 from tierlog.log.formats.identity_files import (
     ZERO_UUID,
     PartitionMetadata,
@@ -31,7 +31,12 @@ from tierlog.log.formats.segment_files import (
     find_partition_folder,
 )
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogTruncatedError
+from tierlog.log.local.log_errors import (
+    DirectoryInUseError,
+    InconsistentTopicIdError,
+    LogClosedError,
+    LogTruncatedError,
+)
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock, Files, ReadableFile, UpdatableFile
 from tierlog.runtime.machine.randomness import Rng
@@ -78,11 +83,11 @@ def lock_directory(files: Files, path: str) -> FileLock:
     """Lock a log directory that exists, against brokers and against Tierlog; the file stays, as Kafka's does.
 
     Raises:
-        StoreUnavailableError: somebody has the directory open. StoreError: the file cannot be made or locked.
+        DirectoryInUseError: somebody has the directory open. StoreError: the file cannot be made or locked.
     """
     held = files.try_record_lock(f"{path}/{LOCK}")
     if held is None:
-        raise StoreUnavailableError(f"{path}: a broker, or another process, has this log directory open ({LOCK})")
+        raise DirectoryInUseError(f"{path}: a broker, or another process, has this log directory open ({LOCK})")
     return held
 
 
@@ -122,6 +127,8 @@ _log = logging.getLogger(__name__)
 
 #: Of KRaft's metadata log, which is no log of a log directory's.
 CLUSTER_METADATA: Final = "__cluster_metadata"
+#: The end of the name of a folder whose log moves in from another directory.
+FUTURE: Final = "-future"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME_BYTES_MAX: Final = 255
 
@@ -131,12 +138,14 @@ class FoundFolder(NamedTuple):
 
     Attributes:
         is_deleted: Whether it is the rest of a deleted log, to be removed.
+        is_future: Whether its log moves in from another directory.
     """
 
     path: str
     topic: str
     partition: int
     is_deleted: bool
+    is_future: bool
 
 
 def partition_folder_name(topic: str, partition: int) -> str:
@@ -160,6 +169,18 @@ def deleted_folder_name(topic: str, partition: int, rng: Rng) -> str:
     return topic[: _NAME_BYTES_MAX - len(ending)] + ending
 
 
+def future_folder_name(topic: str, partition: int, rng: Rng) -> str:
+    """Make an unused name for the folder of a log that moves in from another directory.
+
+    Raises:
+        ConfigError: no topic is called so, or its name is so long that Kafka cannot move it either.
+    """
+    name = f"{partition_folder_name(topic, partition)}.{rng.secret_bytes(16).hex()}{FUTURE}"
+    if len(name) > _NAME_BYTES_MAX:
+        raise ConfigError(f"{topic}: a folder's name has no room for {len(name) - _NAME_BYTES_MAX} of its characters")
+    return name
+
+
 def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder]:
     """Iterate the folders of a log directory, by name; those that Kafka set aside, and foreign ones, are left alone and
     logged.
@@ -173,10 +194,11 @@ def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder
         found = find_partition_folder(entry.name)
         if found is None or (not found.purpose and entry.name != f"{found.topic}-{found.partition}"):
             _log.warning("%s: not a partition's folder: left alone", entry.path)
-        elif found.purpose in ("stray", "future"):
-            _log.info("%s: a %s replica: left alone", entry.path, found.purpose)
+        elif found.purpose == "stray":
+            _log.info("%s: a stray replica: left alone", entry.path)
         elif found.topic != CLUSTER_METADATA:
-            yield FoundFolder(entry.path, found.topic, found.partition, found.purpose == "delete")
+            is_deleted, is_future = found.purpose == "delete", found.purpose == "future"
+            yield FoundFolder(entry.path, found.topic, found.partition, is_deleted, is_future)
 
 
 def remove_folder(files: Files, path: str) -> None:

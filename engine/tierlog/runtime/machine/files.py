@@ -273,6 +273,9 @@ class Files(ReadableFiles, Protocol):
     def free_bytes(self, path: str) -> int:
         """Return the number of bytes that can still be written to the file system that holds a file or directory."""
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system that holds a file or directory."""
+
     def try_lock(self, path: str) -> FileLock | None:
         """Acquire the lock of a name, which is a file that exists while the lock is held; None if any
         process holds it.

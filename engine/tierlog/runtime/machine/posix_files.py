@@ -514,6 +514,11 @@ class PosixFiles:
         with translated(path):
             return shutil.disk_usage(path).free
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system that holds a file or directory."""
+        with translated(path):
+            return shutil.disk_usage(path).total
+
     def try_lock(self, path: str) -> FileLock | None:
         """Acquire the lock of a name, which is a file that exists while the lock is held; None if any
         process holds it.

@@ -232,6 +232,11 @@ class MemoryFiles:
         with self._disk.held():
             return self._disk.free_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system that holds a file or directory."""
+        self.stat(path)
+        return self._disk.capacity_bytes
+
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         name = self._disk.name_of(path)

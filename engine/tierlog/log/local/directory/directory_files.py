@@ -74,6 +74,14 @@ def read_identity(files: Files, folder: str) -> MetaProperties | None:
         raise ConfigError(str(error)) from error
 
 
+def require_known_version(folder: str, found: MetaProperties) -> None:
+    """Raise ConfigError if ``meta.properties`` are of version 0, as an empty file is, too."""
+    if found.version == 0:
+        raise ConfigError(
+            f"{folder}/{META_PROPERTIES}: of version 0, which no broker of today's opens: remove the file"
+        )
+
+
 def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> MetaProperties | None:
     """Return the identity that is there, if it agrees with the expected one; None if there is none.
 
@@ -84,10 +92,7 @@ def check_identity(files: Files, folder: str, identity: DirectoryIdentity) -> Me
     found = read_identity(files, folder)
     if found is None:
         return None
-    if found.version == 0:
-        raise ConfigError(
-            f"{folder}/{META_PROPERTIES}: of version 0, which no broker of today's opens: remove the file"
-        )
+    require_known_version(folder, found)
     for name, here, wanted in (
         ("cluster.id", found.cluster_id, identity.cluster_id),
         ("node.id", found.node_id, identity.node_id),

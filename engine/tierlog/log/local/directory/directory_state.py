@@ -106,7 +106,10 @@ def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | 
     """Return the directory's ``meta.properties``, checked, or written if an owner is required."""
     if identity is None:
         return read_identity(machine.files, path)
-    return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)
+    found = check_identity(machine.files, path, identity)
+    if found is None or found.directory_id is None:  # Kafka 3.7's brokers write the missing id
+        return write_identity(machine, path, identity)
+    return found
 
 
 class DirectoryCheckpoints:
