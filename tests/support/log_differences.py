@@ -62,14 +62,16 @@ def lost_batches(told: str, ours: str) -> bool:
 
 
 def has_damaged_offsets(segments: dict[int, bytes]) -> bool:
-    """Whether offsets of sound batches fall, reach into the next segment, or lie too far from their segment's for an
-    index, or a magic is of no format: no checksum covers them.
+    """Whether offsets of sound batches fall, are another segment's, or lie too far from their segment's for an index, or
+    a magic is of no format: no checksum covers them.
     """
     for (base, data), (behind, _) in itertools.pairwise([*sorted(segments.items()), (2**63, b"")]):
         columns, end, _, _ = scan_batches(data)
         if data[end + 16 : end + 17] > b"\2":
             return True
         ends = columns["last_offset"].tolist()
+        if any(first < base for first in columns["base_offset"].tolist()):
+            return True
         if any(last >= min(behind, base + 2**31) for last in ends) or any(
             next_ <= last for last, next_ in itertools.pairwise(ends)
         ):

@@ -175,6 +175,26 @@ def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
     assert opened(left).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 3}
 
 
+def test_the_lineage_from_the_log_start_on_stays() -> None:
+    """An epoch begins where no batch lies: a follower that is told the begin of its next batch keeps what is cut here.
+    The segment with the log start begins in front of it, where the lineage knows no epoch.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for epoch in (0, 0, 0):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+    log.update_high_watermark(3)
+    log.maybe_increment_log_start_offset(2, "records were deleted")
+    log.assign_epoch_start_offset(1, 3)
+    data = batch_of(VALUE)
+    data[:8], data[12:16] = (5).to_bytes(8), (1).to_bytes(4)
+    log.append_as_follower(data, leader_epoch=1)
+    log.flush()
+    left = opened(crashed(machine, 1), log_start_offset=2)
+    assert left.log_end_offset == 6
+    assert left.leader_epoch_cache.epoch_with_offsets() == {0: 2, 1: 3}
+
+
 class Rolled:
     """A log whose producer 7 has one batch, at offset 0, and whose last roll was at offset 2."""
 

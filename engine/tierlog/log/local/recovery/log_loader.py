@@ -302,8 +302,10 @@ class LogLoader:
         if self._was_clean:
             return
         unflushed = self.segments.from_floor(self._recovery_point)
-        if unflushed and self._epochs.epoch_for_offset(unflushed[0].base_offset) is None:
-            # The lineage was cut to a log start that was lost; the batches have their epochs.
+        begin = max(unflushed[0].base_offset, self._log_start) if unflushed else 0
+        if unflushed and self._epochs.epoch_for_offset(begin) is None:
+            # The lineage was cut to a log start that was lost; the batches have their epochs. Elsewhere it stays: an
+            # epoch may begin where no batch lies.
             self._epochs.truncate_from_end(unflushed[0].base_offset)
         for place, segment in enumerate(unflushed):
             behind = unflushed[place + 1 :]
