@@ -7,19 +7,23 @@ from typing import Final
 import pytest
 
 from tests.support.replicas import Replica, TieredSegment, settle
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import KafkaError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.replication import (
     AskEpochEnd,
     AskOffset,
     Brokers,
     BuildAuxState,
+    FetchedRecords,
     FetchRecords,
     Follower,
     FollowerState,
     HighWatermarkFollower,
     LeaderAndIsr,
+    ReplicationError,
 )
 from tierlog.runtime.machine.clock import ManualClock
 
@@ -231,6 +235,169 @@ def test_script_2_a_follower_out_of_sync_begins_behind_the_tier() -> None:
     assert (b.log.log_start_offset, b.log.local_log_start_offset, b.log.log_end_offset) == (0, 9, 12)
     assert b.epochs == {0: 0, 1: 3, 2: 5, 3: 7}
     assert b.values() == [b"m9", b"m10", b"m11"]
+
+
+def appended(replica: Replica, leader_epoch: int, *values: bytes) -> None:
+    """Lead an epoch, and append values to one segment."""
+    replica.leader.resign()
+    replica.lead(state_of(leader_epoch, replica.broker_id), 0)
+    for value in values:
+        replica.append(value)
+
+
+def closed(replica: Replica) -> list[tuple[int, int, dict[int, int]]]:
+    """The closed segments that a copy may take: first offset, end, and the epochs that go with the segment."""
+    cache = replica.log.leader_epoch_cache
+    return [
+        (segment.base_offset, end, dict(cache.epoch_entries_in_range(segment.base_offset, end)))
+        for segment, end in replica.log.closed_segments()
+    ]
+
+
+def leased_epochs(replica: Replica, base_offset: int) -> dict[int, int]:
+    """The lineage that is copied with a closed segment."""
+    segment = next(each for each in replica.log.log_segments() if each.base_offset == base_offset)
+    with replica.log.lease(segment) as data:
+        return dict(parse_leader_epochs(data.leader_epoch_index))
+
+
+def fetched(leader: Replica, offset: int, *, last_epoch: int) -> FetchedRecords | KafkaError:
+    """The leader's answer to a fetch of the other broker."""
+    asked = FetchRecords(leader.leader.leader_epoch, offset, last_epoch, 0)
+    try:
+        return leader.leader.fetch(A if leader.broker_id == B else B, asked, max_bytes=1 << 20, now_ms=0)
+    except ReplicationError as error:
+        return error.error
+
+
+def test_script_3_several_hard_failures() -> None:
+    """KIP-405, scenario 3: the tail of a segment in the tier was lost by both brokers, and written otherwise since."""
+    a, b = pair(Follower, tiered=True)
+    a.lead(state_of(0, A, B), 0)
+    b.follow(A, 0)
+    a.append(b"m0")
+    settle(b, a)
+    b.log.flush()
+    a.append(b"m1")
+    a.log.roll()
+    a.append(b"m2")
+    replicated(b, a)
+    assert (b.log.log_end_offset, closed(a)) == (3, [(0, 2, {0: 0})]), "u1 is offsets 0 and 1"
+    a.log.flush()
+    a.crash()
+    b.crash()
+
+    b.start()
+    assert (b.values(), b.epochs) == ([b"m0"], {0: 0})
+    b.log.roll()
+    appended(b, 1, b"m3")
+    b.log.roll()
+    a.start()
+    assert (a.log.log_end_offset, a.epochs) == (3, {0: 0})
+    a.follow(B, 1)
+    asked = settle(a, b)
+    assert isinstance(asked[0], FetchRecords)
+    assert (asked[0].offset, asked[0].last_fetched_epoch) == (3, 0)
+    assert a.records() == b.records() == {0: (0, b"m0"), 1: (1, b"m3")}
+    assert a.epochs == a.epochs_on_disk == {0: 0, 1: 1}
+
+    a.log.roll()
+    b.append(b"m4")
+    settle(a, b)
+    assert closed(b) == [(0, 1, {0: 0}), (1, 2, {1: 1})]
+    assert b.log.end_offset_for_epoch(0) == (0, 1), "epoch 0 is copied up to 0, whatever u1 ends with"
+    assert leased_epochs(b, 1) == {0: 0, 1: 1}
+    for replica in (a, b):
+        drop_local(replica, 2)
+        assert (replica.log.log_start_offset, replica.values()) == (0, [b"m4"])
+        assert [replica.log.leader_epoch_cache.epoch_for_offset(at) for at in range(3)] == [0, 1, 1]
+    assert fetched(b, 0, last_epoch=-1) is fetched(b, 1, last_epoch=0) is KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE
+    diverging = fetched(b, 2, last_epoch=0)
+    assert isinstance(diverging, FetchedRecords)
+    assert (diverging.diverging, len(diverging.records)) == ((0, 1), 0)
+    assert b.leader.end_offset_for_epoch(0) == (0, 1)
+
+
+def test_script_4_an_unclean_election_and_a_cut() -> None:
+    """KIP-405, scenario 4: the leader that returns cuts what was in the tier alone, and begins behind the new tier."""
+    a, b = pair(Follower, tiered=True)
+    appended(a, 0, b"m0")
+    b.follow(A, 0)
+    settle(b, a)
+    appended(a, 0, b"m1", b"m2")
+    a.log.roll()
+    appended(a, 0, b"m3")
+    assert (a.log.high_watermark, closed(a)) == (4, [(0, 3, {0: 0})]), "u1 is offsets 0 to 2"
+    a.stop()
+
+    appended(b, 1, b"m4")
+    b.log.roll()
+    b.append(b"m5")
+    assert (b.epochs, b.log.log_end_offset, b.log.high_watermark) == ({0: 0, 1: 1}, 3, 3)
+    assert b.log.end_offset_for_epoch(0) == (0, 1), "epoch 0 is copied up to 0, whatever u1 ends with"
+    assert (closed(b), leased_epochs(b, 0)) == ([(0, 2, {0: 0, 1: 1})], {0: 0, 1: 1})
+    drop_local(b, 2)
+    diverging = fetched(b, 2, last_epoch=0)
+    assert isinstance(diverging, FetchedRecords)
+    assert diverging.diverging == (0, 1)
+
+    a.start(clean=True)
+    a.follow(B, 1)
+    u1, u2 = tiered(0, 2, {0: 0}, 0), tiered(0, 1, {0: 0, 1: 1}, 0, 1)
+    asked = settle(a, b, tier=[u1, u2])
+    cut, moved = (each for each in asked[:2] if isinstance(each, FetchRecords))
+    assert (cut.offset, cut.last_fetched_epoch, moved.offset) == (4, 0, 1)
+    build = next(each for each in asked if isinstance(each, BuildAuxState))
+    assert (build.epoch, build.offset) == (1, 1), "which u1 does not hold"
+    assert (a.epochs, a.log.log_start_offset, a.log.local_log_start_offset) == ({0: 0, 1: 1}, 0, 2)
+    assert a.values() == b.values() == [b"m5"]
+
+
+def test_script_f_a_follower_becomes_leader() -> None:
+    """After the five: the new leader's segments have borders of their own, and the old leader cuts what was not
+    replicated.
+    """
+    a, b = pair(Follower, tiered=True)
+    appended(a, 0, b"m0", b"m1", b"m2")
+    a.log.roll()
+    b.follow(A, 0)
+    settle(b, a)
+    b.log.roll()
+    appended(a, 1, b"m3")
+    b.follow(A, 1)
+    settle(b, a)
+    b.log.roll()
+    a.append(b"m4")
+    a.log.roll()
+    a.append(b"m5")
+    appended(a, 2, b"m6")
+    b.follow(A, 2)
+    settle(b, a)
+    a.append(b"m7")
+    a.append(b"m8")
+    assert a.epochs == {0: 0, 1: 3, 2: 6}
+    assert closed(a) == [(0, 3, {0: 0}), (3, 5, {1: 3})], "u1 and u2"
+    assert (b.log.log_end_offset, b.log.high_watermark) == (7, 7)
+    a.stop()
+
+    b.lead(state_of(3, B), 0)
+    b.log.roll()
+    b.append(b"m7b")
+    assert b.epochs == {0: 0, 1: 3, 2: 6, 3: 7}
+    assert [b.log.end_offset_for_epoch(epoch) for epoch in (3, 2, 1)] == [(3, 8), (2, 7), (1, 6)]
+    assert closed(b) == [(0, 3, {0: 0}), (3, 4, {1: 3}), (4, 7, {1: 4, 2: 6})], "u3 is 4 to 6: offset 4 is copied twice"
+    assert [segment.base_offset for segment, _ in b.log.closed_segments(5)] == [4], "offset 4 was copied last"
+    assert leased_epochs(b, 4) == {0: 0, 1: 3, 2: 6}
+
+    a.start(clean=True)
+    a.log.update_highest_offset_in_remote_storage(4)
+    a.follow(B, 3)
+    asked = settle(a, b)
+    assert isinstance(asked[0], FetchRecords)
+    assert (asked[0].offset, asked[0].last_fetched_epoch) == (9, 2)
+    assert a.records() == b.records()
+    assert (a.values()[6:], a.epochs) == ([b"m6", b"m7b"], b.epochs)
+    assert a.log.highest_offset_in_remote_storage == 4
 
 
 def test_script_5_a_broker_that_restarts_empty_takes_the_leaders_branch() -> None:

@@ -62,8 +62,8 @@ def lost_batches(told: str, ours: str) -> bool:
 
 
 def has_damaged_offsets(segments: dict[int, bytes]) -> bool:
-    """Whether offsets of sound batches fall, are another segment's, or lie too far from their segment's for an index, or
-    a magic is of no format: no checksum covers them.
+    """Whether offsets of sound batches fall, are another segment's, or lie too far from their segment's for an index,
+    or a magic is of no format: no checksum covers them.
     """
     for (base, data), (behind, _) in itertools.pairwise([*sorted(segments.items()), (2**63, b"")]):
         columns, end, _, _ = scan_batches(data)
