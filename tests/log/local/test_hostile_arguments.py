@@ -26,6 +26,7 @@ from tierlog.log.local import (
     ProducerSettings,
     UnifiedLog,
 )
+from tierlog.log.local.log_view import LogView
 
 EPOCH = 3
 BATCH = bytes(batch_of(b"a", b"b"))
@@ -34,7 +35,7 @@ _OTHERS = frozenset(
     {"open", "close", "delete", "size", "remote_log_enabled", "has_late_transaction", "delete_old_segments"}
     | {"remove_expired_producers", "only_local_log_segments_size", "only_local_log_segments_count"}
     | {"add_listener", "remove_listener", "flush_epochs_later", "take_offline"}
-    | {"lease", "open_transactions"}
+    | {"lease", "open_transactions", "reading"}
 )
 CALLS: dict[str, dict[str, Any]] = {
     "append_as_leader": {
@@ -95,7 +96,7 @@ def a_log() -> UnifiedLog:
 
 def test_every_public_method_is_asked() -> None:
     """A method that is added must be hardened too."""
-    public = {name for name, each in vars(UnifiedLog).items() if callable(each)}
+    public = {name for name, each in {**vars(LogView), **vars(UnifiedLog)}.items() if callable(each)}
     public = {name for name in public if not name.startswith("_")} | {"open"}
     assert public - _OTHERS == CALLS.keys()
 

@@ -67,6 +67,15 @@ def _last_stable_offset(high_watermark: int, unstable: int | None, log_start_off
     return high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start_offset)
 
 
+def require_beginning(offset: int, log_start_offset: int | None) -> tuple[int, int]:
+    """(offset, log start) at which a log begins anew; None is a start at the offset. Raises ValueError, TypeError."""
+    offset = require_int64("offset", offset)
+    start = offset if log_start_offset is None else require_int64("log_start_offset", log_start_offset)
+    if not 0 <= start <= offset:
+        raise ValueError(f"to begin anew at offset {offset}, with a log from {start} on")
+    return offset, start
+
+
 class LogContents:
     """The parts of one log. One thread at a time, but for ``state``, which any thread reads.
 
@@ -413,7 +422,7 @@ class LogContents:
             if self.is_tiered and offset > self.log_start:
                 self._cut_below_segments(offset)
             else:
-                self.truncate_fully(offset, None)
+                self.truncate_fully(offset, offset)
             return True
         self._lower_recovery_point(offset)
         self._forget_tier_start(above=offset)
@@ -451,12 +460,8 @@ class LogContents:
             if path is not None:
                 self._local.remove_later(path.rpartition("/")[2])
 
-    def truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
-        """Remove everything and begin anew. Raises ValueError, TypeError: no offsets of a log; nothing has changed."""
-        offset = require_int64("offset", offset)
-        start = offset if log_start_offset is None else require_int64("log_start_offset", log_start_offset)
-        if not 0 <= start <= offset:
-            raise ValueError(f"{self._local.folder}: to begin anew at offset {offset}, with a log from {start} on")
+    def truncate_fully(self, offset: int, start: int) -> None:
+        """Remove everything and begin anew, at offsets of ``require_beginning``."""
         self._lower_recovery_point(offset)
         self._forget_tier_start(above=-1)
         self._begin_anew(offset, start)

@@ -18,6 +18,7 @@ from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_pa
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey, write_marker
 from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.directory.open_logs import OpenLogs
@@ -54,6 +55,7 @@ class LogDirectory(Closeable):
     Attributes:
         last_stop: How the directory was left before it was opened.
         properties: Its ``meta.properties``; None if there are none.
+        cleaner_manager: Which of its logs are compacted, how far, and which cannot be.
 
     Raises (all methods with arguments): TypeError: an argument is of another type; nothing has changed then.
 
@@ -92,6 +94,7 @@ class LogDirectory(Closeable):
         self._state = DirectoryState(machine, path, there=self._unloaded, identity=identity, on_failure=self._failed)
         self.properties = self._state.properties
         self.last_stop = self._state.last_stop
+        self.cleaner_manager = LogCleanerManager(machine, path, state=self._state, logs=lambda: self.logs)
         self._tasks = BackgroundTasks(machine) if runs_tasks else None
         for each in folders:
             if each.is_deleted:
@@ -234,7 +237,7 @@ class LogDirectory(Closeable):
                 return _same_topic(known, topic_id)
             checkpoints = self._state.checkpoints.of(key) if known is None else _left_by(known)
             is_clean = self.last_stop.was_clean and known is None
-            opened = self._load(folder, config, topic_id, checkpoints, had_clean_shutdown=is_clean)
+            opened = self._load(folder, config, topic_id, checkpoints, key=key, had_clean_shutdown=is_clean)
             self._logs.put(key, opened)
             self._unloaded.discard(key)
             if self._state.checkpoints.promises_more(opened):  # or a crash makes the next start believe later appends
@@ -283,7 +286,8 @@ class LogDirectory(Closeable):
         that have it open may read on.
 
         Raises:
-            ConfigError: no topic is called so. LogOfflineError. LogClosedError.
+            ConfigError: no topic is called so. LogOfflineError. LogClosedError. LogBusyError: a cleaning of the log
+                did not end in time.
         """
         key = topic, partition
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
@@ -292,11 +296,12 @@ class LogDirectory(Closeable):
         if not is_future and not self.has(*key) and self._machine.files.find(folder) is None:
             return False
         log = (self.future_log if is_future else self.log)(topic, partition)
-        with self._logs.alone(key):
+        with self._logs.alone(key), self.cleaner_manager.paused(key):
             if self._logs.find(key) is not log:
                 return False  # another thread was faster
             log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
             self._forget(key, log)
+            self.cleaner_manager.forget(key)
         return True
 
     def _forget(self, key: PartitionKey, log: UnifiedLog) -> None:
@@ -309,6 +314,17 @@ class LogDirectory(Closeable):
                 checkpoints.forget(key)
         finally:
             self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
+
+    def retain(self, log: UnifiedLog) -> None:
+        """Delete the oldest segments of a log by its retention, if it is not compacted: those of a compacted log are
+        deleted between its cleanings, by the cleaner.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        with self.cleaner_manager.retaining((log.topic, log.partition), log) as may:
+            if may:
+                log.delete_old_segments()
 
     # ---- checkpoints
 
@@ -369,6 +385,7 @@ class LogDirectory(Closeable):
             return
         was_offline = self.is_offline
         try:
+            self.cleaner_manager.close()
             if self._tasks is not None:
                 self._tasks.close()
             self._close_logs(logs)
@@ -401,6 +418,7 @@ class LogDirectory(Closeable):
         topic_id: Uuid | None,
         checkpoints: LogCheckpoints,
         *,
+        key: PartitionKey,
         had_clean_shutdown: bool,
     ) -> UnifiedLog:
         with self._state.working():
@@ -418,6 +436,7 @@ class LogDirectory(Closeable):
                 on_offline=self._state.fail,
                 directory_lock=self._lock,
                 write_recovery_point=self.write_recovery_points,
+                pause_cleaning=partial(self.cleaner_manager.paused, key),
             )
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
@@ -484,7 +503,7 @@ def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogD
     expiry = config.producer_id_expiration_check_interval_ms
     watermarks = config.replica_high_watermark_checkpoint_interval_ms
     jobs: tuple[tuple[int, int, Callable[[], None]], ...] = (
-        (config.log_retention_check_interval_ms, first, lambda: _each(directory, UnifiedLog.delete_old_segments)),
+        (config.log_retention_check_interval_ms, first, lambda: _each(directory, directory.retain)),
         (config.log_flush_scheduler_interval_ms, first, lambda: _flush_dirty(directory, clock)),
         (config.log_flush_offset_checkpoint_interval_ms, first, directory.write_recovery_points),
         (config.log_flush_start_offset_checkpoint_interval_ms, first, directory.write_log_starts),

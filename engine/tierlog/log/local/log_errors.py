@@ -136,6 +136,16 @@ class LogTruncatedError(TierlogError, LookupError):
     retriable: ClassVar[bool] = True
 
 
+class LogCleaningAbortedError(TierlogError):
+    """A cleaning ends: its log is to be shortened, moved or deleted, or its cleaner closes. Nothing went wrong."""
+
+
+class LogBusyError(TierlogError, TimeoutError):
+    """A cleaning of the log did not end in time, so that the log could not be changed. Try again."""
+
+    retriable: ClassVar[bool] = True
+
+
 class InconsistentTopicIdError(TierlogError, ValueError):
     """The folder belongs to another topic of the same name, which was deleted and made anew.
 

@@ -5,6 +5,8 @@ Readers take the published state, and do not wait; three calls about producers a
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from tierlog.arguments import INT64_MAX, require_flag, require_int, require_int32, require_int64, require_type
 from tierlog.errors import StoreError
 from tierlog.log.fetch_data import FetchDataInfo
@@ -13,7 +15,7 @@ from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
-from tierlog.log.local.log_reads import FetchIsolation, LogOffsets, LogReader
+from tierlog.log.local.log_reads import FetchIsolation, LogOffsets, LogReader, LogState
 from tierlog.log.local.recovery.log_loader import OpenedFolder
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segment_lease import SegmentLease
@@ -164,6 +166,14 @@ class LogView:
             return self._contents.producers.has_late_transaction(self._machine.clock.time_ms())
 
     # ---- reading
+
+    def reading(self) -> AbstractContextManager[LogState]:
+        """A block that reads files by the state that it is given: a file that fails takes the log offline.
+
+        Raises:
+            LogTruncatedError: the segments went meanwhile.
+        """
+        return self._contents.reading()
 
     def read(
         self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True

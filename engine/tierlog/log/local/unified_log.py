@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Self
 
 from typing_extensions import Buffer
@@ -30,7 +31,7 @@ from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
-from tierlog.log.local.log_contents import LogContents
+from tierlog.log.local.log_contents import LogContents, require_beginning
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import OffsetsListener
@@ -43,6 +44,9 @@ from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
 from tierlog.runtime.machine.process import Closeable
+
+#: A block in which a log is not cleaned; the cleaner's checkpoint is lowered to an offset first (None: it stays).
+PauseCleaning = Callable[[int | None], AbstractContextManager[None]]
 
 
 class UnifiedLog(LogView, Closeable):
@@ -66,6 +70,7 @@ class UnifiedLog(LogView, Closeable):
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None,
         write_recovery_point: Callable[[], None] | None,
+        pause_cleaning: PauseCleaning | None,
     ) -> None:
         machine = found.machine
         local = LocalLog(machine, found.loaded, config=found.config, tasks=tasks, on_offline=on_offline)
@@ -74,6 +79,7 @@ class UnifiedLog(LogView, Closeable):
         )
         super().__init__(machine, found, local=local, contents=contents)
         self._broker_tiers = found.remote_log_enabled
+        self._pause_cleaning: PauseCleaning = pause_cleaning or (lambda _: contextlib.nullcontext())
         self._flusher = LogFlusher(machine, local, contents, lock=self._lock, tasks=tasks)
         contents.epochs.on_unwritten = self._flusher.write_epochs_later
 
@@ -94,6 +100,7 @@ class UnifiedLog(LogView, Closeable):
         on_offline: Callable[[Exception], None] | None = None,
         directory_lock: FileLock | None = None,
         write_recovery_point: Callable[[], None] | None = None,
+        pause_cleaning: PauseCleaning | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
 
@@ -114,6 +121,8 @@ class UnifiedLog(LogView, Closeable):
             write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: writes the log's own to
                 the disk, before records go into a segment behind missing offsets and before a truncation. It is called
                 under the log's lock, and must call nothing that waits.
+            pause_cleaning: For a caller that has the log compacted: a block in which no cleaning is under way, and the
+                cleaner's checkpoint is not above an offset (None: wherever it is). It may wait, and raise LogBusyError.
 
         Raises:
             StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
@@ -138,6 +147,7 @@ class UnifiedLog(LogView, Closeable):
             tasks=tasks,
             on_offline=on_offline,
             write_recovery_point=write_recovery_point,
+            pause_cleaning=pause_cleaning,
         )
 
     # ---- appending
@@ -300,7 +310,7 @@ class UnifiedLog(LogView, Closeable):
         with self._changing():
             return self._contents.raise_log_start_by_tier(offset)
 
-    # ---- shortening
+    # ---- shortening: a cleaning that is under way is aborted first (LogBusyError: it did not end in time)
 
     def delete_old_segments(self) -> int:
         """Retention: set segments aside by start offset, size and time; how many went."""
@@ -310,7 +320,7 @@ class UnifiedLog(LogView, Closeable):
     def truncate_to(self, offset: int) -> bool:
         """Cut everything from an offset on, durably; whether anything was there. Raises ValueError: negative."""
         offset = require_int64("offset", offset, least=0)
-        with self._changing():
+        with self._cutting(offset):
             return self._contents.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
@@ -322,7 +332,8 @@ class UnifiedLog(LogView, Closeable):
 
         Raises ValueError: negative, or a start behind the offset.
         """
-        with self._changing():
+        offset, log_start_offset = require_beginning(offset, log_start_offset)
+        with self._pausing(offset), self._changing():
             self._contents.truncate_fully(offset, log_start_offset)
 
     def start_from_tier(
@@ -342,7 +353,7 @@ class UnifiedLog(LogView, Closeable):
         start = require_tier_start(
             offset, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=producer_snapshot
         )
-        with self._changing():
+        with self._pausing(start.offset), self._changing():
             self._contents.start_from_tier(start)
 
     def remove_expired_producers(self) -> int:
@@ -368,10 +379,16 @@ class UnifiedLog(LogView, Closeable):
             self._flusher.listeners = tuple(known for known in self._flusher.listeners if known != listener)
 
     def update_config(self, config: LogConfig) -> None:
-        """Use another configuration from now on; the active segment's index sizes stay."""
+        """Use another configuration from now on; the active segment's index sizes stay. The cleaning of a log that is
+        not compacted any more is aborted.
+        """
+        was_compacted = self.config.is_compacted
         with self._changing():
             is_now_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
             self._contents.set_config(config, is_tiered=is_now_tiered)
+        if was_compacted and not config.is_compacted:
+            with self._pause_cleaning(None):
+                pass
 
     def close(self) -> None:
         """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable. Raises
@@ -390,10 +407,10 @@ class UnifiedLog(LogView, Closeable):
     def rename_folder(self, folder: str) -> None:
         """Go on under another folder of the same log directory (``…-delete``). Raises ValueError: no such name."""
         folder = require_sibling(self.folder, folder)
-        with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
+        with self._pausing(None), self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)
 
-    # ---- inside: the caller holds the lock
+    # ---- inside
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -401,3 +418,24 @@ class UnifiedLog(LogView, Closeable):
         with self._lock, self._local.changing():
             yield
         self._flusher.settle()
+
+    def _pausing(self, offset: int | None) -> AbstractContextManager[None]:
+        """A block in which the log is not cleaned; the cleaner's checkpoint is not above the offset."""
+        self._local.check_usable()
+        return self._pause_cleaning(offset)
+
+    @contextlib.contextmanager
+    def _cutting(self, offset: int) -> Iterator[None]:
+        """A block that cuts the log to an offset: ``_changing``, and without a cleaning if a segment is cut that could
+        be cleaned. The active one never is.
+        """
+        while True:
+            segments = self._contents.state.segments
+            first = segments.floor(offset)
+            cuts_closed = offset < segments.active.base_offset
+            begins_at = offset if first is None else first.base_offset
+            pausing = self._pausing(begins_at) if cuts_closed else contextlib.nullcontext()
+            with pausing, self._changing():
+                if cuts_closed or offset >= self._local.active.base_offset:  # else it was rolled meanwhile
+                    yield
+                    return

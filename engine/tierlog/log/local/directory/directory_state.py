@@ -15,7 +15,7 @@ from typing import Final
 
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.formats.identity_files import MetaProperties
-from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.formats.segment_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
     KeptCheckpoint,
@@ -135,6 +135,9 @@ class DirectoryCheckpoints:
         self._unknown = set() if self._recovery_points.is_whole else set(there)
         self._log_starts: Final = _kept(files, folder, LOG_STARTS)
         self._high_watermarks: Final = _kept(files, folder, HIGH_WATERMARKS)
+        self._cleaner_offsets: Final = _kept(files, folder, CLEANER_OFFSETS)
+        for gone in self._cleaner_offsets.offsets.keys() - set(there):  # a log of that name begins anew
+            del self._cleaner_offsets.offsets[gone]
         if not there and not self._recovery_points.is_whole:
             self._recovery_points.replace({})
 
@@ -170,18 +173,26 @@ class DirectoryCheckpoints:
         """Write the logs' high watermarks."""
         self._high_watermarks.replace({_key(log): log.high_watermark for log in logs})
 
+    def cleaner_offset(self, key: PartitionKey) -> int | None:
+        """Return the offset up to which a log is compacted; None if that is not known. Any thread."""
+        return self._cleaner_offsets.offsets.get(key)
+
+    def write_cleaner_offset(self, key: PartitionKey, offset: int | None) -> None:
+        """Write the offset up to which a log is compacted; None: the log is not here any more."""
+        self._cleaner_offsets.replace({key: offset})
+
     def write_all(self, logs: Iterable[UnifiedLog]) -> None:
-        """Write all three."""
+        """Write all that are of the logs' offsets."""
         known = list(logs)
         self.write_recovery_points(known)
         self.write_high_watermarks(known)
 
     def forget(self, key: PartitionKey) -> None:
-        """Remove a log that was deleted from all three."""
+        """Remove a log that was deleted from all of them."""
         self._unknown.discard(key)
         if not self._unknown:
             self._recovery_points.replace({key: None})
-        for kept in (self._log_starts, self._high_watermarks):
+        for kept in (self._log_starts, self._high_watermarks, self._cleaner_offsets):
             kept.replace({key: None})
 
 

@@ -297,13 +297,22 @@ class SegmentView:
         last = self._unless_cut(last_offset)
         return self.base_offset if last is None else last + 1
 
-    def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
-        """Return the ms for which the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
+    @property
+    def first_batch_timestamp_ms(self) -> int | None:
+        """The greatest timestamp of the first batch; None: there is none (Kafka getFirstBatchTimestamp).
+
+        Raises:
+            CorruptRecordError: no batch stands there. StoreError.
+        """
         if self.end.first_timestamp_ms is None:
             first = self._find(INT64_MIN)
             if first is not None:
                 self.end.first_timestamp_ms = first.max_timestamp_ms
-        first_ms = self.end.first_timestamp_ms
+        return self.end.first_timestamp_ms
+
+    def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
+        """Return the ms for which the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
+        first_ms = self.first_batch_timestamp_ms
         if first_ms is not None and first_ms >= 0:
             return append_timestamp_ms - first_ms
         return now_ms - self.created_ms

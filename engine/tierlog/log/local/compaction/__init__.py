@@ -1,0 +1,14 @@
+"""Compaction of local logs: the latest record of each key stays, older ones go.
+
+What it is: Kafka's log cleaner: which log is compacted next and how far, the threads that do it, and the rewriting of
+segments. Why: a compacted topic that is only appended to fills its disk.
+
+Belongs here: the choice of logs, the states of cleanings, the threads, their throttle and metrics. Does not belong
+here: the files of a segment (``log.local.segments``), the rules of retention (``log.local.retention``).
+
+- ``cleanable_logs``: what may be cleaned of a log, and how urgent that is.
+- ``cleaning_states``: what is cleaned now, and what is paused while its log is shortened.
+- ``log_cleaner_manager``: both for the logs of one directory, with the cleaner's checkpoint.
+
+Source: Kafka LogCleaner, LogCleanerManager.
+"""

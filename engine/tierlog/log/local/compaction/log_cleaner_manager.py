@@ -1,0 +1,227 @@
+"""The compaction of one log directory's logs: which is the dirtiest, how far each is clean, which must be left alone.
+
+``cleaner-offset-checkpoint`` says up to which offset each log is compacted. It is lowered before a truncation cuts what
+it covers, so that a crash leaves nothing that is taken for compacted and is not; Kafka lowers it behind the cut.
+
+Source: Kafka LogCleanerManager, which has one for all directories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from tierlog.errors import CorruptDataError, StoreError
+from tierlog.log.local.compaction.cleanable_logs import LogToClean, find_cleanable_bytes, find_cleanable_offsets
+from tierlog.log.local.compaction.cleaning_states import CleaningStates
+from tierlog.log.local.directory.directory_files import PartitionKey
+from tierlog.log.local.directory.directory_state import DirectoryState
+from tierlog.log.local.log_errors import LogClosedError, LogOfflineError, LogTruncatedError
+from tierlog.log.local.log_reads import LogState
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+#: Errors of a log that is offline, closed or cut: nothing is wrong with its records.
+_GONE = (LogOfflineError, LogClosedError, LogTruncatedError)
+
+
+class LogCleanerManager:
+    """The cleanings of one directory. Thread safety: any number of threads.
+
+    Args:
+        machine: Has the clock and the locks.
+        path: The directory.
+        state: Has the checkpoint, and is offline after a failure of a file.
+        logs: The logs that are open now.
+
+    Attributes:
+        states: What is cleaned now, and what is paused.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        path: str,
+        *,
+        state: DirectoryState,
+        logs: Callable[[], Mapping[PartitionKey, UnifiedLog]],
+    ) -> None:
+        self.path = path
+        self.states = CleaningStates(machine)
+        self._state = state
+        self._logs = logs
+        self._lock = machine.scheduler.lock()  # of what is below
+        self._uncleanable: dict[PartitionKey, Exception] = {}
+        self._is_closed = False
+
+    # ---- choosing
+
+    def find_dirty_logs(self, now_ms: int) -> list[LogToClean]:
+        """Look at each compacted log that is free, not empty and not uncleanable; an invalid checkpoint is reset. A log
+        that cannot be looked at becomes uncleanable.
+        """
+        if self._state.failure is not None:
+            return []
+        found = (self._look_at(key, log, now_ms) for key, log in self._logs().items() if self._is_wanted(key, log))
+        return [each for each in found if each is not None and each.total_bytes > 0]
+
+    def _is_wanted(self, key: PartitionKey, log: UnifiedLog) -> bool:
+        return log.config.is_compacted and key not in self._uncleanable and self.states.is_free(key)
+
+    def _look_at(self, key: PartitionKey, log: UnifiedLog, now_ms: int) -> LogToClean | None:
+        try:
+            with log.reading() as state:
+                known = self._state.checkpoints.cleaner_offset(key)
+                offsets = find_cleanable_offsets(state, log.config, known, now_ms)
+                found = LogToClean.of(key, log, state, offsets, now_ms)
+            if offsets.is_reset:
+                self._reset(log, state, known)
+        except Exception as error:  # noqa: BLE001 - a fault in one log must not keep others from being cleaned
+            self.note_failure(key, log, error)
+            return None
+        return found
+
+    def _reset(self, log: UnifiedLog, state: LogState, known: int | None) -> None:
+        """Write the log's start in place of a checkpoint that lies in front of it, or behind the log's end."""
+        start, end = state.offsets.log_start_offset, state.offsets.log_end_offset
+        if known is not None and (known > end or "delete" not in log.config.cleanup_policy):  # retention raises a start
+            text = "%s: the cleaner's checkpoint %d is not in [%d, %d]: the log is cleaned from its start on"
+            _log.warning(text, log.folder, known, start, end)
+        self.write_checkpoint((log.topic, log.partition), start)
+
+    def begin(self, chosen: LogToClean) -> bool:
+        """Begin to clean a log, if it is free, and is the one that the directory has now. Whether the caller may; it
+        calls ``states.end``.
+        """
+        if not self.states.begin(chosen.key):
+            return False
+        if self._logs().get(chosen.key) is chosen.log and chosen.log.config.is_compacted:
+            return True
+        self.states.end(chosen.key)
+        return False
+
+    # ---- retention
+
+    @contextlib.contextmanager
+    def deleting(self, key: PartitionKey, log: UnifiedLog) -> Iterator[bool]:
+        """A block that deletes a compacted log's oldest segments, in the cleaner's place; False: it may not now."""
+        may = log.config.is_compacted and key not in self._uncleanable and self.states.begin(key)
+        try:
+            yield may
+        finally:
+            if may:
+                self.states.end(key)
+
+    @contextlib.contextmanager
+    def retaining(self, key: PartitionKey, log: UnifiedLog) -> Iterator[bool]:
+        """A block of the retention of a log that is not compacted, in which it is not cleaned, should it become
+        compacted; False: it is compacted, and the cleaner deletes its segments.
+        """
+        may = self.states.pause_if_free(key)
+        try:
+            yield may and not log.config.is_compacted
+        finally:
+            if may:
+                self.states.resume(key)
+
+    # ---- a log that changes
+
+    @contextlib.contextmanager
+    def paused(self, key: PartitionKey, cut_to_offset: int | None = None) -> Iterator[None]:
+        """A block in which a log is not cleaned; a cleaning that is under way is aborted first.
+
+        Args:
+            key: The log.
+            cut_to_offset: From where the log is cut in the block: the checkpoint is lowered to it; None: nowhere.
+
+        Raises:
+            LogBusyError: the cleaning did not end in time. LogOfflineError: the checkpoint cannot be written.
+        """
+        with self.states.paused(key):
+            known = None if cut_to_offset is None else self._state.checkpoints.cleaner_offset(key)
+            if known is not None and cut_to_offset is not None and cut_to_offset < known:
+                self.write_checkpoint(key, cut_to_offset)
+            yield
+
+    def forget(self, key: PartitionKey) -> None:
+        """Forget a log that was deleted."""
+        with self._lock:
+            self._uncleanable.pop(key, None)
+
+    def move_checkpoint(self, key: PartitionKey, to: LogCleanerManager) -> None:
+        """Move what is known of a log to the manager of the directory that it was moved to (Kafka alterCheckpointDir).
+
+        Raises:
+            LogOfflineError: a checkpoint cannot be written.
+        """
+        offset = self._state.checkpoints.cleaner_offset(key)
+        if offset is not None:
+            to.write_checkpoint(key, offset)
+            self.write_checkpoint(key, None)
+        with self._lock:
+            error = self._uncleanable.pop(key, None)
+        if error is not None:
+            to.mark_uncleanable(key, error)
+
+    # ---- results
+
+    def cleaner_offset(self, key: PartitionKey) -> int | None:
+        """Up to which offset a log is compacted; None: that is not known."""
+        return self._state.checkpoints.cleaner_offset(key)
+
+    def write_checkpoint(self, key: PartitionKey, offset: int | None) -> None:
+        """Write up to which offset a log is compacted; not of a directory that is closed.
+
+        Raises:
+            LogOfflineError: the file cannot be written, or the directory is offline.
+        """
+        with self._lock:
+            if not self._is_closed:
+                with self._state.writing() as checkpoints:
+                    checkpoints.write_cleaner_offset(key, offset)
+
+    def note_failure(self, key: PartitionKey, log: UnifiedLog, error: Exception) -> None:
+        """Note an error of a cleaning: a failed file takes the directory offline, any other error makes the log
+        uncleanable, and others are cleaned.
+        """
+        if isinstance(error, _GONE) or log.is_closed:
+            _log.info("%s: not cleaned: %s", log.folder, error)
+        elif isinstance(error, StoreError):
+            self._state.fail(error)
+        else:
+            self.mark_uncleanable(key, error)
+
+    def mark_uncleanable(self, key: PartitionKey, error: Exception) -> None:
+        """Leave a log alone until the directory is opened again."""
+        with self._lock:
+            self._uncleanable[key] = error
+        text = "%s/%s-%d: the log is not compacted any more until the next start, and grows: %s"
+        _log.warning(text, self.path, *key, error, exc_info=error)
+
+    @property
+    def uncleanable(self) -> Mapping[PartitionKey, Exception]:
+        """The logs whose cleaning failed, with the error: they are left alone until the directory is opened again."""
+        with self._lock:
+            return MappingProxyType(dict(self._uncleanable))
+
+    def uncleanable_bytes(self, now_ms: int) -> int:
+        """Bytes of the uncleanable logs that would be cleaned now."""
+        logs, total = self._logs(), 0
+        for key in self.uncleanable:
+            log = logs.get(key)
+            if log is not None:
+                with contextlib.suppress(CorruptDataError, *_GONE), log.reading() as state:
+                    offsets = find_cleanable_offsets(state, log.config, self.cleaner_offset(key), now_ms)
+                    total += find_cleanable_bytes(state, *offsets[:2])[1]
+        return total
+
+    def close(self) -> None:
+        """Abort all cleanings, and let none begin; a thread that does not notice in time writes no checkpoint."""
+        if not self.states.close():
+            _log.warning("%s: a cleaning goes on while the directory is closed", self.path)
+        with self._lock:
+            self._is_closed = True
