@@ -64,7 +64,7 @@ def measure_follower(suite: Suite, rounds: int, scale: float) -> None:
             request = follower.next_request(0)
             if request is None:
                 raise SystemExit(f"the follower is {follower.state}")
-            follower.on_answer(request, FetchedRecords(end, 0, each), 0)
+            follower.on_answer(request, FetchedRecords(end, 0, (each,)), 0)
 
     folder = pathlib.Path("/dev/shm")
     found = in_turn({"machine": lambda: timed(folder, machine), "append alone": lambda: timed(folder, bare)}, rounds)

@@ -67,11 +67,11 @@ def test_records_are_appended_and_the_lag_is_told() -> None:
     request = asked(follower, FetchRecords)
     assert (request.leader_epoch, request.offset, request.last_fetched_epoch) == (0, 0, -1)
     assert follower.next_request(0) is None, "one request is in flight at a time"
-    follower.on_answer(request, FetchedRecords(5, 0, sent(0, count=3) + sent(3)[:20]), 0)
+    follower.on_answer(request, FetchedRecords(5, 0, [sent(0, count=3) + sent(3)[:20]]), 0)
     assert (replica.log.log_end_offset, replica.log.high_watermark, follower.lag) == (3, 3, 2)
     request = asked(follower, FetchRecords)
     assert (request.offset, request.last_fetched_epoch) == (3, 0)
-    follower.on_answer(request, FetchedRecords(5, 2, sent(3, count=2)), 0)
+    follower.on_answer(request, FetchedRecords(5, 2, [sent(3, count=2)]), 0)
     assert (follower.lag, replica.log.log_start_offset) == (0, 2)
 
 
@@ -129,7 +129,7 @@ def test_a_follower_that_was_stopped_goes_on_in_the_same_epoch() -> None:
     assert follower.next_request(0) is None
     assert not follower.follow(1, 2)
     assert follower.follow(1, 3)
-    follower.on_answer(old, FetchedRecords(1, 0, sent(0)), 0)
+    follower.on_answer(old, FetchedRecords(1, 0, [sent(0)]), 0)
     assert replica.log.log_end_offset == 0, "an answer to what was asked before the stop"
     asked(follower, FetchRecords)
 
@@ -137,14 +137,14 @@ def test_a_follower_that_was_stopped_goes_on_in_the_same_epoch() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        FetchedRecords(9, 0, sent(5)),
-        FetchedRecords(9, 0, b"no batch, but long enough to be the header of one of them, and more"),
-        FetchedRecords(9, 0, sent(0)[:-1] + b"?"),
-        FetchedRecords(9, 0, sent(0) + sent(0)),
+        FetchedRecords(9, 0, [sent(5)]),
+        FetchedRecords(9, 0, [b"no batch, but long enough to be the header of one of them, and more"]),
+        FetchedRecords(9, 0, [sent(0)[:-1] + b"?"]),
+        FetchedRecords(9, 0, [sent(0) + sent(0)]),
     ],
     ids=["a gap behind the end is Kafka's", "garbage", "a flipped bit", "an offset twice"],
 )
-def test_what_the_log_refuses_changes_nothing(answer: FetchedRecords) -> None:
+def test_what_the_log_refuses_changes_nothing(answer: FetchedRecords[bytes]) -> None:
     """Bad input: the partition is as it was, and asked again after the pause."""
     replica = made()
     follower = replica.follower
@@ -152,7 +152,7 @@ def test_what_the_log_refuses_changes_nothing(answer: FetchedRecords) -> None:
     follower.follow(1, 0)
     request = asked(follower, FetchRecords)
     follower.on_answer(request, answer, 0)
-    gap = answer.records == sent(5)
+    gap = answer.records == [sent(5)]
     assert replica.log.log_end_offset == (6 if gap else 2)
     at_once = follower.next_request(0)
     assert (at_once is None) == (not gap)
@@ -164,8 +164,20 @@ def test_batches_of_a_later_epoch_are_left_out() -> None:
     replica = made()
     follower = replica.follower
     follower.follow(1, 3)
-    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(2, 0, sent(0, epoch=3) + sent(1, epoch=4)), 0)
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(2, 0, [sent(0, epoch=3) + sent(1, epoch=4)]), 0)
     assert (replica.log.log_end_offset, replica.epochs) == (1, {3: 0})
+
+
+def test_batches_that_lie_in_several_parts() -> None:
+    """A leader answers with parts of its log, and a network may cut them anywhere."""
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    data = sent(0, count=3) + sent(3) + sent(4, count=2)
+    parts = [data[:70], b"", memoryview(data)[70:200], data[200:]]
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(6, 0, parts), 0)
+    assert (replica.log.log_end_offset, replica.log.size()) == (6, len(data))
+    assert replica.values() == [b"%d" % at for at in range(6)]
 
 
 def test_a_divergence_that_no_cut_ends_is_not_asked_again_at_once() -> None:
@@ -188,7 +200,9 @@ def test_an_answer_of_another_kind_is_refused() -> None:
     request = asked(follower, FetchRecords)
     with pytest.raises(TypeError, match="no answer to FetchRecords"):
         follower.on_answer(request, OffsetAndEpoch(0, 0), 0)
-    follower.on_answer(request, FetchedRecords(1, 0, sent(0)), 0)
+    with pytest.raises(TypeError, match="a part of the records"):
+        follower.on_answer(request, FetchedRecords(1, 0, sent(0)), 0)  # type: ignore[arg-type]
+    follower.on_answer(request, FetchedRecords(1, 0, [sent(0)]), 0)
     assert replica.log.log_end_offset == 1
 
 
@@ -199,7 +213,7 @@ def test_a_log_that_is_offline_fails_for_ever() -> None:
     follower.follow(1, 0)
     request = asked(follower, FetchRecords)
     replica.log.take_offline(OSError("the disk is gone"))
-    follower.on_answer(request, FetchedRecords(1, 0, sent(0)), 0)
+    follower.on_answer(request, FetchedRecords(1, 0, [sent(0)]), 0)
     assert follower.state is FollowerState.FAILED
     assert "the disk is gone" in str(follower.failure)
     assert not follower.follow(1, 5)

@@ -318,7 +318,7 @@ class ReplicationMachine(RuleBasedStateMachine):
                     max_bytes=1,  # a batch at a time
                     now_ms=self.clock.time_ms(),
                     broker_epoch=message.life,
-                )
+                ).read()
             if isinstance(request, AskEpochEnd):
                 return machine.end_offset_for_epoch(request.epoch, leader_epoch=request.leader_epoch)
             assert isinstance(request, AskOffset)

@@ -12,6 +12,7 @@ from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import KafkaError
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.partition_log import RecordsPart
 from tierlog.replication import (
     AskEpochEnd,
     AskOffset,
@@ -69,7 +70,7 @@ def test_a_high_watermark_that_lags_and_an_immediate_election(
     request = a.follower.next_request(0)
     assert request is not None
     fetched = b.leader.fetch(A, request, max_bytes=1 << 20, now_ms=0, broker_epoch=a.epoch)  # type: ignore[arg-type]
-    a.follower.on_answer(request, fetched, 0)
+    a.follower.on_answer(request, fetched.read(), 0)
     acknowledging = a.follower.next_request(0)
     assert acknowledging is not None
     b.leader.fetch(A, acknowledging, max_bytes=1 << 20, now_ms=0, broker_epoch=a.epoch)  # type: ignore[arg-type]
@@ -154,7 +155,9 @@ def test_a_leader_that_knows_no_epoch_has_it_cut_to_the_high_watermark() -> None
     a.append(b"m2")
     request = b.follower.next_request(0)
     assert isinstance(request, FetchRecords)
-    b.follower.on_answer(request, a.leader.fetch(B, request, max_bytes=1 << 20, now_ms=0, broker_epoch=b.epoch), 0)
+    b.follower.on_answer(
+        request, a.leader.fetch(B, request, max_bytes=1 << 20, now_ms=0, broker_epoch=b.epoch).read(), 0
+    )
     assert (b.log.log_end_offset, b.log.high_watermark) == (2, 1)
     a.log.leader_epoch_cache.clear_and_flush()
     a.leader.resign()
@@ -261,7 +264,7 @@ def leased_epochs(replica: Replica, base_offset: int) -> dict[int, int]:
         return dict(parse_leader_epochs(data.leader_epoch_index))
 
 
-def fetched(leader: Replica, offset: int, *, last_epoch: int) -> FetchedRecords | KafkaError:
+def fetched(leader: Replica, offset: int, *, last_epoch: int) -> FetchedRecords[RecordsPart] | KafkaError:
     """The leader's answer to a fetch of the other broker."""
     asked = FetchRecords(leader.leader.leader_epoch, offset, last_epoch, 0)
     try:

@@ -182,7 +182,7 @@ def answer(replica: Replica, leader: Replica, request: FollowerRequest, *, tier:
                 fetched = leader.leader.fetch(
                     replica.broker_id, request, max_bytes=MAX_BYTES, now_ms=now_ms, broker_epoch=replica.epoch
                 )
-                follower.on_answer(request, fetched, now_ms)
+                follower.on_answer(request, fetched.read(), now_ms)
             case AskEpochEnd():
                 end = leader.leader.end_offset_for_epoch(request.epoch, leader_epoch=request.leader_epoch)
                 follower.on_answer(request, end, now_ms)

@@ -15,6 +15,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
+from typing_extensions import Buffer
+
+from tierlog.arguments import require_buffer
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.partition_log import PartitionLog
 from tierlog.replication.messages import (
@@ -177,6 +180,9 @@ class Follower:
         """
         if not isinstance(answer, _ANSWERS[type(request)]):
             raise TypeError(f"{type(answer).__name__} is no answer to {type(request).__name__}")
+        if isinstance(answer, FetchedRecords):
+            for part in answer.records:
+                require_buffer("a part of the records", part)
         if request is self._in_flight:
             self._in_flight = None
             self._resume(answer, now_ms)
@@ -255,7 +261,7 @@ class Follower:
             elif answer is KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE:
                 yield from self._from_tier()
             else:
-                fetched = cast("FetchedRecords", answer)
+                fetched = cast("FetchedRecords[Buffer]", answer)
                 if fetched.diverging is None:
                     self._append(asked, fetched)
                     continue
@@ -265,13 +271,15 @@ class Follower:
                 if before == (log.log_end_offset, self._last_fetched_epoch):
                     raise _AskAgainError  # a divergence that no cut ends: not asked again without a pause
 
-    def _append(self, asked: FetchRecords, answer: FetchedRecords) -> None:
+    def _append(self, asked: FetchRecords, answer: FetchedRecords[Buffer]) -> None:
         """Append what was fetched. Raises AppendRefusedError. _AskAgainError: the log has changed meanwhile."""
         log = self._log
         if log.log_end_offset != asked.offset:
             raise _AskAgainError
-        if memoryview(answer.records):
-            log.append_as_follower(answer.records, leader_epoch=self.leader_epoch)
+        parts = [part for part in answer.records if memoryview(part).nbytes]
+        if parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)  # a batch may lie in two of them
+            log.append_as_follower(data, leader_epoch=self.leader_epoch)
         log.update_high_watermark(answer.high_watermark)
         high_watermark = log.high_watermark
         if answer.log_start_offset > log.log_start_offset:

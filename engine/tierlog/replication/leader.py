@@ -22,12 +22,14 @@ from tierlog.log.local.log_reads import (
     LATEST_TIMESTAMP,
     FetchIsolation,
 )
-from tierlog.log.partition_log import PartitionLog
+from tierlog.log.partition_log import PartitionLog, RecordsPart
 from tierlog.replication.in_sync_replicas import Brokers, InSyncReplicas
 from tierlog.replication.messages import (
     NO_EPOCH,
     NO_OFFSET,
     AlterPartition,
+    AuxStateBuilt,
+    BuildAuxState,
     EpochEnd,
     FetchedRecords,
     FetchRecords,
@@ -70,7 +72,7 @@ class Completed(NamedTuple):
     error: KafkaError | None
 
 
-LeaderAction = AlterPartition | Completed
+LeaderAction = AlterPartition | BuildAuxState | Completed
 
 
 class ReplicaView(NamedTuple):
@@ -83,6 +85,12 @@ class ReplicaView(NamedTuple):
 
 class Leader:
     """A replica that leads its partition, from ``lead`` to ``resign``.
+
+    A log that ``must_be_rebuilt`` is rebuilt first: ``lead`` asks for ``BuildAuxState``, and until ``on_built`` the
+    leader appends nothing, begins no epoch, and answers every request with KAFKA_STORAGE_ERROR. Records would else
+    stand behind offsets that the log lost, in a lineage that begins too late, and be a fork of what the tier has. It is
+    Kafka's error for a log that its broker cannot use, as of a failed disk: clients retry, as they would after
+    NOT_LEADER_OR_FOLLOWER, which would be untrue, for no other broker leads.
 
     Args:
         log: The partition's log.
@@ -114,13 +122,16 @@ class Leader:
         self._replicated, self._purged = OffsetWaits(), OffsetWaits()
         self._readable = {isolation: OffsetWaits() for isolation in FetchIsolation}
         self._actions: list[LeaderAction] = []
+        self._build: BuildAuxState | None = None
+        self._state: LeaderAndIsr
 
     # ---- leadership
 
     def lead(self, state: LeaderAndIsr, now_ms: int) -> bool:
         """Lead from now on, or take newer word of the controller on this leadership.
 
-        A new leadership begins its epoch at the log's end, durably, before anything else.
+        A new leadership begins its epoch at the log's end, durably, before anything else; over a log that must be
+        rebuilt it begins it then.
 
         Returns:
             Whether it is a new leadership; older word than the known changes nothing.
@@ -129,18 +140,52 @@ class Leader:
         if state.leader_epoch < self.leader_epoch or (self.is_leading and state.partition_epoch <= known):
             return False
         is_new = state.leader_epoch > self.leader_epoch or not self.is_leading
-        end_offset = self._log.log_end_offset
         if is_new:
-            self._log.assign_epoch_start_offset(state.leader_epoch, end_offset)
-            self._epoch_start_offset = end_offset
-        self.leader_epoch, self.is_leading = state.leader_epoch, True
-        self.in_sync.lead(state, leader_end_offset=end_offset, is_new_leader=is_new, now_ms=now_ms)
-        self._raise_high_watermark(now_ms)
+            self._build = self._to_rebuild(state.leader_epoch) if self._log.must_be_rebuilt else None
+            self._begin_epoch(state.leader_epoch)
+        self._state, self.leader_epoch, self.is_leading = state, state.leader_epoch, True
+        self._take_state(is_new_leader=is_new, now_ms=now_ms)
         return is_new
+
+    def _take_state(self, *, is_new_leader: bool, now_ms: int) -> None:
+        end_offset = self._log.log_end_offset
+        self.in_sync.lead(self._state, leader_end_offset=end_offset, is_new_leader=is_new_leader, now_ms=now_ms)
+        self._raise_high_watermark(now_ms)
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        """Begin the epoch at the log's end, durably; or ask for the log first."""
+        if self._build is not None:
+            self._actions.append(self._build)
+            return
+        self._epoch_start_offset = self._log.log_end_offset
+        self._log.assign_epoch_start_offset(leader_epoch, self._epoch_start_offset)
+
+    def _to_rebuild(self, leader_epoch: int) -> BuildAuxState:
+        """Ask for the log behind the segment of the tier that has this log's last offset."""
+        last_offset = self._log.log_end_offset - 1
+        epoch = self._log.leader_epoch_cache.epoch_for_offset(last_offset)
+        return BuildAuxState(leader_epoch, _epoch(epoch), last_offset, self._log.log_start_offset)
+
+    def on_built(self, build: BuildAuxState, built: AuxStateBuilt, now_ms: int) -> None:
+        """Take word that the log was rebuilt, and begin the epoch; that of an earlier leadership changes nothing. A log
+        that is none, or not the one that was built, is asked for again.
+        """
+        if build is not self._build:
+            return
+        is_built = not self._log.must_be_rebuilt and self._log.log_end_offset == built.next_offset
+        self._build = None if is_built else self._to_rebuild(self.leader_epoch)
+        self._begin_epoch(self.leader_epoch)
+        if is_built:  # its followers could not fetch meanwhile
+            self._take_state(is_new_leader=True, now_ms=now_ms)
+
+    def on_build_failed(self, build: BuildAuxState) -> None:
+        """Take word that the log was not rebuilt, and has not changed: the action comes again. The caller pauses."""
+        if build is self._build:
+            self._actions.append(build)
 
     def resign(self) -> None:
         """Lead no more: all that waits ends with NOT_LEADER_OR_FOLLOWER."""
-        self.is_leading = False
+        self.is_leading, self._build = False, None
         for waits in (self._replicated, self._purged, *self._readable.values()):
             self._complete(waits.clear(), KafkaError.NOT_LEADER_OR_FOLLOWER)
 
@@ -150,13 +195,17 @@ class Leader:
         return actions
 
     def check_leader_epoch(self, leader_epoch: int) -> None:
-        """Refuse a request of another leadership; -1 = the request names none. Raises ReplicationError."""
+        """Refuse a request of another leadership (-1 = the request names none), or to a log that must be rebuilt.
+        Raises ReplicationError.
+        """
         if not self.is_leading:
             raise self._refusal(KafkaError.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
             is_old = leader_epoch < self.leader_epoch
             error = KafkaError.FENCED_LEADER_EPOCH if is_old else KafkaError.UNKNOWN_LEADER_EPOCH
             raise self._refusal(error, f"leader epoch {leader_epoch}, this leadership is {self.leader_epoch}")
+        if self._build is not None or self._log.must_be_rebuilt:
+            raise self._refusal(KafkaError.KAFKA_STORAGE_ERROR, "the log must be rebuilt from the tier first")
 
     def _refusal(self, error: KafkaError, why: str) -> ReplicationError:
         return ReplicationError(f"{self._log.folder}: {why}", error)
@@ -172,7 +221,8 @@ class Leader:
             now_ms: Time.
             more: What else ``append_as_leader`` takes.
 
-        Raises ReplicationError: NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER. AppendRefusedError.
+        Raises ReplicationError: NOT_ENOUGH_REPLICAS; NOT_LEADER_OR_FOLLOWER; KAFKA_STORAGE_ERROR: the log must be
+        rebuilt. AppendRefusedError.
         """
         self.check_leader_epoch(NO_EPOCH)
         minimum = self.settings.min_insync_replicas
@@ -240,8 +290,9 @@ class Leader:
 
     def fetch(
         self, replica_id: int, asked: FetchRecords, *, max_bytes: int, now_ms: int, broker_epoch: int = NO_EPOCH
-    ) -> FetchedRecords:
-        """Answer a follower's fetch, and note how far it is.
+    ) -> FetchedRecords[RecordsPart]:
+        """Answer a follower's fetch, and note how far it is. The records are slices of the log, which are not read yet:
+        ``os.sendfile`` takes those of a ``UnifiedLog``.
 
         Args:
             replica_id: Its broker id.
@@ -265,8 +316,6 @@ class Leader:
             is_moved = error.is_in_tier and log.remote_log_enabled()
             code = KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE if is_moved else KafkaError.OFFSET_OUT_OF_RANGE
             raise self._refusal(code, str(error)) from error
-        parts = [part.read() for part in found.records]
-        records = parts[0] if len(parts) == 1 else b"".join(parts)
         follower.fetched(
             asked.offset,
             log_start_offset=asked.log_start_offset,
@@ -283,7 +332,7 @@ class Leader:
         self._raise_high_watermark(now_ms)
         if len(self._purged):
             self._complete(self._purged.reach(self.low_watermark), None)
-        return FetchedRecords(log.high_watermark, log.log_start_offset, records)
+        return FetchedRecords(log.high_watermark, log.log_start_offset, found.records)
 
     def _divergence(self, asked: FetchRecords) -> EpochEnd | None:
         """Find the end of the follower's last epoch in this log; None: the follower's log is a part of this one."""
@@ -396,8 +445,10 @@ class Leader:
     # ---- the in-sync set
 
     def tick(self, now_ms: int) -> None:
-        """Propose the in-sync set without followers that lag. Nothing is due before ``in_sync.lag_deadline_ms``."""
-        if self.is_leading and now_ms >= self.in_sync.lag_deadline_ms:
+        """Propose the in-sync set without followers that lag. Nothing is due before ``in_sync.lag_deadline_ms``, nor
+        while the log is rebuilt, when followers cannot fetch.
+        """
+        if self.is_leading and self._build is None and now_ms >= self.in_sync.lag_deadline_ms:
             self._propose(self.in_sync.shrink(self._log.log_end_offset, now_ms))
 
     def _propose(self, proposal: AlterPartition | None) -> None:

@@ -9,13 +9,16 @@ Source: Kafka Fetch, OffsetForLeaderEpoch, ListOffsets and AlterPartition reques
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple
 
 from typing_extensions import Buffer
 
 from tierlog.errors import TierlogError
+from tierlog.log.fetch_data import Part_co
 from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.partition_log import RecordsPart
 
 #: No epoch is known; no offset is known.
 NO_EPOCH: Final = -1
@@ -95,10 +98,12 @@ class AskOffset:
 class BuildAuxState:
     """Begin the log anew behind a segment of the tier: look up the segment that holds an offset in an epoch, fetch its
     leader epochs and its producer snapshot, and call ``start_from_tier`` of the log. Executed by the RemoteLogManager,
-    on no fetcher's, request's or event loop's thread.
+    on no fetcher's, request's or event loop's thread. A request of a follower, and an action of a leader whose own log
+    must be rebuilt.
 
     Attributes:
-        epoch: In which the leader wrote the offset.
+        leader_epoch: Of the leadership in which it is asked for.
+        epoch: In which the offset was written; -1 = not known.
         offset: Last offset that must come from the tier.
         log_start_offset: The leader's log start.
     """
@@ -116,21 +121,32 @@ FollowerRequest = FetchRecords | AskEpochEnd | AskOffset | BuildAuxState
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedRecords:
-    """A leader's answer to a follower's ``FetchRecords``.
+class FetchedRecords(Generic[Part_co]):
+    """A leader's answer to a follower's ``FetchRecords``: of slices of its log, which a broker sends without a copy; of
+    buffers as the follower receives it.
 
     Attributes:
         high_watermark: The leader's.
         log_start_offset: The leader's.
-        records: Whole batches, one behind the other; a last one that is cut off is left out by the follower.
+        records: Parts of whole batches, one behind the other; a part may end within a batch that the next one goes on
+            with. A last batch that is cut off is left out by the follower.
         diverging: Where the follower's last epoch ends in the leader's log, if that is below the follower's log end;
             None: the logs agree up to the offset asked for. With it there are no records.
     """
 
     high_watermark: int
     log_start_offset: int
-    records: Buffer = b""
+    records: Sequence[Part_co] = ()
     diverging: EpochEnd | None = None
+
+    def read(self: FetchedRecords[RecordsPart]) -> FetchedRecords[Buffer]:
+        """Read the slices: the answer as the follower receives it, for a driver without a network.
+
+        Raises:
+            LogTruncatedError: the leader's log was cut meanwhile: no answer. StoreError.
+        """
+        records = [part.read() for part in self.records]
+        return FetchedRecords(self.high_watermark, self.log_start_offset, records, self.diverging)
 
 
 class AuxStateBuilt(NamedTuple):
@@ -143,7 +159,7 @@ class AuxStateBuilt(NamedTuple):
     next_offset: int
 
 
-FollowerAnswer = FetchedRecords | EpochEnd | OffsetAndEpoch | AuxStateBuilt
+FollowerAnswer = FetchedRecords[Buffer] | EpochEnd | OffsetAndEpoch | AuxStateBuilt
 
 
 # ---- leadership
