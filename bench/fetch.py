@@ -29,9 +29,9 @@ from bench.harness import MIB, Round, Rounds, Side, Suite, arguments, in_turn, m
 from bench.storage_sides import (
     FORMS,
     SEGMENT_BYTES,
+    bench_segment,
     folder_keys,
     form_keys,
-    make_segment,
     positions,
     side,
     write_description,
@@ -58,7 +58,7 @@ class Bench:
 
     def __init__(self, suite: Suite, folder: pathlib.Path, size_bytes: int, rounds: int) -> None:
         self.suite, self.folder, self.rounds = suite, folder, rounds
-        segment = make_segment(folder / "source", size_bytes)
+        segment = bench_segment(folder / "source", size_bytes)
         self.description = str(write_description(segment))
         self.size_bytes = segment.metadata.segment_size_in_bytes
 

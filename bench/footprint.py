@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.bare import CORES
 from bench.harness import MIB, ROOT, Suite, arguments, spread, work_folder
-from bench.storage_sides import form_keys, make_segment, s3_keys, write_description
+from bench.storage_sides import bench_segment, form_keys, s3_keys, write_description
 from tests.support.servers import seaweed
 
 _CONFIGURED = (
@@ -102,7 +102,7 @@ def imports(suite: Suite, rounds: int) -> None:
 
 def idle(suite: Suite, folder: pathlib.Path) -> None:
     """Threads and memory of a manager on S3."""
-    described = json.loads(write_description(make_segment(folder / "source", 16 * MIB)).read_text())
+    described = json.loads(write_description(bench_segment(folder / "source", 16 * MIB)).read_text())
     (folder / "s3").mkdir()
     with seaweed(folder / "s3") as server:
         keys = form_keys("zstd + AES") | s3_keys(server.options)

@@ -33,9 +33,9 @@ from bench.storage_sides import (
     CHUNK,
     FORMS,
     SEGMENT_BYTES,
+    bench_segment,
     folder_keys,
     form_keys,
-    make_segment,
     manager_over,
     positions,
     s3_keys,
@@ -320,7 +320,7 @@ def main() -> None:
     chosen = arguments(__doc__, ("plugin", "steps", "requests"), forms=",".join(FORMS), warm=WARM)
     suite = Suite("storage", bare.versions())
     with work_folder() as folder:
-        segment = make_segment(folder / "source", max(8 * MIB, int(SEGMENT_BYTES * chosen.scale)))
+        segment = bench_segment(folder / "source", max(8 * MIB, int(SEGMENT_BYTES * chosen.scale)))
         if "plugin" in chosen.parts and plugin.jars():
             beside = BesidePlugin(suite, segment, folder, chosen.rounds, chosen.warm)
             for form in chosen.forms.split(","):

@@ -20,7 +20,6 @@ import dataclasses
 import json
 import mmap
 import pathlib
-import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +31,11 @@ import numpy as np
 from bench.bare import CORES, READ_BYTES, Chunks, Rooms, at_once
 from bench.data import bench_log
 from bench.harness import MIB, PEERS, ROOT, Side, measured, memory, serve, started
-from tests.support.closed_segments import MADE_TOPIC, ClosedSegment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.peers import install, plugin
+from tests.support.segments import make_segment
 from tests.support.servers import BUCKET
-from tierlog.log.checks.index_checks import IndexBuilder
-from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
-from tierlog.remote.api import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from tierlog.remote.api import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
@@ -45,42 +43,16 @@ CHUNK = 4 * MIB
 SEGMENT_BYTES = 256 * MIB
 #: Compressed, encrypted.
 FORMS = {"plain": (False, False), "zstd": (True, False), "AES": (False, True), "zstd + AES": (True, True)}
-_CHECKPOINT = b"0\n1\n0 0\n"
-_NAME = f"{0:020d}"
 Job = Mapping[str, Any]
 
 
 # ---- the segment
 
 
-def make_segment(folder: pathlib.Path, size_bytes: int = SEGMENT_BYTES) -> ClosedSegment:
+def bench_segment(folder: pathlib.Path, size_bytes: int = SEGMENT_BYTES) -> ClosedSegment:
     """Batches of 1 MiB, half compressible, with the indexes that a broker would have built."""
-    folder.mkdir(parents=True)
     log = bench_log("none", batch_bytes=MIB, mean_size=1000, total_bytes=size_bytes)
-    builder = IndexBuilder(0)
-    builder.add({name: getattr(log.table, name) for name in ("last_offset", "position", "max_timestamp", "size_bytes")})
-    (folder / f"{_NAME}.log").write_bytes(log.data)
-    (folder / f"{_NAME}.index").write_bytes(builder.offset_index())
-    (folder / f"{_NAME}.timeindex").write_bytes(builder.time_index())
-    (folder / "producers.snapshot").write_bytes(encode_producer_snapshot([]))
-    return _described(folder, len(log.data), int(log.table.last_offset[-1]), int(log.table.max_timestamp.max()))
-
-
-def _described(folder: pathlib.Path, size_bytes: int, end_offset: int, max_timestamp_ms: int) -> ClosedSegment:
-    log, index, time_index = (str(folder / f"{_NAME}.{suffix}") for suffix in ("log", "index", "timeindex"))
-    data = LogSegmentData(log, index, time_index, None, str(folder / "producers.snapshot"), _CHECKPOINT)
-    metadata = RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(MADE_TOPIC, Uuid(bytes(15) + b"\1")),
-        start_offset=0,
-        end_offset=end_offset,
-        max_timestamp_ms=max_timestamp_ms,
-        broker_id=1,
-        event_timestamp_ms=1_700_000_000_000,
-        segment_size_in_bytes=size_bytes,
-        segment_leader_epochs={0: 0},
-        txn_idx_empty=True,
-    )
-    return ClosedSegment(metadata, data)
+    return make_segment(log.data).closed_in(folder).with_id(1)
 
 
 def write_description(segment: ClosedSegment) -> pathlib.Path:
@@ -95,7 +67,7 @@ def write_description(segment: ClosedSegment) -> pathlib.Path:
         "maxTimestampMs": metadata.max_timestamp_ms,
         "sizeBytes": metadata.segment_size_in_bytes,
         **{name: str(value) for name, value in dataclasses.asdict(data).items() if isinstance(value, str)},
-        "leaderEpochs": _CHECKPOINT.decode(),
+        "leaderEpochs": data.leader_epoch_index.decode(),
     }
     path = pathlib.Path(data.log_segment).with_name("segment.json")
     path.write_text(json.dumps(told))
@@ -105,15 +77,21 @@ def write_description(segment: ClosedSegment) -> pathlib.Path:
 def read_description(path: pathlib.Path) -> ClosedSegment:
     """The segment that ``write_description`` described."""
     told = json.loads(path.read_text())
-    return _described(path.parent, told["sizeBytes"], told["endOffset"], told["maxTimestampMs"])
-
-
-def positions(size_bytes: int, count: int, chance: random.Random) -> list[int]:
-    """The positions of mebibytes in a segment that are read."""
-    return [chance.randrange(size_bytes - READ_BYTES) for _ in range(count)]
-
-
-# ---- managers
+    paths = [told[name] for name in ("log_segment", "offset_index", "time_index")]
+    data = LogSegmentData(*paths, None, told["producer_snapshot"], told["leaderEpochs"].encode())
+    partition = TopicIdPartition(Uuid.from_text(told["topicId"]), told["topic"], told["partition"])
+    metadata = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(partition, Uuid(bytes(15) + b"\1")),
+        start_offset=0,
+        end_offset=told["endOffset"],
+        max_timestamp_ms=told["maxTimestampMs"],
+        broker_id=1,
+        event_timestamp_ms=1_700_000_000_000,
+        segment_size_in_bytes=told["sizeBytes"],
+        segment_leader_epochs={0: 0},
+        txn_idx_empty=True,
+    )
+    return ClosedSegment(metadata, data)
 
 
 def form_keys(form: str, chunk_bytes: int = CHUNK) -> dict[str, str]:

@@ -22,7 +22,6 @@ import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -155,15 +154,16 @@ def _replica(bucket: pathlib.Path) -> Iterator[str]:
 
 def _remote_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
     """A copy, a range of it, and what two segments are to clients of a replica."""
-    from tests.support.closed_segments import made_segment
     from tests.support.manager_configs import local_keys
     from tests.support.raw_client import RawClient, request_class
+    from tests.support.segments import make_segment, sound_log
     from tierlog import read
     from tierlog.remote import TieredStorageManager
 
-    made = [made_segment(folder / f"log-{at}", base_offset=at, batches=100).with_id(at) for at in (100, 300)]
-    lineage = made[0].data.leader_epoch_index  # the second goes on in the first one's leader epoch
-    made = [replace(each, data=replace(each.data, leader_epoch_index=lineage)) for each in made]
+    made = [
+        make_segment(sound_log(100, base_offset=at), lineage={4: 100}).closed_in(folder / f"log-{at}")
+        for at in (100, 300)
+    ]
     bucket, partition = folder / "bucket", made[0].metadata.topic_id_partition.partition
     with TieredStorageManager() as manager:
         manager.configure(local_keys(bucket) | {"compression.enabled": "true"})

@@ -13,9 +13,9 @@ import pyarrow.dataset
 import pytest
 
 import tierlog
-from tests.support.closed_segments import made_segment
 from tests.support.fault_proxy import FaultProxy
 from tests.support.manager_configs import local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tests.support.waiting import ENDLESS_STORE, ends, wait_until
 from tierlog.errors import CorruptRecordError
@@ -31,7 +31,7 @@ RANGES = 40
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """8 MiB of one partition: several batches."""
     folder = tmp_path_factory.mktemp("bucket")
-    segment = made_segment(folder / "log", batches=8000, value_bytes=1000)
+    segment = make_segment(sound_log(8000, base_offset=100)).closed_in(folder / "log")
     with TieredStorageManager() as manager:
         manager.configure(local_keys(folder / "bucket") | {"compression.enabled": "true"})
         manager.copy_log_segment_data(segment.metadata, segment.data)

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import FaultProxy
 from tests.support.loops import run_on
 from tests.support.manager_configs import KEYS, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tests.support.waiting import ENDLESS_SECONDS, ends, until
 from tierlog.aio import AsyncStorageManager
@@ -41,7 +42,7 @@ TRANSFORMS = {"plain": {}, "zstd-aes": {"compression.enabled": "true"} | KEYS}
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "made", batches=80)
+    return make_segment(sound_log(80, base_offset=100)).closed_in(tmp_path / "made")
 
 
 class SlowBucket(PassingStore):
@@ -162,7 +163,7 @@ def test_a_thousand_fetches_of_a_slow_bucket_hold_no_threads(
 def test_streams_over_the_memory_limit_wait_their_turn(tmp_path: pathlib.Path, loop: str) -> None:
     """Otherwise tasks that nobody counts fill the memory of the broker."""
 
-    segment = made_segment(tmp_path / "made", batches=1000)
+    segment = make_segment(sound_log(1000, base_offset=100)).closed_in(tmp_path / "made")
 
     async def main(manager: AsyncStorageManager, bucket: SlowBucket) -> None:
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)

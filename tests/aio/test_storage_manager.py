@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.contract.folder_manager import FolderStorageManager
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.loops import LOOPS, run_on
 from tests.support.manager_configs import local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.waiting import LIMIT_SECONDS, ends, until
 from tierlog.aio import AsyncStorageManager
 from tierlog.remote import (
@@ -33,7 +34,7 @@ Main = Callable[[AsyncStorageManager], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "made", batches=80)
+    return make_segment(sound_log(80, base_offset=100)).closed_in(tmp_path / "made")
 
 
 def over_folder(folder: pathlib.Path, loop: str, main: Main, **keys: object) -> None:
@@ -159,7 +160,7 @@ def test_a_thousand_fetches_run_on_one_loop_in_few_threads(
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
     """Takes 24 seconds at the slowest rate."""
-    return made_segment(tmp_path_factory.mktemp("large"), batches=12000)
+    return make_segment(sound_log(12000, base_offset=100)).closed_in(tmp_path_factory.mktemp("large"))
 
 
 SLOWLY = {"upload.rate.limit.bytes.per.second": 1 << 20, "fetch.manifest.cache.size": 0}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.command import Run, command_line, environment
 from tierlog.cli.records.following import FollowedTier
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, StoreUnavailableError

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Run
 from tierlog.remote.tier import open_tier

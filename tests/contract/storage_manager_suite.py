@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, folder_segments, made_segment
+from tests.support.closed_segments import ClosedSegment, folder_segments
+from tests.support.segments import make_segment, sound_log
 from tierlog.remote.api import (
     IndexType,
     InvalidRangeError,
@@ -58,7 +59,7 @@ class StorageManagerContract:
     @pytest.fixture
     def segment(self, tmp_path: pathlib.Path) -> ClosedSegment:
         """About 160 kB: several chunks of the sizes that the suites configure."""
-        return made_segment(tmp_path / "made", batches=80)
+        return make_segment(sound_log(80, base_offset=100)).closed_in(tmp_path / "made")
 
     def test_a_copy_can_be_read_back_whole(self, manager: RemoteStorageManager, segment: ClosedSegment) -> None:
         """Else the records are gone: the broker deletes its own after the copy."""
@@ -257,7 +258,9 @@ class StorageManagerContract:
 
     def test_an_empty_segment_can_be_copied(self, manager: RemoteStorageManager, tmp_path: pathlib.Path) -> None:
         """Compaction can leave one; the plugin fails on it with transforms."""
-        made = made_segment(tmp_path / "empty", batches=1, index_interval=10)
+        made = make_segment(sound_log(1, base_offset=100), indexes={IndexType.TIMESTAMP: b""}).closed_in(
+            tmp_path / "empty"
+        )
         pathlib.Path(made.data.log_segment).write_bytes(b"")
         empty = replace(made, metadata=replace(made.metadata, segment_size_in_bytes=0))
         custom = manager.copy_log_segment_data(empty.metadata, empty.data)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.support.replica_rig import CROWD, TOPICS, TROUBLED, Rig, rig_of
+from tests.support.segments import throwaway_keys
 from tests.support.servers import StoreServer
-from tests.support.tiered_segments import throwaway_keys
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 
 

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from tests.support.batches import Batch
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, message
+from tests.support.buckets import Bucket
 from tests.support.kip_scripts import SCRIPTS
 from tierlog import open_tier
 from tierlog.errors import TierlogError, UnknownTopicError

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import DATA, FIXTURES
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.golden import (
     ROW_COLUMNS,
     Case,

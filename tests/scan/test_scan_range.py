@@ -33,14 +33,13 @@ class TestManyChunks:
 
     @pytest.fixture
     def bucket(self, tmp_path: pathlib.Path) -> Bucket:
-        bucket = Bucket(tmp_path)
+        bucket = Bucket(tmp_path, chunk_size=self.CHUNK)
         value = bytes(range(256)) * 8
         batches = [Batch(2 * n, (value + b"%d" % n, value)) for n in range(1001)]
         log_bytes = sum(len(encode(batch)) for batch in batches)
         assert log_bytes < 65_536 * self.CHUNK
         last = Batch(2002, (b"v" * (65_536 * self.CHUNK - log_bytes - 80),))
-        bucket.segment("a", [*batches, last], lineage={0: 0})
-        bucket.compress("a", self.CHUNK)
+        bucket.segment("a", [*batches, last], lineage={0: 0}, compression=True)
         return bucket
 
     def test_a_range_carries_its_own_chunks_only(self, bucket: Bucket) -> None:

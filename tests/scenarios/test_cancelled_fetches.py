@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.closed_segments import made_segment
 from tests.support.fault_proxy import FaultProxy, Rule
 from tests.support.fetchers import CACHES, MIB, fetcher_over, segment_of
+from tests.support.segments import BucketSegment, make_segment, sound_log
 from tests.support.servers import StoreServer
-from tests.support.tiered_segments import Segment
 from tests.support.waiting import ENDLESS_STORE, ends, stands, wait_until
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RemoteStorageException, SegmentStream
@@ -36,7 +35,7 @@ class Stalled:
     store: ObjectStore
     url: str
     options: dict[str, str]
-    segment: Segment
+    segment: BucketSegment
     keys: KeyRing
 
     def gets(self, suffix: str = ".log") -> int:
@@ -233,7 +232,7 @@ def test_closing_the_manager_does_not_wait_for_a_copys_call(
     stalled: Stalled, tmp_path: pathlib.Path, verb: str
 ) -> None:
     """If this fails, one copy whose store stalls holds up a broker's shutdown."""
-    segment = made_segment(tmp_path / "log")
+    segment = make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
     manager = TieredStorageManager()
     manager.configure(manager_keys(stalled) | {"store.probe.enabled": "false"})
     if verb == "GET":  # what an earlier attempt of this id stored is looked at

@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.broken_copies import PART, Broken, require_copied
 from tests.support.broken_copies import broken as broken  # noqa: PLC0414 - a fixture
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.leftovers import search_of
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import OTHER_KEYS
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.runtime.stores.credentials import aws as aws_credentials
@@ -22,7 +23,7 @@ KEYS = ("store.access_key_id", "store.secret_access_key")
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
     """Three parts and a bit; its files are the test's to change."""
-    made = made_segment(tmp_path / "log", batches=32, value_bytes=260_000)
+    made = make_segment(sound_log(32, base_offset=100, batch_bytes=520_100)).closed_in(tmp_path / "log")
     assert 3 * PART < made.metadata.segment_size_in_bytes < 4 * PART
     return made
 

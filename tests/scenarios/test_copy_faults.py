@@ -12,10 +12,11 @@ import pytest
 
 from tests.support.broken_copies import PART, Broken, require_copied
 from tests.support.broken_copies import broken as broken  # noqa: PLC0414 - a fixture
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import NO_SUCH_HOST, limits_for
 from tests.support.leftovers import leftovers, seen_by_readers
 from tests.support.manager_configs import local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
@@ -31,7 +32,7 @@ ONE_RETRY = limits_for("lost", retries=1)
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
     """Three parts and a bit."""
-    made = made_segment(tmp_path_factory.mktemp("large"), batches=32, value_bytes=260_000)
+    made = make_segment(sound_log(32, base_offset=100, batch_bytes=520_100)).closed_in(tmp_path_factory.mktemp("large"))
     assert 3 * PART < made.metadata.segment_size_in_bytes < 4 * PART
     return made
 
@@ -164,7 +165,7 @@ def test_requests_of_a_copy(broken: Broken, segment: ClosedSegment, tmp_path: pa
         seen = broken.proxy.seen[before:]
         parts = math.ceil(segment.metadata.segment_size_in_bytes / PART)
         assert len(seen) <= 4 + parts, [(each.verb, each.path, each.query) for each in seen]
-        small = made_segment(tmp_path / "small").with_id(9)
+        small = make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "small").with_id(9)
         before = len(broken.proxy.seen)
         manager.copy_log_segment_data(small.metadata, small.data)
         assert len(broken.proxy.seen) - before == 3

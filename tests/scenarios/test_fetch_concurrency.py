@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.fetchers import MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
+from tests.support.fetchers import MIB, MemoryBucket, fetcher_over, segment_of
+from tests.support.segments import BucketSegment, make_segment, sound_log, throwaway_keys
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import read_storage_config
@@ -27,7 +27,7 @@ from tierlog.runtime.waiting.waits import Wait, Waits
 SEEDS = range(8)
 
 
-class SlowBucket(Bucket):
+class SlowBucket(MemoryBucket):
     """Each request takes time of the machine's clock; some fail."""
 
     def on(self, machine: Machine, chance: random.Random, *, seconds: float = 0.1, failing: float = 0.0) -> SlowBucket:
@@ -61,7 +61,7 @@ def run_manually(
     return bucket
 
 
-def reading(fetcher: SegmentFetcher, segment: Segment, start: int, end: int) -> Callable[[], None]:
+def reading(fetcher: SegmentFetcher, segment: BucketSegment, start: int, end: int) -> Callable[[], None]:
     def work() -> None:
         with fetcher.fetch_log_segment(segment.metadata, start, end) as stream:
             assert stream.read() == segment.log[start : end + 1]
@@ -257,21 +257,10 @@ class TestThreads:
         """If this fails, consumers that read at the same time get each other's bytes, or memory grows with them."""
         keys = throwaway_keys(data)
         segments = []
-        bucket = Bucket()
+        bucket = MemoryBucket()
         for number in range(4):
-            log, end = sound_log(2 * MIB, start_offset=number * 100_000)
-            segments.append(
-                bucket.add(
-                    make_segment(
-                        log,
-                        start_offset=number * 100_000,
-                        end_offset=end,
-                        chunk_size=128 << 10,
-                        compression=True,
-                        key_ring=keys,
-                    )
-                )
-            )
+            made = make_segment(sound_log(500, base_offset=number * 100_000, batch_bytes=4096))
+            segments.append(bucket.add(made.stored(chunk_size=128 << 10, compression=True, key_ring=keys)))
         failures: list[BaseException] = []
         with fetcher_over(
             bucket,

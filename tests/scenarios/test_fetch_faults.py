@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.contract.storage_manager_suite import index_bytes
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import NO_SUCH_HOST, PATIENT, FaultProxy, limits_for
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tests.support.waiting import ends
 from tierlog.remote.api import (
@@ -36,7 +37,7 @@ LOG = ".log"
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
     """Four chunks and a bit."""
-    return made_segment(tmp_path_factory.mktemp("large"), batches=17, value_bytes=260_000)
+    return make_segment(sound_log(17, base_offset=100, batch_bytes=520_100)).closed_in(tmp_path_factory.mktemp("large"))
 
 
 @dataclass

@@ -10,8 +10,8 @@ import random
 
 import pytest
 
-from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
+from tests.support.fetchers import BATCH_BYTES, FORMS, MIB, MemoryBucket, fetcher_over, segment_of
+from tests.support.segments import BucketSegment, make_segment, sound_log, throwaway_keys
 from tierlog.errors import (
     CorruptObjectError,
     EncryptionKeyError,
@@ -26,13 +26,13 @@ from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 
 
 def read_all(
-    bucket: Bucket, metadata: RemoteLogSegmentMetadata, keys: KeyRing | None = None, **options: object
+    bucket: MemoryBucket, metadata: RemoteLogSegmentMetadata, keys: KeyRing | None = None, **options: object
 ) -> bytes:
     with fetcher_over(bucket, keys=keys, **options) as fetcher, fetcher.fetch_log_segment(metadata, 0) as stream:
         return stream.read()
 
 
-def stored(segment: Segment, suffix: str) -> bytearray:
+def stored(segment: BucketSegment, suffix: str) -> bytearray:
     return bytearray(segment.objects[f"{segment.base}.{suffix}"])
 
 
@@ -46,7 +46,7 @@ class TestChangedObjects:
         size = 32_768 + (28 if form == "aes" else 0)
         log = stored(segment, "log")
         log[size : 2 * size], log[3 * size : 4 * size] = log[3 * size : 4 * size], log[size : 2 * size]
-        bucket = Bucket(segment.objects | {f"{segment.base}.log": bytes(log)})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.log": bytes(log)})
         with pytest.raises(CorruptObjectError):
             read_all(bucket, segment.metadata, keys)
         assert read_all(bucket, segment.metadata, keys, fetch_check_batches_enabled="false") != segment.log
@@ -54,13 +54,15 @@ class TestChangedObjects:
     def test_another_segments_objects_are_found(self, data: pathlib.Path) -> None:
         """If this fails, a reader of one segment gets the records of another."""
         segment, _ = segment_of(data, "plain")
-        log, end = sound_log(len(segment.log), start_offset=10_000)
-        other = make_segment(log, start_offset=10_000, end_offset=end, chunk_size=32_768)
+        other_log = sound_log(300_000 // BATCH_BYTES, base_offset=10_000, batch_bytes=BATCH_BYTES)
+        other = make_segment(other_log).stored(chunk_size=32_768)
         assert len(other.log) == len(segment.log)
-        bucket = Bucket(segment.objects | {f"{segment.base}.log": other.objects[f"{other.base}.log"]})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.log": other.objects[f"{other.base}.log"]})
         with pytest.raises(CorruptObjectError, match="another segment"):
             read_all(bucket, segment.metadata)
-        bucket = Bucket(segment.objects | {f"{segment.base}.rsm-manifest": other.objects[f"{other.base}.rsm-manifest"]})
+        bucket = MemoryBucket(
+            segment.objects | {f"{segment.base}.rsm-manifest": other.objects[f"{other.base}.rsm-manifest"]}
+        )
         with pytest.raises(CorruptObjectError, match="another segment"):
             read_all(bucket, segment.metadata)
 
@@ -76,7 +78,7 @@ class TestChangedObjects:
                 del damaged[chance.randrange(len(damaged)) :]
             else:
                 damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-            bucket = Bucket(segment.objects | {f"{segment.base}.{suffix}": bytes(damaged)})
+            bucket = MemoryBucket(segment.objects | {f"{segment.base}.{suffix}": bytes(damaged)})
             with fetcher_over(bucket, keys=keys) as fetcher:
                 try:
                     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
@@ -91,9 +93,12 @@ class TestChangedObjects:
         segment, keys = segment_of(data, "aes")
         indexes = stored(segment, "indexes")
         indexes[20] ^= 1
-        bucket = Bucket(segment.objects | {f"{segment.base}.indexes": bytes(indexes)})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.indexes": bytes(indexes)})
         with fetcher_over(bucket, keys=keys) as fetcher:
-            assert fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read() == b"0\n1\n0 0\n"
+            assert (
+                fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read()
+                == segment.parts[IndexType.LEADER_EPOCH]
+            )
             with pytest.raises(CorruptObjectError, match="not authentic"):
                 fetcher.fetch_index(segment.metadata, IndexType.OFFSET)
 
@@ -102,13 +107,13 @@ class TestChangedObjects:
         segment, _ = segment_of(data, "plain")
         short = dataclasses.replace(segment.metadata, segment_size_in_bytes=len(segment.log) + 1)
         with pytest.raises(CorruptObjectError, match="its metadata one of"):
-            read_all(Bucket(segment.objects), short)
+            read_all(MemoryBucket(segment.objects), short)
 
     def test_a_manifest_bomb(self, data: pathlib.Path) -> None:
         """If this fails, one object of a bucket takes a broker's memory."""
         segment, _ = segment_of(data, "plain")
         bomb = b"[" * (17 << 20)
-        bucket = Bucket(segment.objects | {f"{segment.base}.rsm-manifest": bomb})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.rsm-manifest": bomb})
         with pytest.raises(SizeLimitError):
             read_all(bucket, segment.metadata)
 
@@ -122,7 +127,7 @@ class TestChangedObjects:
             "finalTransformedChunkSize": 1 << 30,
         }
         del manifest["chunkIndex"]["transformedChunks"]
-        bucket = Bucket(segment.objects | {f"{segment.base}.rsm-manifest": json.dumps(manifest).encode()})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.rsm-manifest": json.dumps(manifest).encode()})
         with pytest.raises(CorruptObjectError, match="said to be stored"):
             read_all(bucket, segment.metadata)
 
@@ -132,8 +137,8 @@ class TestChangedObjects:
         manifest = stored(segment, "rsm-manifest")
         custom = SegmentCustomMetadata(manifest_digest=hashlib.sha256(manifest).digest()).encode()
         signed = dataclasses.replace(segment.metadata, custom_metadata=custom)
-        assert read_all(Bucket(segment.objects), signed) == segment.log
-        forged = Bucket(segment.objects | {f"{segment.base}.rsm-manifest": bytes(manifest) + b" "})
+        assert read_all(MemoryBucket(segment.objects), signed) == segment.log
+        forged = MemoryBucket(segment.objects | {f"{segment.base}.rsm-manifest": bytes(manifest) + b" "})
         assert read_all(forged, segment.metadata) == segment.log
         with pytest.raises(CorruptObjectError, match="SHA-256"):
             read_all(forged, signed)
@@ -142,7 +147,7 @@ class TestChangedObjects:
         """If this fails, an operator who lost a key cannot tell that from damage."""
         segment, _ = segment_of(data, "aes")
         with pytest.raises(EncryptionKeyError, match="k1"):
-            read_all(Bucket(segment.objects), segment.metadata)
+            read_all(MemoryBucket(segment.objects), segment.metadata)
 
 
 class TestPlaces:
@@ -157,7 +162,7 @@ class TestPlaces:
         wrong = dataclasses.replace(
             segment.metadata, custom_metadata=SegmentCustomMetadata(object_prefix="elsewhere/").encode()
         )
-        bucket = Bucket(segment.objects)
+        bucket = MemoryBucket(segment.objects)
         assert read_all(bucket, told, key_prefix="new/") == segment.log
         assert read_all(bucket, wrong, key_prefix="old/") == segment.log
         with pytest.raises(ObjectNotFoundError):
@@ -169,14 +174,16 @@ class TestPlaces:
         objects = {f"pre/fix/{key.removeprefix(segment.base)[1:]}": data for key, data in segment.objects.items()}
         moved = {key.replace("pre/fix/", "pre/fix."): data for key, data in objects.items()}
         custom = SegmentCustomMetadata(object_prefix="pre/", object_key="fix").encode()
-        assert read_all(Bucket(moved), dataclasses.replace(segment.metadata, custom_metadata=custom)) == segment.log
+        assert (
+            read_all(MemoryBucket(moved), dataclasses.replace(segment.metadata, custom_metadata=custom)) == segment.log
+        )
 
     @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
     def test_what_is_gone_is_not_found(self, data: pathlib.Path, suffix: str) -> None:
         """If this fails, Kafka retries for ever what is deleted, or takes it for an empty file."""
         segment, _ = segment_of(data, "plain")
         objects = {key: data for key, data in segment.objects.items() if not key.endswith(f".{suffix}")}
-        with fetcher_over(Bucket(objects)) as fetcher:
+        with fetcher_over(MemoryBucket(objects)) as fetcher:
             if suffix != "indexes":
                 with pytest.raises(ObjectNotFoundError):
                     fetcher.fetch_log_segment(segment.metadata, 0).read()
@@ -189,7 +196,7 @@ class TestPlaces:
         segment, keys = segment_of(data, "aes", prefix="secret-")
         log = stored(segment, "log")
         log[100] ^= 1
-        bucket = Bucket(segment.objects | {f"{segment.base}.log": bytes(log)})
+        bucket = MemoryBucket(segment.objects | {f"{segment.base}.log": bytes(log)})
         with pytest.raises(CorruptObjectError) as raised:
             read_all(bucket, segment.metadata, keys, key_prefix="secret-", key_prefix_mask="true")
         assert "secret-" not in str(raised.value)
@@ -202,7 +209,7 @@ class TestLeaving:
     def test_a_late_download_serves_the_retry(self, data: pathlib.Path) -> None:
         """If this fails, each timeout of a broker throws away what was downloaded, and the retry times out too."""
         segment, keys = segment_of(data, "zstd-aes")
-        bucket = Bucket(segment.objects)
+        bucket = MemoryBucket(segment.objects)
         bucket.gate.clear()
         with fetcher_over(
             bucket,
@@ -234,7 +241,7 @@ class TestLeaving:
     def test_a_failure_is_kept_for_nobody(self, data: pathlib.Path) -> None:
         """If this fails, one reset of a connection makes a chunk unreadable until a restart."""
         segment, keys = segment_of(data, "zstd")
-        bucket = Bucket(segment.objects)
+        bucket = MemoryBucket(segment.objects)
         bucket.failures = {
             "rsm-manifest": [StoreUnavailableError("reset")],
             "log": [StoreUnavailableError("reset")],
@@ -248,13 +255,16 @@ class TestLeaving:
                 fetcher.fetch_index(segment.metadata, IndexType.OFFSET)
             with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
                 assert stream.read() == segment.log
-            assert fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read() == b"0\n1\n0 0\n"
+            assert (
+                fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read()
+                == segment.parts[IndexType.LEADER_EPOCH]
+            )
 
     def test_forgetting_a_deleted_segment(self, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """If this fails, a deleted segment is served from caches for an hour, as by the plugin."""
         segment, keys = segment_of(data, "zstd")
         for cache, more in (("memory", {}), ("disk", {"fetch_chunk_cache_path": tmp_path})):
-            bucket = Bucket(dict(segment.objects))
+            bucket = MemoryBucket(dict(segment.objects))
             with fetcher_over(
                 bucket, keys=keys, fetch_chunk_cache_class=cache, fetch_chunk_cache_size=MIB, **more
             ) as fetcher:
@@ -271,9 +281,9 @@ class TestLeaving:
 
 def test_a_store_that_stops_halfway_ends_with_an_error(data: pathlib.Path) -> None:
     """If this fails, a consumer takes a failed download for the end of a segment."""
-    log, end_offset = sound_log(12 * MIB)
-    segment = make_segment(log, end_offset=end_offset, chunk_size=MIB, key_ring=throwaway_keys(data))
-    bucket = Bucket(segment.objects)
+    log = sound_log(12 * MIB // BATCH_BYTES, batch_bytes=BATCH_BYTES)
+    segment = make_segment(log).stored(chunk_size=MIB, key_ring=throwaway_keys(data))
+    bucket = MemoryBucket(segment.objects)
     with (
         fetcher_over(bucket, keys=throwaway_keys(data)) as fetcher,
         fetcher.fetch_log_segment(segment.metadata, 0) as stream,

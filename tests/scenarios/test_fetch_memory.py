@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket, throwaway_keys
+from tests.support.fetchers import FORMS, MIB, MemoryBucket, fetcher_over, segment_of
+from tests.support.segments import throwaway_keys
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptObjectError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
@@ -58,7 +58,7 @@ def test_ended_fetches_hold_nothing(
     kept = MIB if cache == "memory" else 0
     chance = random.Random(1)
     before = PROCESS_BUFFERS.lent_bytes
-    with fetcher_over(Bucket(segment.objects, is_local=is_local), keys=keys, **options) as fetcher:  # type: ignore[arg-type]
+    with fetcher_over(MemoryBucket(segment.objects, is_local=is_local), keys=keys, **options) as fetcher:  # type: ignore[arg-type]
         for number in range(40):
             start = chance.randrange(len(segment.log) - MIB // 2)
             with fetcher.fetch_log_segment(segment.metadata, start, start + MIB // 2 - 1) as stream:
@@ -81,7 +81,7 @@ def test_many_threads_hold_nothing_afterwards(data: pathlib.Path) -> None:
     keys = throwaway_keys(data)
     segment, _ = segment_of(data, "zstd", size_bytes=8 * MIB, chunk_size=MIB)
     before = PROCESS_BUFFERS.lent_bytes
-    with fetcher_over(Bucket(segment.objects, is_local=True), keys=keys) as fetcher:
+    with fetcher_over(MemoryBucket(segment.objects, is_local=True), keys=keys) as fetcher:
 
         def work(number: int) -> None:
             chance = random.Random(number)
@@ -106,7 +106,7 @@ def test_streams_at_their_end_hold_nothing(data: pathlib.Path, form: str, is_loc
     """If this fails, a broker that closes its streams late keeps a chunk for each, which no budget counts."""
     segment, keys = segment_of(data, form, size_bytes=2 * MIB, chunk_size=256 << 10)
     before = PROCESS_BUFFERS.lent_bytes
-    with fetcher_over(Bucket(segment.objects, is_local=is_local), keys=keys) as fetcher:
+    with fetcher_over(MemoryBucket(segment.objects, is_local=is_local), keys=keys) as fetcher:
         streams = [fetcher.fetch_log_segment(segment.metadata, start, start + 99_999) for _ in range(5)]
         for stream in streams:
             assert stream.read(50_000) + stream.read() == segment.log[start : start + 100_000]
@@ -123,7 +123,7 @@ def test_failed_fetches_hold_nothing(data: pathlib.Path, is_local: bool) -> None
     name = f"{segment.base}.log"
     damaged = bytearray(segment.objects[name])
     damaged[len(damaged) // 2] ^= 1
-    bucket = Bucket(segment.objects | {name: bytes(damaged)}, is_local=is_local)
+    bucket = MemoryBucket(segment.objects | {name: bytes(damaged)}, is_local=is_local)
     before = PROCESS_BUFFERS.lent_bytes
     with fetcher_over(bucket, keys=keys) as fetcher:
         for _ in range(10):

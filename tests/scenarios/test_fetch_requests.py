@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.fetchers import FORMS, MIB, fetcher_over
-from tests.support.tiered_segments import INDEXES, Bucket, Segment, chunk_key, make_segment, sound_log
+from tests.support.fetchers import FORMS, MIB, MemoryBucket, chunk_key, fetcher_over
+from tests.support.segments import BucketSegment, make_segment, sound_log
 from tests.support.waiting import wait_until
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
@@ -20,29 +20,28 @@ from tierlog.runtime.stores.protocol.optional_reads import Cancel, OnAnswer
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB
+BATCH_BYTES = 256 << 10
 
 
 @pytest.fixture(scope="module")
-def large() -> Segment:
+def large() -> BucketSegment:
     """Plain, chunks of 4 MiB."""
-    log, end_offset = sound_log(SEGMENT_BYTES, batch_bytes=256 * 1024)
-    return make_segment(log, end_offset=end_offset)
+    return make_segment(sound_log(SEGMENT_BYTES // BATCH_BYTES, batch_bytes=BATCH_BYTES)).stored()
 
 
 @pytest.fixture(scope="module")
-def compressed() -> Segment:
+def compressed() -> BucketSegment:
     """The same in zstd, 64 MiB."""
-    log, end_offset = sound_log(64 * MIB, batch_bytes=256 * 1024)
-    return make_segment(log, end_offset=end_offset, compression=True)
+    return make_segment(sound_log(64 * MIB // BATCH_BYTES, batch_bytes=BATCH_BYTES)).stored(compression=True)
 
 
 class TestOpening:
     """How much of a chunk is opened."""
 
     @pytest.mark.parametrize(("end", "opened"), [(1000, 1000), (4 * MIB, 4 * MIB)])
-    def test_a_range_opens_what_it_needs(self, compressed: Segment, end: int, opened: int) -> None:
+    def test_a_range_opens_what_it_needs(self, compressed: BucketSegment, end: int, opened: int) -> None:
         """If this fails, who reads a mebibyte pays for decompressing four."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(compressed)
         with fetcher_over(bucket) as fetcher:
             fetcher.fetch_log_segment(compressed.metadata, 0, 0).read()
@@ -62,12 +61,12 @@ class TestRequests:
     """Bounds that the operator's bill and the store's limits are planned with."""
 
     @pytest.mark.parametrize("cache", ["", "memory"])
-    def test_a_mebibyte_of_an_open_range(self, large: Segment, compressed: Segment, cache: str) -> None:
+    def test_a_mebibyte_of_an_open_range(self, large: BucketSegment, compressed: BucketSegment, cache: str) -> None:
         """If this fails, each fetch of a broker, which asks without an end, downloads what nobody reads."""
         for segment in (large, compressed):
             options = {"fetch_chunk_cache_class": cache, "fetch_chunk_cache_size": 64 * MIB} if cache else {}
             for start in (0, 4 * MIB - 1, 10 * MIB + 12_345):
-                bucket = Bucket()
+                bucket = MemoryBucket()
                 bucket.add(segment)
                 with (
                     fetcher_over(bucket, fetch_prefetch_enabled="false", **options) as fetcher,
@@ -80,10 +79,10 @@ class TestRequests:
                 assert sum(end - begin for begin, end in asked) <= 8 * MIB
 
     @pytest.mark.parametrize("cache", ["", "memory"])
-    def test_a_whole_segment(self, large: Segment, cache: str) -> None:
+    def test_a_whole_segment(self, large: BucketSegment, cache: str) -> None:
         """If this fails, a replay pays a request a chunk, as with the plugin."""
         options = {"fetch_chunk_cache_class": cache, "fetch_chunk_cache_size": 64 * MIB} if cache else {}
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(large)
         read = 0
         with fetcher_over(bucket, **options) as fetcher, fetcher.fetch_log_segment(large.metadata, 0) as stream:
@@ -94,9 +93,9 @@ class TestRequests:
         assert len(bucket.gets) <= 20
         assert sum(end - begin for begin, end in bucket.asked("log")) == len(large.log)
 
-    def test_a_whole_compressed_segment_decodes_each_chunk_once(self, compressed: Segment) -> None:
+    def test_a_whole_compressed_segment_decodes_each_chunk_once(self, compressed: BucketSegment) -> None:
         """If this fails, windows that do not end at chunks fetch and decode chunks twice."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(compressed)
         with (
             fetcher_over(bucket) as fetcher,
@@ -107,9 +106,9 @@ class TestRequests:
         assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
         assert len(ranges) <= 8
 
-    def test_of_the_last_chunk_only_what_is_wanted_is_decompressed(self, compressed: Segment) -> None:
+    def test_of_the_last_chunk_only_what_is_wanted_is_decompressed(self, compressed: BucketSegment) -> None:
         """If this fails, a random read of a mebibyte pays for decompressing four; or gives other bytes."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(compressed)
         with fetcher_over(bucket) as fetcher:
             for start, size in (
@@ -127,10 +126,10 @@ class TestRequests:
             stored = memoryview(compressed.objects[f"{compressed.base}.log"])[: view.stored_size]
             assert opened.log.open_chunk(stored, view) == compressed.log[:10]
 
-    def test_a_hundred_random_mebibytes(self, large: Segment) -> None:
+    def test_a_hundred_random_mebibytes(self, large: BucketSegment) -> None:
         """If this fails, random reads that cross a chunk's border pay twice."""
         chance = random.Random(7)
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(large)
         with fetcher_over(bucket) as fetcher:
             for _ in range(100):
@@ -139,9 +138,9 @@ class TestRequests:
                     assert stream.read() == large.log[start : start + MIB]
         assert len(bucket.gets) <= 104
 
-    def test_a_chunk_that_is_cached_is_not_fetched_again(self, large: Segment) -> None:
+    def test_a_chunk_that_is_cached_is_not_fetched_again(self, large: BucketSegment) -> None:
         """If this fails, the cache costs memory and saves nothing."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(large)
         with fetcher_over(
             bucket, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=64 * MIB, fetch_prefetch_enabled="false"
@@ -151,9 +150,9 @@ class TestRequests:
                     stream.read()
         assert len(bucket.gets) == 2
 
-    def test_the_cache_holds_no_more_than_it_may(self, compressed: Segment) -> None:
+    def test_the_cache_holds_no_more_than_it_may(self, compressed: BucketSegment) -> None:
         """If this fails, a configured cache size is a wish."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(compressed)
         with fetcher_over(bucket, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=10 * MIB) as fetcher:
             with fetcher.fetch_log_segment(compressed.metadata, 0) as stream:
@@ -163,7 +162,7 @@ class TestRequests:
             assert fetcher._cache.figures.entries == 2
 
 
-class HoldingBucket(Bucket):
+class HoldingBucket(MemoryBucket):
     """Begins reads of logs and answers none of them before it is told to."""
 
     def __post_init__(self) -> None:
@@ -189,7 +188,9 @@ class HoldingBucket(Bucket):
 
 
 @pytest.mark.parametrize("cache", ["", "memory", "disk"])
-def test_chunks_that_are_stored_as_they_are_count_once(large: Segment, tmp_path: pathlib.Path, cache: str) -> None:
+def test_chunks_that_are_stored_as_they_are_count_once(
+    large: BucketSegment, tmp_path: pathlib.Path, cache: str
+) -> None:
     """If this fails, a cache halves how many requests are under way, and with a far store the throughput."""
     options = {"fetch_chunk_cache_class": cache, "fetch_chunk_cache_size": 64 * MIB} if cache else {}
     options |= {"fetch_chunk_cache_path": tmp_path} if cache == "disk" else {}
@@ -219,21 +220,20 @@ class TestIndexes:
 
     def test_neighbours_come_in_one_request(self, data: pathlib.Path) -> None:
         """If this fails, each lookup of a broker costs three requests in place of one."""
-        log, end_offset = sound_log(10_000)
-        segment = make_segment(log, end_offset=end_offset)
-        bucket = Bucket()
+        segment = make_segment(sound_log(5)).stored()
+        bucket = MemoryBucket()
         bucket.add(segment)
         with fetcher_over(bucket) as fetcher:
-            for kind, wanted in INDEXES.items():
+            for kind, wanted in segment.parts.items():
                 assert fetcher.fetch_index(segment.metadata, kind).read() == wanted
         assert len(bucket.asked("indexes")) == 1
 
     def test_empty_and_missing_ones_cost_nothing(self) -> None:
         """If this fails, segments without transactions cost a request each, or a missing one reads as empty."""
-        log, end_offset = sound_log(10_000)
-        for name, indexes in (("without", INDEXES), ("empty", INDEXES | {IndexType.TRANSACTION: b""})):
-            segment = make_segment(log, end_offset=end_offset, indexes=indexes, name=name)
-            bucket = Bucket()
+        no_producers = {IndexType.PRODUCER_SNAPSHOT: b""}
+        for name, indexes in (("without", no_producers), ("empty", no_producers | {IndexType.TRANSACTION: b""})):
+            segment = make_segment(sound_log(5), indexes=indexes, name=name).stored()
+            bucket = MemoryBucket()
             bucket.add(segment)
             with fetcher_over(bucket) as fetcher:
                 if name == "empty":
@@ -246,25 +246,22 @@ class TestIndexes:
 
     def test_large_ones_come_alone(self) -> None:
         """If this fails, who wants 20 bytes of lineage downloads megabytes of offsets."""
-        log, end_offset = sound_log(10_000)
-        indexes = INDEXES | {IndexType.OFFSET: bytes(3 * MIB)}
-        segment = make_segment(log, end_offset=end_offset, indexes=indexes)
-        bucket = Bucket()
+        segment = make_segment(sound_log(5), indexes={IndexType.OFFSET: bytes(3 * MIB)}).stored()
+        wanted = segment.parts[IndexType.LEADER_EPOCH]
+        bucket = MemoryBucket()
         bucket.add(segment)
         with fetcher_over(bucket) as fetcher:
-            assert (
-                fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read() == INDEXES[IndexType.LEADER_EPOCH]
-            )
-        assert [end - start for start, end in bucket.asked("indexes")] == [len(INDEXES[IndexType.LEADER_EPOCH])]
+            assert fetcher.fetch_index(segment.metadata, IndexType.LEADER_EPOCH).read() == wanted
+        assert [end - start for start, end in bucket.asked("indexes")] == [len(wanted)]
 
 
 class TestPrefetch:
     """Ahead of who reads on, and of nobody else."""
 
-    def sizes(self, form: str = "plain") -> tuple[Segment, Bucket]:
-        log, end_offset = sound_log(48 * MIB, batch_bytes=256 * 1024)
-        segment = make_segment(log, end_offset=end_offset, chunk_size=MIB, compression=FORMS[form][0])
-        bucket = Bucket()
+    def sizes(self, form: str = "plain") -> tuple[BucketSegment, MemoryBucket]:
+        log = sound_log(48 * MIB // BATCH_BYTES, batch_bytes=BATCH_BYTES)
+        segment = make_segment(log).stored(chunk_size=MIB, compression=FORMS[form][0])
+        bucket = MemoryBucket()
         bucket.add(segment)
         return segment, bucket
 
@@ -281,9 +278,9 @@ class TestPrefetch:
         fetched = sum(end - start for start, end in bucket.asked("log"))
         assert fetched <= 48 * MIB
 
-    def test_a_random_reader_gets_nothing_ahead(self, large: Segment) -> None:
+    def test_a_random_reader_gets_nothing_ahead(self, large: BucketSegment) -> None:
         """If this fails, random reads download several times what they need."""
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(large)
         chance = random.Random(3)
         with fetcher_over(bucket, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=4 * MIB) as fetcher:
@@ -294,11 +291,10 @@ class TestPrefetch:
 
     def test_the_next_segment_is_there_before_she_is(self) -> None:
         """If this fails, a consumer stalls at each end of a segment for a manifest and a chunk."""
-        log, end_offset = sound_log(4 * MIB)
-        first = make_segment(log, end_offset=end_offset, chunk_size=MIB)
-        log, last = sound_log(4 * MIB, start_offset=end_offset + 1)
-        second = make_segment(log, start_offset=end_offset + 1, end_offset=last, chunk_size=MIB)
-        bucket = Bucket()
+        first = make_segment(sound_log(1000, batch_bytes=4096)).stored(chunk_size=MIB)
+        log = sound_log(1000, batch_bytes=4096, base_offset=first.metadata.end_offset + 1)
+        second = make_segment(log).stored(chunk_size=MIB)
+        bucket = MemoryBucket()
         bucket.add(first)
         bucket.add(second)
         with fetcher_over(bucket, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=64 * MIB) as fetcher:

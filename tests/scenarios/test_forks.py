@@ -12,9 +12,10 @@ import pytest
 import tierlog
 from tests.contract.metadata_manager_suite import CALLS, PARTITION, lead
 from tests.contract.metadata_manager_suite import segment as segment_metadata
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.forked import told_by_fork
 from tests.support.manager_configs import local_keys
+from tests.support.segments import make_segment, sound_log
 from tierlog.aio import AsyncSegmentStream, AsyncStorageManager
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
@@ -28,7 +29,7 @@ ADVICE = "open it after the fork, or start processes by spawn or forkserver"
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log", batches=8000, value_bytes=1000)
+    return make_segment(sound_log(8000, base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine

@@ -12,8 +12,9 @@ import pytest
 from typing_extensions import Buffer
 
 from tests.contract.metadata_manager_suite import CALLS, PARTITION
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tierlog.errors import ConfigError, NoThreadError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.metadata.metadata_log import MetadataLogs
@@ -87,7 +88,7 @@ class _FailingPool(Pool):
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from typing import Final
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.killed_copies import Killer, killer
 from tests.support.leftovers import leftovers, objects_of, search_of, seen_by_readers
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tierlog.remote.api import RemoteResourceNotFoundException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.remote.tier.tier_paths import open_tier
@@ -39,7 +40,7 @@ class Scene:
         # The steps are those of a copy or a deletion alone, not of what the store is asked before.
         self.keys = local_keys(tmp_path / "store") | SHAPES[shape] | {"store.probe.enabled": "false"}
         self.layout = "kafka" if shape == "kafka" else "aiven"
-        self.segment = made_segment(tmp_path / "log", batches=120)
+        self.segment = make_segment(sound_log(120, base_offset=100)).closed_in(tmp_path / "log")
         self.path = tmp_path / "segment.pickle"
         self.path.write_bytes(pickle.dumps(self.segment))
         self.executioner = executioner

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from tests.support.closed_segments import made_segment
 from tests.support.golden import config_of
+from tests.support.segments import make_segment, sound_log
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RetriableRemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -18,7 +18,7 @@ from tierlog.remote.tier import open_tier
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_segment_is_unavailable_and_not_deleted(tmp_path: pathlib.Path, chunked: bool) -> None:
     """If this fails, a broker whose mount is away for a minute is told for ever that its segments are gone."""
-    segment = made_segment(tmp_path / "log")
+    segment = make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
     root = tmp_path / "store"
     root.mkdir()
     with TieredStorageManager() as manager:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fetchers import MIB, fetcher_over
-from tests.support.tiered_segments import Bucket, Segment, chunk_key, make_segment, sound_log, throwaway_keys
+from tests.support.fetchers import MIB, MemoryBucket, chunk_key, fetcher_over
+from tests.support.segments import BucketSegment, make_segment, sound_log, throwaway_keys
 from tests.support.waiting import wait_until
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.storage_metrics import StorageMetrics
@@ -26,22 +26,17 @@ COPIES: dict[str, tuple[tuple[int, bool, bool], tuple[int, bool, bool]]] = {
 
 
 @pytest.fixture(scope="module")
-def log() -> tuple[bytes, int]:
-    return sound_log(4 * 65_536)
+def log() -> bytes:
+    return sound_log(64, batch_bytes=4096)
 
 
-def copied(log: tuple[bytes, int], how: tuple[int, bool, bool], keys: KeyRing) -> Segment:
+def copied(log: bytes, how: tuple[int, bool, bool], keys: KeyRing) -> BucketSegment:
     chunk_size, compression, encrypted = how
-    return make_segment(
-        log[0],
-        end_offset=log[1],
-        chunk_size=chunk_size,
-        compression=compression,
-        key_ring=keys if encrypted else None,
-    )
+    key_ring = keys if encrypted else None
+    return make_segment(log).stored(chunk_size=chunk_size, compression=compression, key_ring=key_ring)
 
 
-def read_all(fetcher: SegmentFetcher, segment: Segment) -> bytes:
+def read_all(fetcher: SegmentFetcher, segment: BucketSegment) -> bytes:
     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
         return stream.read()
 
@@ -51,7 +46,7 @@ def read_all(fetcher: SegmentFetcher, segment: Segment) -> bytes:
 def test_the_same_key_copied_again_is_read_anew(
     data: pathlib.Path,
     tmp_path: pathlib.Path,
-    log: tuple[bytes, int],
+    log: bytes,
     copies: tuple[tuple[int, bool, bool], tuple[int, bool, bool]],
     form: str,
 ) -> None:
@@ -63,10 +58,10 @@ def test_the_same_key_copied_again_is_read_anew(
         options["fetch_chunk_cache_path"] = tmp_path
     if form == "disk in the clear":
         options["fetch_chunk_cache_encryption_enabled"] = "false"
-    bucket = Bucket(first.objects)
+    bucket = MemoryBucket(first.objects)
     metrics = StorageMetrics()
     with fetcher_over(bucket, keys=keys, **options) as fetcher:
-        assert read_all(fetcher, first) == log[0]
+        assert read_all(fetcher, first) == log
         cache = fetcher._cache
         assert cache is not None
         key = chunk_key(fetcher, first.metadata)
@@ -75,12 +70,12 @@ def test_the_same_key_copied_again_is_read_anew(
             bucket.objects = dict(second.objects)
             fetcher._manifests.forget(first.metadata)
             for _ in range(2):
-                assert read_all(fetcher, second) == log[0]
+                assert read_all(fetcher, second) == log
     if form != "memory":
-        bucket = Bucket(second.objects)
+        bucket = MemoryBucket(second.objects)
         with fetcher_over(bucket, keys=keys, metrics=metrics, **options) as fetcher:
             for _ in range(2):
-                assert read_all(fetcher, second) == log[0]
+                assert read_all(fetcher, second) == log
         assert metrics.value("cache_damaged_total", cache="chunks_disk") == 0  # another name, so none is taken for it
 
 
@@ -90,13 +85,13 @@ def test_the_same_key_copied_again_is_read_anew(
     ids=["not authentic", "not a frame", "not of its size"],
 )
 def test_a_cached_chunk_that_does_not_open_is_a_miss(
-    data: pathlib.Path, tmp_path: pathlib.Path, log: tuple[bytes, int], how: tuple[int, bool, bool], encrypted: str
+    data: pathlib.Path, tmp_path: pathlib.Path, log: bytes, how: tuple[int, bool, bool], encrypted: str
 ) -> None:
     """If this fails, one wrong file of a cache makes its part of the log unreadable until the file is evicted."""
     keys = throwaway_keys(data)
     segment = copied(log, how, keys)
     metrics = StorageMetrics()
-    bucket = Bucket(segment.objects)
+    bucket = MemoryBucket(segment.objects)
     with fetcher_over(
         bucket,
         keys=keys,
@@ -111,12 +106,12 @@ def test_a_cached_chunk_that_does_not_open_is_a_miss(
         fetcher.fetch_log_segment(segment.metadata, 0).close()
         key = chunk_key(fetcher, segment.metadata)
         cache.put(key, memoryview(bytes(5000)))
-        assert read_all(fetcher, segment) == log[0]
+        assert read_all(fetcher, segment) == log
         assert metrics.value("cache_damaged_total", cache="chunks_disk") == 1
         wait_until(lambda: key in cache)
         asked = len(bucket.asked("log"))
         with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
-            assert stream.read() == log[0][:1000]
+            assert stream.read() == log[:1000]
         assert len(bucket.asked("log")) == asked
         assert metrics.value("cache_damaged_total", cache="chunks_disk") == 1
 
@@ -127,7 +122,7 @@ def test_files_of_before_a_name_had_a_fingerprint_are_removed(tmp_path: pathlib.
     old.parent.mkdir(parents=True)
     old.write_bytes(b"old")
     with fetcher_over(
-        Bucket({}),
+        MemoryBucket({}),
         fetch_chunk_cache_class="disk",
         fetch_chunk_cache_size=MIB,
         fetch_chunk_cache_path=tmp_path,

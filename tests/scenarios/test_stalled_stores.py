@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import BASE, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer, free_port, seaweed
 from tests.support.waiting import ENDLESS_SECONDS, ENDLESS_STORE, ends, wait_until
 from tierlog.errors import StoreNotReachedError
@@ -32,7 +33,9 @@ PART = 5 << 20
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
     """Three parts and a bit."""
-    return made_segment(tmp_path_factory.mktemp("large"), batches=32, value_bytes=520_000)
+    return make_segment(sound_log(32, base_offset=100, batch_bytes=1_040_100)).closed_in(
+        tmp_path_factory.mktemp("large")
+    )
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,13 @@ from typing import Final
 import pytest
 
 import tierlog as package
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.command import Run
 from tests.support.fault_proxy import FaultProxy, Rule
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.replica_readers import confluent
 from tests.support.replica_server import free_port, replica
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import StoreUnavailableError
@@ -112,7 +113,7 @@ def test_a_storage_manager(
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
-    return made_segment(tmp_path_factory.mktemp("segment"), batches=2, value_bytes=1000)
+    return make_segment(sound_log(2, base_offset=100)).closed_in(tmp_path_factory.mktemp("segment"))
 
 
 @pytest.mark.interop

@@ -47,6 +47,11 @@ class Batch:
         return self.timestamp_ms + len(self.values) - 1
 
 
+def message(offset: int, value: str, epoch: int) -> Batch:
+    """``o:mN/E`` of the KIP's scripts: one record in a batch of its own."""
+    return Batch(offset, (value.encode(),), epoch, timestamp_ms=1_700_000_000_000 + 1000 * offset)
+
+
 def encode(batch: Batch) -> bytes:
     """The bytes of a batch as a broker stores it; record i has timestamp ``timestamp_ms + i``."""
     if batch.marker is not None and batch.values:

@@ -8,7 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.waiting import ENDLESS_SECONDS, until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.support.batches import Batch
-from tests.support.buckets import Bucket, topic_uuid
+from tests.support.buckets import Bucket
+from tests.support.segments import topic_uuid
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
@@ -133,9 +134,9 @@ class TieredLog:
         """One more segment, whatever it holds; returns its name."""
         self._made += 1
         name = f"{self.bucket.topic_id}/{self._made}"
-        self.bucket.segment(name, batches, lineage=lineage, event_timestamp_ms=FIRST_MS + self._made)
-        if self.key_ring is not None:
-            self.bucket.encrypt(name, self.key_ring)
+        self.bucket.segment(
+            name, batches, lineage=lineage, key_ring=self.key_ring, event_timestamp_ms=FIRST_MS + self._made
+        )
         return name
 
     def append(self, count: int = 10) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.golden import config_of
 from tierlog.cli.app import application

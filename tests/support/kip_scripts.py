@@ -8,7 +8,8 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 
 #: (offset, value, leader epoch), by offset.
 Records = list[tuple[int, str, int]]

@@ -6,8 +6,9 @@ import pathlib
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import KEYS
+from tests.support.segments import make_segment, sound_log
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 CONFIG = {
@@ -24,7 +25,7 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
-    return made_segment(tmp_path_factory.mktemp("made"), batches=40)
+    return make_segment(sound_log(40, base_offset=100)).closed_in(tmp_path_factory.mktemp("made"))
 
 
 def disk_with(segment: ClosedSegment) -> MemoryFiles:

@@ -6,14 +6,14 @@ import pathlib
 
 import pytest
 
-from tests.support.closed_segments import made_segment
+from tests.support.segments import make_segment, sound_log
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, SegmentFileError
 from tierlog.testing import MemoryStorageManager
 
 
 def test_faults_are_those_that_were_asked_for(tmp_path: pathlib.Path) -> None:
     """Else a broker's retries are tested against calls that worked, or against errors that nothing raises."""
-    segment = made_segment(tmp_path, batches=2)
+    segment = make_segment(sound_log(2, base_offset=100)).closed_in(tmp_path)
     with MemoryStorageManager() as manager:
         manager.configure({})
         manager.unavailable = True
@@ -38,7 +38,7 @@ def test_faults_are_those_that_were_asked_for(tmp_path: pathlib.Path) -> None:
 
 def test_a_file_of_another_size_is_refused(tmp_path: pathlib.Path) -> None:
     """Else a broker that hands over the active segment finds out in production."""
-    segment = made_segment(tmp_path, batches=2)
+    segment = make_segment(sound_log(2, base_offset=100)).closed_in(tmp_path)
     with pathlib.Path(segment.data.log_segment).open("ab") as log:
         log.write(b"\0")
     with MemoryStorageManager() as manager:

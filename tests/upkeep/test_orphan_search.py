@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.metadata_topic import view_of
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import (

@@ -12,7 +12,8 @@ import pytest
 from tests.bindings.spark.conftest import Read
 from tests.conftest import DATA
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
+from tests.support.segments import Aborted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,12 @@ import pytest
 
 from tests.conftest import DATA, FIXTURES
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
 from tests.support.file_parts import bytes_of
 from tests.support.golden import Case, bucket_root, config_of, tiered_topics
 from tests.support.loops import run_on
 from tests.support.replica_reads import consumed_rows, read_on, served
+from tests.support.segments import Aborted
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import scan
 from tierlog.remote.api import IndexType

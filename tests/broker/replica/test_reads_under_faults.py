@@ -10,11 +10,12 @@ import time
 import pytest
 
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
 from tests.support.file_parts import bytes_of
 from tests.support.golden import ROW_COLUMNS, bucket_root, config_of, rows_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import Served, consumed_rows, read_on, served, table_of
+from tests.support.segments import Aborted
 from tests.support.waiting import until
 from tierlog import read
 from tierlog.errors import CorruptDataError, StoreError

@@ -15,13 +15,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.batches import Batch, encode
-from tests.support.buckets import producer_snapshot
 from tests.support.file_parts import bytes_of, drop_from_memory, tells_what_is_in_memory
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
+from tests.support.segments import make_segment, sound_log, throwaway_keys
 from tests.support.sparse_indexes import encode_offset_index, encode_time_index
-from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
 from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS, ends
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_config import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
@@ -39,34 +38,19 @@ from tierlog.scan.history import TierHistory
 
 MIB = 1 << 20
 Wrap = Callable[[ObjectStore], ObjectStore]
-NO_INDEXES = INDEXES | {
-    IndexType.OFFSET: b"",
-    IndexType.TIMESTAMP: b"",
-    IndexType.PRODUCER_SNAPSHOT: producer_snapshot({}),
-}
+NO_INDEXES = {IndexType.OFFSET: b"", IndexType.TIMESTAMP: b""}
 
 
 def bucket_of(root: pathlib.Path, *topics: str, segments: int = 1, encrypted: pathlib.Path | None = None) -> bytes:
     """Segments of 3 MiB in chunks of 64 KiB (of the golden data's key if encrypted); the log of one topic."""
     logs = []
     for number in range(segments):
-        log, end_offset = sound_log(3 * MIB, start_offset=number and scan(logs[-1]).last_offset[-1] + 1)
+        log = sound_log(750, base_offset=number * 1500, batch_bytes=4096)
         logs.append(log)
         for topic in topics:
-            made = make_segment(
-                log,
-                start_offset=int(scan(log).base_offset[0]),
-                end_offset=end_offset,
-                topic=topic,
-                chunk_size=1 << 16,
-                compression=encrypted is not None,
-                key_ring=None if encrypted is None else throwaway_keys(encrypted),
-                indexes=NO_INDEXES,
-            )
-            for key, data in made.objects.items():
-                path = root / key
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+            made = make_segment(log, topic=topic, lineage={0: 0}, indexes=NO_INDEXES)
+            key_ring = None if encrypted is None else throwaway_keys(encrypted)
+            made.stored(chunk_size=1 << 16, compression=encrypted is not None, key_ring=key_ring).put_in(root)
     return b"".join(logs)
 
 

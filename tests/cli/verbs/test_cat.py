@@ -18,8 +18,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.command import Outcome, Run, config_file
 from tests.support.golden import Case, Row, answers, expected_row, list_offsets, tiered_offsets, tiered_topics
 from tests.support.kip_scripts import SCRIPTS

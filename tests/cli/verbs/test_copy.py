@@ -11,7 +11,8 @@ import time
 import pytest
 
 from tests.conftest import FIXTURES, FIXTURES_ABSENT
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.command import Outcome, Run, config_file, made_disk, properties, run_process
 from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS

@@ -11,11 +11,12 @@ import subprocess
 
 import pytest
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Aborted, Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.command import Run, command_line, config_file, environment
 from tests.support.golden import Case, tiered_offsets, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
+from tests.support.segments import Aborted
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]

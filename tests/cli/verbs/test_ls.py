@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import pathlib
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.command import Run
 from tests.support.kip_scripts import SCRIPTS
 

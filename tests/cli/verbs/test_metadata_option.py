@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.command import Outcome, Run
 from tests.support.golden import metadata_folders
 from tests.support.metadata_topic import write_topic

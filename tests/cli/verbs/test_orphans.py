@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.command import Outcome, Run, command_line, environment, made_disk, properties
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import (

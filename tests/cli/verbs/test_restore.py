@@ -9,10 +9,12 @@ import time
 
 import pytest
 
-from tests.support.buckets import Bucket, message, topic_uuid
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.command import Run
 from tests.support.manager_configs import SHAPES
 from tests.support.metadata_topics import read_topic
+from tests.support.segments import topic_uuid
 from tierlog.remote.api import RemoteLogSegmentState
 from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
 from tierlog.runtime.machine import Machine

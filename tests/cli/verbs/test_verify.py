@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.bad_objects import bucket_of
-from tests.support.batches import Batch, crc32c, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, crc32c, encode, message
+from tests.support.buckets import Bucket
 from tests.support.command import Run, config_file, run_process
 from tests.support.golden import tiered_topics
 from tests.support.kip_scripts import SCRIPTS

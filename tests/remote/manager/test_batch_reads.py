@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.tiered_segments import INDEXES, make_segment, sound_log
+from tests.support.segments import make_segment, sound_log
 from tierlog.records import scan
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.manager.batch_reads import BatchReads, WantedBatches
@@ -22,14 +22,10 @@ MIB = 1 << 20
 @pytest.mark.parametrize("compression", [True, False], ids=["zstd", "plain"])
 def test_threads_read_what_the_log_holds(compression: bool, tmp_path: pathlib.Path) -> None:
     """If this fails, a consumer behind a broker's local retention gets other bytes than were copied, or none."""
-    log, end_offset = sound_log(2 * MIB, start_offset=0)
-    made = make_segment(
-        log, start_offset=0, end_offset=end_offset, chunk_size=1 << 16, compression=compression, indexes=INDEXES
-    )
-    for key, data in made.objects.items():
-        path = tmp_path / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    log = sound_log(500, batch_bytes=4096)
+    made = make_segment(log).stored(chunk_size=1 << 16, compression=compression)
+    made.put_in(tmp_path)
+    end_offset = made.metadata.end_offset
     machine = Machine()
     config = read_storage_config({"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": str(8 * MIB)})
     with open_tier(str(tmp_path)) as tier:

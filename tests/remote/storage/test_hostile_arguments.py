@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import KNOWN_KEYS
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -18,7 +19,7 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.fixture

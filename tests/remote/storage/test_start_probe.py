@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import FaultProxy, limits_for
 from tests.support.manager_configs import BASE, SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.servers import StoreServer
 from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError
@@ -28,7 +29,7 @@ ONE_RETRY = limits_for("status", retries=1)
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.fixture

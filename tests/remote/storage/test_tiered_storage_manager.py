@@ -15,8 +15,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from typing_extensions import Buffer
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import (
     ConfigError,
@@ -50,7 +51,7 @@ from tierlog.testing.failing_disk import FailingDisk
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 def test_the_plugins_class_name_loads_ours(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:

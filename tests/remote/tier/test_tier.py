@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from tests.support.batches import Batch, encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import Batch, encode, message
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog.errors import (
     ConfigError,

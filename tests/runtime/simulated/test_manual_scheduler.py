@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog.errors import StoreError
 from tierlog.remote.tier import Tier, open_tier
 from tierlog.runtime.machine import Machine

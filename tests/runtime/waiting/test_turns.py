@@ -194,24 +194,23 @@ def test_streams_that_are_dropped(close: bool, dropping: Callable[[bool], int]) 
 @pytest.fixture
 def dropping(data: object) -> Callable[[bool], int]:
     """Reads a part of thirty streams and drops them; the bytes that the budget then misses."""
-    from tests.support.fetchers import fetcher_over
-    from tests.support.tiered_segments import Bucket, make_segment, sound_log
+    from tests.support.fetchers import MemoryBucket, fetcher_over
+    from tests.support.segments import make_segment, sound_log
 
-    log, end = sound_log(2 << 20)
-    segment = make_segment(log, end_offset=end, chunk_size=256 << 10, compression=True)
-    bucket = Bucket()
+    segment = make_segment(sound_log(1000)).stored(chunk_size=256 << 10, compression=True)
+    bucket = MemoryBucket()
     bucket.add(segment)
 
     def run(close: bool) -> int:
         with fetcher_over(bucket) as fetcher:
             for _ in range(30):
                 stream = fetcher.fetch_log_segment(segment.metadata, 0)
-                assert stream.read(300_000) == log[:300_000]
+                assert stream.read(300_000) == segment.log[:300_000]
                 if close:
                     stream.close()
                 del stream
             with fetcher.fetch_log_segment(segment.metadata, 0) as last:
-                assert last.read() == log
+                assert last.read() == segment.log
             return fetcher._budget.held_bytes
 
     return run

@@ -6,7 +6,8 @@ import pathlib
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog import open_tier
 from tierlog.errors import ConfigError
 from tierlog.scan.planning.plan import plan_scan

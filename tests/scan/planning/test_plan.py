@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket, topic_uuid
+from tests.support.buckets import Bucket
 from tests.support.golden import ROW_COLUMNS, config_of
+from tests.support.segments import Aborted, topic_uuid
 from tierlog import open_tier
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.remote.tier import Tier

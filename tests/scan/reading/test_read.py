@@ -86,7 +86,8 @@ def test_counters_say_what_was_asked_of_the_store(bucket: Bucket) -> None:
 
     for compressed in (False, True):
         if compressed:
-            bucket.compress("u1", 100)
+            bucket.chunk_size = 100
+            bucket.segment("u1", [ten(n) for n in range(10)], lineage={0: 0}, compression=True)
         with open_tier(str(bucket.root), wrap_store=watched) as tier:
             ranges = plan_scan(tier, request).ranges
             counters = ScanCounters()

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tests.support.kip_scripts import SCRIPTS
+from tests.support.segments import Aborted
 from tierlog import open_tier
 from tierlog.errors import CorruptRecordError
 from tierlog.scan.history import TierHistory

@@ -8,7 +8,8 @@ import random
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.remote.storage.copy.copy_target import open_copy_target

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.support.buckets import topic_uuid
+from tests.support.segments import topic_uuid
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
 from tierlog.log.formats.segment_indexes import TRANSACTION_DTYPE, encode_transaction_index

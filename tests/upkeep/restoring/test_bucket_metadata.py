@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message, topic_uuid
-from tests.support.closed_segments import ClosedSegment, golden_segments, made_segment
+from tests.support.batches import message
+from tests.support.buckets import Bucket
+from tests.support.closed_segments import ClosedSegment, golden_segments
 from tests.support.golden import config_of
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.metadata_topics import TopicRecords, read_topic
+from tests.support.segments import make_segment, sound_log, topic_uuid
 from tierlog.errors import ConfigError, StoreUnavailableError
 from tierlog.remote.api import (
     IndexType,
@@ -322,7 +324,9 @@ def test_made_segments_are_found_in_the_order_of_their_offsets(tmp_path: pathlib
     with TieredStorageManager() as manager:
         manager.configure(local_keys(tmp_path / "store") | {"layout": "kafka"})
         for number, start in enumerate((500, 20, 900)):
-            segment = made_segment(tmp_path / f"made{number}", batches=2, base_offset=start).with_id(9 - number)
+            segment = (
+                make_segment(sound_log(2, base_offset=start)).closed_in(tmp_path / f"made{number}").with_id(9 - number)
+            )
             manager.copy_log_segment_data(segment.metadata, segment.data)
     (partition,) = restored(tmp_path / "store", far=True)
     assert [each.metadata.start_offset for each in partition.segments] == [20, 500, 900]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.replica_server import replica
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid

@@ -6,7 +6,8 @@ import pathlib
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.metadata_topics import read_topic
 from tierlog.errors import ConfigError
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint

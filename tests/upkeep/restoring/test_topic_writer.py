@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
     RemoteLogSegmentMetadata,

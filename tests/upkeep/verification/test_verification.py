@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog.errors import StoreUnavailableError, UnknownTopicError
 from tierlog.log.checks.findings import Finding, Severity
 from tierlog.remote.tier import Tier

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
+from tests.support.segments import Aborted
 from tests.support.task_reader import Store, TaskReaderProcess, plan_of, rows_as_text
 from tierlog import open_tier
 from tierlog.errors import TierlogError

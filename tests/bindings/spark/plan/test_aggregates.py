@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.batches import Batch
-from tests.support.buckets import Aborted, Bucket
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tests.support.planner import PlannerChild, PlannerError, options_of
+from tests.support.segments import Aborted
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.scan.planning.plan import plan_scan

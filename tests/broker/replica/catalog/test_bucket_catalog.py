@@ -11,7 +11,8 @@ import sys
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.buckets import Bucket, message, topic_uuid
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import (
     NEVER_SECONDS,
     Watching,
@@ -25,6 +26,7 @@ from tests.support.catalogs import (
 from tests.support.golden import bucket_root, config_of
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
+from tests.support.segments import topic_uuid
 from tests.support.waiting import ends, until
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError

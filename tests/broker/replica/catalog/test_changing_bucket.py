@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.buckets import Bucket, message, topic_uuid
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import history_of, opened_catalog, relisted
 from tests.support.loops import run_on
+from tests.support.segments import topic_uuid
 from tests.support.waiting import LIMIT_SECONDS, until
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError

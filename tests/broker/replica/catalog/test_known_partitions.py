@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.golden import bucket_root, config_of, metadata_folders
 from tests.support.loops import run_on

@@ -9,7 +9,8 @@ import tracemalloc
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.loops import run_on
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings

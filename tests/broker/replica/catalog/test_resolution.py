@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.support.batches import encode
-from tests.support.buckets import Bucket, message
+from tests.support.batches import encode, message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import (
     Watching,
     history_of,

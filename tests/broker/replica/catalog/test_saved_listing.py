@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 import xxhash
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.catalogs import NEVER_SECONDS, history_of, opened_catalog, relisted, spans_of
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.support.buckets import topic_uuid
+from tests.support.segments import topic_uuid
 from tierlog.broker.replica.catalog.served_topics import ServedTopics
 from tierlog.errors import ConfigError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid

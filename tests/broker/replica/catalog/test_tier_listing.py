@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.golden import bucket_root, config_of, log_folders
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.tier_listing import (

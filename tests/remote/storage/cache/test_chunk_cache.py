@@ -6,8 +6,7 @@ import pathlib
 
 import pytest
 
-from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket
+from tests.support.fetchers import FORMS, MIB, MemoryBucket, fetcher_over, segment_of
 from tierlog.remote.storage.cache.chunk_cache import MemoryChunkCache
 from tierlog.remote.tier.chunks.stored_segment import ChunkKey
 from tierlog.runtime.machine import Machine
@@ -50,7 +49,7 @@ def test_closing_lets_go_of_everything() -> None:
 def test_what_is_kept_is_the_brokers_bytes(data: pathlib.Path, form: str) -> None:
     """If this fails, the second reader of a chunk gets it as it is stored, compressed and encrypted."""
     segment, keys = segment_of(data, form)
-    bucket = Bucket(segment.objects)
+    bucket = MemoryBucket(segment.objects)
     options = {"fetch_chunk_cache_class": "memory", "fetch_chunk_cache_size": MIB}
     with fetcher_over(bucket, keys=keys, **options) as fetcher:
         for _ in range(2):

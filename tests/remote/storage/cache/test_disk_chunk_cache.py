@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fetchers import MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket
+from tests.support.fetchers import MIB, MemoryBucket, fetcher_over, segment_of
 from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.cache.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
@@ -325,7 +324,7 @@ class TestSecrecy:
     def test_chunks_of_encrypted_segments_are_encrypted_there(self, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """If this fails, who gets the disk reads what the bucket hides; and a restart can still use it."""
         segment, keys = segment_of(data, "aes")
-        bucket = Bucket(segment.objects)
+        bucket = MemoryBucket(segment.objects)
         options = {
             "fetch_chunk_cache_class": "disk",
             "fetch_chunk_cache_size": MIB,

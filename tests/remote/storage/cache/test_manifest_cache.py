@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.fetchers import fetcher_over
-from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
+from tests.support.fetchers import MemoryBucket, fetcher_over
+from tests.support.segments import BucketSegment, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 
 CHUNK = 1024
 
 
-def segment_of(chunks: int, *, compression: bool = False, name: str = "a") -> Segment:
-    log, end_offset = sound_log(chunks * CHUNK, batch_bytes=400)
-    return make_segment(log, end_offset=end_offset, chunk_size=CHUNK, compression=compression, name=name)
+def segment_of(chunks: int, *, compression: bool = False, name: str = "a") -> BucketSegment:
+    log = sound_log(chunks * CHUNK // 400, batch_bytes=400)
+    return make_segment(log, name=name).stored(chunk_size=CHUNK, compression=compression)
 
 
-def held_bytes(segment: Segment) -> float:
+def held_bytes(segment: BucketSegment) -> float:
     """What the cache of manifests accounts for one."""
     metrics = StorageMetrics()
-    with fetcher_over(Bucket(segment.objects), metrics=metrics) as fetcher:
+    with fetcher_over(MemoryBucket(segment.objects), metrics=metrics) as fetcher:
         fetcher.fetch_log_segment(segment.metadata, 0, 0).read()
         return metrics.value("cache_bytes", cache="manifests")
 
@@ -45,7 +45,7 @@ def test_a_manifest_counts_for_what_it_takes() -> None:
 def test_one_manifest_is_one_request_and_one_miss() -> None:
     """If this fails, each fetch of a consumer costs a round trip more."""
     segment = segment_of(20)
-    bucket, metrics = Bucket(segment.objects), StorageMetrics()
+    bucket, metrics = MemoryBucket(segment.objects), StorageMetrics()
     with fetcher_over(bucket, metrics=metrics) as fetcher:
         for _ in range(4):
             fetcher.fetch_log_segment(segment.metadata, 0, 0).read()
@@ -57,7 +57,7 @@ def test_one_manifest_is_one_request_and_one_miss() -> None:
 def test_a_segment_that_was_deleted_is_forgotten_whatever_its_custom_metadata_was() -> None:
     """If this fails, a segment that is gone is still read, for as long as its manifest is at hand."""
     gone, kept = segment_of(20), segment_of(20, name="b")
-    bucket = Bucket(gone.objects | kept.objects)
+    bucket = MemoryBucket(gone.objects | kept.objects)
     with fetcher_over(bucket) as fetcher:
         fetcher.fetch_log_segment(gone.metadata, 0, 0).read()
         fetcher.fetch_log_segment(kept.metadata, 0, 0).read()

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.copy.copied_segment import delete_segment
@@ -31,7 +32,7 @@ def bucket() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 def copied(bucket: ObjectStore, segment: ClosedSegment, tmp_path: pathlib.Path, **keys: str) -> bytes | None:

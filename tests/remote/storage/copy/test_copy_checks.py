@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.closed_segments import ClosedSegment, golden_segments, made_segment
+from tests.support.closed_segments import ClosedSegment, golden_segments
+from tests.support.segments import make_segment, sound_log
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.copy.copy_checks import (
@@ -64,7 +65,7 @@ def test_every_closed_segment_of_a_real_broker_passes(run: str, fixtures: pathli
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log")
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.mark.parametrize("window_bytes", [100, 4096, 1 << 20])
@@ -75,7 +76,9 @@ def test_a_sound_segment_passes_however_it_is_read(segment: ClosedSegment, windo
 
 def test_a_large_batch_is_not_held(tmp_path: pathlib.Path) -> None:
     """Ten copies of segments of one batch each must fit their budget too."""
-    large = made_segment(tmp_path / "large", batches=1, value_bytes=12 << 20, index_interval=1)
+    large = make_segment(sound_log(1, base_offset=100, batch_bytes=(24 << 20) + 100), index_interval_bytes=0).closed_in(
+        tmp_path / "large"
+    )
     log = memoryview(large.log)
     assert len(log) > 24 << 20
     windows = iter([log[at : at + (1 << 20)] for at in range(0, len(log), 1 << 20)])
@@ -207,12 +210,14 @@ def test_files_that_change_or_vanish_are_noticed(segment: ClosedSegment) -> None
         (("lz4", "none", "none", "none"), False),
     ],
 )
-@pytest.mark.parametrize("index_interval", [2, 1000])
+@pytest.mark.parametrize("index_interval_bytes", [4096, 1 << 20])
 def test_compression_is_decided_by_most_bytes(
-    tmp_path: pathlib.Path, codecs: tuple[str, ...], mostly: bool, index_interval: int
+    tmp_path: pathlib.Path, codecs: tuple[str, ...], mostly: bool, index_interval_bytes: int
 ) -> None:
     """The plugin goes by the first batch: a segment that changes its codec after it is stored the wrong way round."""
-    made = made_segment(tmp_path / "log", batches=80, codecs=codecs, index_interval=index_interval)
+    made = make_segment(
+        sound_log(80, base_offset=100, codecs=codecs), index_interval_bytes=index_interval_bytes
+    ).closed_in(tmp_path / "log")
     with FILES.open_read(made.data.log_segment) as log:
         index = pathlib.Path(made.data.offset_index).read_bytes()
         assert is_mostly_compressed(log, index, base_offset=made.metadata.start_offset) is mostly
@@ -225,7 +230,9 @@ def test_of_many_batches_some_stand_for_all(
     tmp_path: pathlib.Path, codecs: tuple[str, ...], mostly: bool | None
 ) -> None:
     """A segment of a hundred thousand batches must be judged by a few of them, from its first to its last byte."""
-    made = made_segment(tmp_path / "log", batches=1300, value_bytes=50, index_interval=1, codecs=codecs)
+    made = make_segment(
+        sound_log(1300, base_offset=100, batch_bytes=200, codecs=codecs), index_interval_bytes=0
+    ).closed_in(tmp_path / "log")
 
     class Counting:
         """The log, and how often it was read."""
@@ -250,7 +257,7 @@ def test_of_many_batches_some_stand_for_all(
 
 def test_bytes_that_are_no_log_are_compressed(tmp_path: pathlib.Path) -> None:
     """The decision must not fail in place of the check that says what is wrong."""
-    made = made_segment(tmp_path / "log", codecs=("zstd",))
+    made = make_segment(sound_log(base_offset=100, codecs=("zstd",))).closed_in(tmp_path / "log")
     with FILES.open_read(made.data.log_segment) as log:
         assert is_mostly_compressed(log, b"\0" * 7, base_offset=made.metadata.start_offset), "by a walk"
     path = tmp_path / "noise.log"

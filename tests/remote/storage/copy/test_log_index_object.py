@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.closed_segments import FIRST_MS, ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import KEYS, ZSTD, local_keys
+from tests.support.segments import FIRST_MS, make_segment, sound_log
 from tierlog.errors import CorruptObjectError, SizeLimitError, StoreError
 from tierlog.log.formats.remote_log_index_entry import (
     RemoteLogIndexEntry,
@@ -51,7 +52,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> ClosedSegment:
-    return made_segment(tmp_path_factory.mktemp("made"))
+    return make_segment(sound_log(base_offset=100)).closed_in(tmp_path_factory.mktemp("made"))
 
 
 @contextlib.contextmanager
@@ -254,7 +255,9 @@ def test_the_first_timestamp() -> None:
 
 def test_a_follower_has_what_the_leader_has(tmp_path: pathlib.Path) -> None:
     """If this fails, a follower that becomes leader does not know what is in the tier."""
-    made = [made_segment(tmp_path / str(base), base_offset=base, batches=10) for base in (100, 120, 140, 160)]
+    made = [
+        make_segment(sound_log(10, base_offset=base)).closed_in(tmp_path / str(base)) for base in (100, 120, 140, 160)
+    ]
     finished = [each.finished() for each in made]
     leader, follower = tmp_path / "leader", tmp_path / "follower"
     for folder in (leader, follower):

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.closed_segments import ClosedSegment
 from tests.support.leftovers import leftovers, seen_by_readers
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.segments import make_segment, sound_log
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.remote.api import (
@@ -45,7 +46,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def segment(tmp_path: pathlib.Path) -> ClosedSegment:
-    return made_segment(tmp_path / "log", batches=80)
+    return make_segment(sound_log(80, base_offset=100)).closed_in(tmp_path / "log")
 
 
 @pytest.fixture
@@ -292,7 +293,7 @@ def test_a_put_that_lands_after_the_delete(
     keys = {"chunk.size": "1000000"}
     with manager_over(store, tmp_path, "aiven-plain", **keys) as manager:
         if late == "log":  # small, so that its log is one PUT
-            segment = made_segment(tmp_path / "small", batches=10)
+            segment = make_segment(sound_log(10, base_offset=100)).closed_in(tmp_path / "small")
         with pytest.raises(RetriableRemoteStorageException):
             manager.copy_log_segment_data(segment.metadata, segment.data)
         manager.delete_log_segment_data(segment.finished())
@@ -316,7 +317,7 @@ def test_a_late_put_does_not_replace_a_live_log(
     bucket: ObjectStore, segment: ClosedSegment, tmp_path: pathlib.Path
 ) -> None:
     """The retry under the same id has another data key: an older log in its place cannot be decrypted."""
-    segment = made_segment(tmp_path / "small", batches=10)
+    segment = make_segment(sound_log(10, base_offset=100)).closed_in(tmp_path / "small")
     store = LateStore(bucket, ".log")
     with manager_over(store, tmp_path) as manager:
         with pytest.raises(RetriableRemoteStorageException):

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from tests.support.fetchers import MIB, segment_of
-from tests.support.tiered_segments import Bucket, chunk_key, make_segment, sound_log
+from tests.support.fetchers import MIB, MemoryBucket, chunk_key, segment_of
+from tests.support.segments import make_segment, sound_log
 from tests.support.waiting import wait_until
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
@@ -25,7 +25,7 @@ CACHED = {"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": "100000
 def test_hits_and_bytes_are_counted(data: pathlib.Path) -> None:
     """If this fails, nobody sees whether a cache is worth its memory, or what is fetched for nothing."""
     segment, keys = segment_of(data, "zstd")
-    bucket = Bucket(segment.objects)
+    bucket = MemoryBucket(segment.objects)
     metrics = StorageMetrics()
     fetcher = SegmentFetcher(bucket, read_storage_config(CACHED), keys, metrics=metrics)  # type: ignore[arg-type]
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, i
         "fetch.chunk.cache.size": str(MIB),
         "fetch.chunk.cache.path": str(tmp_path),
     }
-    bucket = Bucket(segment.objects, is_local)
+    bucket = MemoryBucket(segment.objects, is_local)
     fetcher = SegmentFetcher(bucket, read_storage_config(options), keys, metrics=metrics)  # type: ignore[arg-type]
     cache = fetcher._cache
     assert cache is not None
@@ -80,7 +80,7 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, i
 def test_a_fetch_that_fails_is_counted_for_its_partition(data: pathlib.Path) -> None:
     """If this fails, nobody sees which topic's consumers get errors."""
     segment, keys = segment_of(data, "zstd")
-    bucket = Bucket(segment.objects, failures={"log": [StoreUnavailableError("away")]})
+    bucket = MemoryBucket(segment.objects, failures={"log": [StoreUnavailableError("away")]})
     metrics = StorageMetrics()
     metrics.record_partitions()
     fetcher = SegmentFetcher(bucket, read_storage_config({}), keys, metrics=metrics)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_a_fetch_that_fails_is_counted_for_its_partition(data: pathlib.Path) -> 
     fetcher.close()
 
 
-class TimedBucket(Bucket):
+class TimedBucket(MemoryBucket):
     """Notes when each request came, by the machine's clock."""
 
     def on(self, machine: Machine) -> TimedBucket:
@@ -116,8 +116,7 @@ class TimedBucket(Bucket):
 def test_no_ten_seconds_see_more_than_the_download_limit(chunk_size: int) -> None:
     """If this fails, hydration of a consumer takes the network from the produce path, whatever the limit says."""
     limit = 2 * MIB
-    log, end_offset = sound_log(60 * MIB, batch_bytes=256 << 10)
-    segment = make_segment(log, end_offset=end_offset, chunk_size=chunk_size)
+    segment = make_segment(sound_log(240, batch_bytes=256 << 10)).stored(chunk_size=chunk_size)
     machine, scheduler = ManualScheduler.machine(1)
     with scheduler:
         bucket = TimedBucket().on(machine)
@@ -132,9 +131,9 @@ def test_no_ten_seconds_see_more_than_the_download_limit(chunk_size: int) -> Non
             machine=machine,
         )
         with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
-            assert stream.read() == log
+            assert stream.read() == segment.log
         fetcher.close()
     for at, _ in bucket.times:
         window = sum(size for then, size in bucket.times if at <= then < at + 10)
         assert window <= 10 * limit + 4 * MIB
-    assert bucket.times[-1][0] >= len(log) / limit * 0.9
+    assert bucket.times[-1][0] >= len(segment.log) / limit * 0.9

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fetchers import MIB, fetcher_over
-from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
+from tests.support.fetchers import MIB, MemoryBucket, fetcher_over
+from tests.support.segments import BucketSegment, make_segment, sound_log
 from tests.support.waiting import wait_until
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
@@ -22,29 +22,29 @@ CACHE = {
 }
 
 
-def segment_at(start_offset: int, name: str) -> Segment:
+def segment_at(start_offset: int, name: str) -> BucketSegment:
     """Twelve mebibytes in chunks of one."""
-    log, end_offset = sound_log(12 * MIB, start_offset=start_offset, batch_bytes=256 * 1024)
-    return make_segment(log, start_offset=start_offset, end_offset=end_offset, chunk_size=MIB, name=name)
+    log = sound_log(48, base_offset=start_offset, batch_bytes=256 * 1024)
+    return make_segment(log, name=name, lineage={0: 0}).stored(chunk_size=MIB)
 
 
 @pytest.fixture(scope="module")
-def first() -> Segment:
+def first() -> BucketSegment:
     return segment_at(0, "a")
 
 
 @pytest.fixture(scope="module")
-def second(first: Segment) -> Segment:
+def second(first: BucketSegment) -> BucketSegment:
     return segment_at(first.metadata.end_offset + 1, "b")
 
 
 @pytest.fixture(scope="module")
-def other(first: Segment) -> Segment:
+def other(first: BucketSegment) -> BucketSegment:
     """Of the same partition, and not the next one."""
     return segment_at(first.metadata.end_offset + 1000, "c")
 
 
-def ahead_after(bucket: Bucket, segments: list[Segment], last: Segment) -> float:
+def ahead_after(bucket: MemoryBucket, segments: list[BucketSegment], last: BucketSegment) -> float:
     """Bytes that were fetched ahead once some segments were read whole, and then ten bytes of the last one."""
     metrics = StorageMetrics()
 
@@ -64,18 +64,18 @@ def ahead_after(bucket: Bucket, segments: list[Segment], last: Segment) -> float
 
 
 def test_a_reader_of_the_next_segment_is_the_one_of_the_segment_before(
-    first: Segment, second: Segment, other: Segment
+    first: BucketSegment, second: BucketSegment, other: BucketSegment
 ) -> None:
     """If this fails, a replay begins anew at each segment's end, or a stranger's read is paid for as if it went on."""
-    bucket = Bucket(first.objects | second.objects | other.objects)
+    bucket = MemoryBucket(first.objects | second.objects | other.objects)
     assert ahead_after(bucket, [first], second) >= 2 * MIB
     assert ahead_after(bucket, [first], other) == 0
     assert ahead_after(bucket, [], second) == 0
 
 
-def test_what_was_fetched_ahead_is_counted_and_read_once(first: Segment) -> None:
+def test_what_was_fetched_ahead_is_counted_and_read_once(first: BucketSegment) -> None:
     """If this fails, nobody sees what reading ahead costs, or each byte of it is fetched twice."""
-    bucket, metrics = Bucket(first.objects), StorageMetrics()
+    bucket, metrics = MemoryBucket(first.objects), StorageMetrics()
     with fetcher_over(bucket, metrics=metrics, **CACHE) as fetcher:
         for start in range(0, len(first.log), MIB // 2):
             with fetcher.fetch_log_segment(first.metadata, start) as stream:
@@ -87,10 +87,10 @@ def test_what_was_fetched_ahead_is_counted_and_read_once(first: Segment) -> None
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_each_chunk_is_one_hit_or_one_miss(first: Segment, is_local: bool) -> None:
+def test_each_chunk_is_one_hit_or_one_miss(first: BucketSegment, is_local: bool) -> None:
     """If this fails, a dashboard's hit ratio says that a cache works which does not."""
     metrics = StorageMetrics()
-    bucket = Bucket(first.objects, is_local=is_local)
+    bucket = MemoryBucket(first.objects, is_local=is_local)
     with fetcher_over(bucket, metrics=metrics, **CACHE | {"fetch_prefetch_enabled": "false"}) as fetcher:
         for _ in range(2):
             for number in (0, 3, 6):
@@ -119,8 +119,8 @@ class Asked:
 
 
 @pytest.fixture
-def logs(first: Segment, second: Segment, other: Segment) -> Iterator[list[SegmentLog]]:
-    bucket = Bucket(first.objects | second.objects | other.objects)
+def logs(first: BucketSegment, second: BucketSegment, other: BucketSegment) -> Iterator[list[SegmentLog]]:
+    bucket = MemoryBucket(first.objects | second.objects | other.objects)
     with fetcher_over(bucket, **CACHE) as fetcher:
         for segment in (first, second, other):
             fetcher.fetch_log_segment(segment.metadata, 0).close()  # its manifest is there then
@@ -143,7 +143,7 @@ def asked() -> tuple[Asked, Prefetcher]:
 
 
 def test_who_goes_back_a_little_keeps_her_distance(
-    first: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
+    first: BucketSegment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
 ) -> None:
     """If this fails, a consumer whose calls begin at the batch before her offset never gets far ahead."""
     seen, prefetcher = asked
@@ -156,7 +156,9 @@ def test_who_goes_back_a_little_keeps_her_distance(
     assert [(start, end) for _, start, end in seen.ranges] == [(2, 2), (3, 4)]
 
 
-def test_small_calls_are_steps_too(first: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]) -> None:
+def test_small_calls_are_steps_too(
+    first: BucketSegment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
+) -> None:
     """If this fails, a consumer that takes a few kilobytes a call waits for the store at each chunk's border."""
     seen, prefetcher = asked
     for call in range(3):
@@ -167,7 +169,11 @@ def test_small_calls_are_steps_too(first: Segment, logs: list[SegmentLog], asked
 
 
 def test_each_segment_leads_to_its_next_one_once(
-    first: Segment, second: Segment, other: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
+    first: BucketSegment,
+    second: BucketSegment,
+    other: BucketSegment,
+    logs: list[SegmentLog],
+    asked: tuple[Asked, Prefetcher],
 ) -> None:
     """If this fails, a replay stops at each segment's end for a description, or asks for it at each step."""
     seen, prefetcher = asked

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.tiered_segments import make_segment, sound_log
+from tests.support.segments import make_segment, sound_log
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.fetch.range_reader import BatchCheck
 
-LOG, LAST = sound_log(60_000, start_offset=1000)
-METADATA = make_segment(LOG, start_offset=1000, end_offset=LAST).metadata
+LOG = sound_log(base_offset=1000)
+METADATA = make_segment(LOG).metadata
+LAST = METADATA.end_offset
 BATCH = int.from_bytes(LOG[8:12], "big") + 12
 
 
@@ -62,7 +63,7 @@ def test_batches_of_another_place_are_found() -> None:
     batches = [LOG[at : at + BATCH] for at in range(0, len(LOG), BATCH)]
     swapped = [*batches[:3], batches[4], batches[3], *batches[5:]]
     doubled = [*batches[:4], batches[3], *batches[5:]]
-    other, _ = sound_log(60_000, start_offset=LAST + 1)
+    other = sound_log(base_offset=LAST + 1)
     for wrong in (b"".join(swapped), b"".join(doubled), other, bytes(BATCH) + LOG[BATCH:]):
         with pytest.raises(CorruptObjectError):
             feed(wrong)

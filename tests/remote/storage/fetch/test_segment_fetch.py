@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.fetchers import CACHES, FORMS, MIB, fetcher_over, segment_of
+from tests.support.fetchers import CACHES, FORMS, MIB, MemoryBucket, fetcher_over, segment_of
 from tests.support.golden import config_of
-from tests.support.tiered_segments import Bucket
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, InvalidRangeError
 from tierlog.remote.config import read_storage_config
@@ -83,7 +82,7 @@ class TestRanges:
     def test_any_range_in_any_way(self, data: pathlib.Path, form: str, is_local: bool, cache: str) -> None:
         """If this fails, bytes at chunk borders are lost, doubled, or come from the wrong chunk."""
         segment, keys = segment_of(data, form)
-        bucket = Bucket(is_local=is_local)
+        bucket = MemoryBucket(is_local=is_local)
         bucket.add(segment)
         size = len(segment.log)
         options = {name.replace(".", "_"): value for name, value in CACHES[cache].items()}
@@ -109,7 +108,7 @@ class TestRanges:
     def test_views_are_no_larger_than_a_chunk_and_read_only(self, data: pathlib.Path) -> None:
         """If this fails, a reader can change what others get from the cache, or gets more than she can take."""
         segment, keys = segment_of(data, "zstd")
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(segment)
         with (
             fetcher_over(bucket, keys=keys, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=MIB) as fetcher,
@@ -121,7 +120,7 @@ class TestRanges:
     def test_positions_that_are_no_range(self, data: pathlib.Path) -> None:
         """If this fails, a broker's mistake reads as the end of a segment."""
         segment, keys = segment_of(data, "plain")
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(segment)
         with fetcher_over(bucket, keys=keys) as fetcher:
             for start, end in ((-1, None), (5, 4)):
@@ -133,7 +132,7 @@ class TestRanges:
     def test_a_closed_stream_says_so(self, data: pathlib.Path) -> None:
         """If this fails, a stream that was closed reads as one that ended."""
         segment, keys = segment_of(data, "plain")
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(segment)
         with fetcher_over(bucket, keys=keys) as fetcher:
             stream = fetcher.fetch_log_segment(segment.metadata, 0)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.fetchers import CACHES, MIB, fetcher_over, segment_of
-from tests.support.tiered_segments import Bucket, Segment
+from tests.support.fetchers import CACHES, MIB, MemoryBucket, fetcher_over, segment_of
+from tests.support.segments import BucketSegment
 from tests.support.waiting import wait_until
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
@@ -21,7 +21,7 @@ from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.optional_reads import Cancel, OnAnswer
 
 
-class IllBucket(Bucket):
+class IllBucket(MemoryBucket):
     """Fails requests for logs by chance, with errors that pass or that do not, or gives fewer bytes."""
 
     chance = random.Random(0)
@@ -102,7 +102,7 @@ def check_dead(stream: ViewStream, error: TierlogError, chance: random.Random) -
         assert (str(again.value), stream.tell()) == (str(error), position)
 
 
-def check_stream(stream: ViewStream, segment: Segment, start: int, chance: random.Random) -> None:
+def check_stream(stream: ViewStream, segment: BucketSegment, start: int, chance: random.Random) -> None:
     """Read it to its end, or to an error that stays; at each moment what came is a prefix."""
     out = bytearray()
     wanted = segment.log[start:]
@@ -206,15 +206,15 @@ def test_slow_stores_late_errors_and_closes(data: pathlib.Path, seed: int) -> No
 
 
 @pytest.fixture
-def plain(data: pathlib.Path) -> Iterator[tuple[Bucket, Segment, SegmentFetcher]]:
+def plain(data: pathlib.Path) -> Iterator[tuple[MemoryBucket, BucketSegment, SegmentFetcher]]:
     segment, keys = segment_of(data, "zstd-aes", size_bytes=400_000, chunk_size=16_384)
-    bucket = Bucket()
+    bucket = MemoryBucket()
     bucket.add(segment)
     with fetcher_over(bucket, keys=keys) as fetcher:
         yield bucket, segment, fetcher
 
 
-def test_where_a_stream_is(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_where_a_stream_is(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, who wants to go on elsewhere does not know where."""
     bucket, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 1000, 200_000) as stream:
@@ -229,7 +229,7 @@ def test_where_a_stream_is(plain: tuple[Bucket, Segment, SegmentFetcher]) -> Non
         assert stream.tell() == 199_001
 
 
-def test_an_error_that_stays(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_an_error_that_stays(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, a damaged chunk is skipped by whoever reads on."""
     bucket, segment, fetcher = plain
     key = f"{segment.base}.log"
@@ -243,7 +243,7 @@ def test_an_error_that_stays(plain: tuple[Bucket, Segment, SegmentFetcher]) -> N
         check_dead(stream, first.value, random.Random(1))
 
 
-def test_opening_asks_for_nothing_but_the_manifest(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_opening_asks_for_nothing_but_the_manifest(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, a broker pays for bytes of streams that it never reads."""
     bucket, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 0):
@@ -253,7 +253,7 @@ def test_opening_asks_for_nothing_but_the_manifest(plain: tuple[Bucket, Segment,
         stream.read(1)
 
 
-def test_a_held_view_holds_little_more_than_it_shows(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_a_held_view_holds_little_more_than_it_shows(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, a consumer that keeps a few bytes of each stream keeps a chunk of each."""
     _, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
@@ -262,7 +262,7 @@ def test_a_held_view_holds_little_more_than_it_shows(plain: tuple[Bucket, Segmen
                 assert memoryview(view.obj).nbytes <= 2 * len(view)  # type: ignore[arg-type]
 
 
-def test_two_threads_at_once_are_refused(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_two_threads_at_once_are_refused(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, two threads that read one stream by mistake each get half of it, and nobody notices."""
     _, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
@@ -278,7 +278,7 @@ def test_many_streams_in_turn_under_a_small_budget(data: pathlib.Path) -> None:
     """If this fails, a hundred open streams take memory without bound, or starve one another."""
     for form in ("plain", "zstd-aes"):
         segment, keys = segment_of(data, form, size_bytes=2 * MIB, chunk_size=MIB)
-        bucket = Bucket()
+        bucket = MemoryBucket()
         bucket.add(segment)
         with fetcher_over(bucket, keys=keys, fetch_memory_max_bytes=8 * MIB) as fetcher:
             streams = [fetcher.fetch_log_segment(segment.metadata, 100 * n) for n in range(60)]
@@ -292,7 +292,7 @@ def test_many_streams_in_turn_under_a_small_budget(data: pathlib.Path) -> None:
             wait_until(lambda: fetcher._budget.held_bytes == 0)
 
 
-def test_memory_that_cannot_be_written(plain: tuple[Bucket, Segment, SegmentFetcher]) -> None:
+def test_memory_that_cannot_be_written(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
     """If this fails, a caller's mistake ends her stream, or skips what it did not read."""
     _, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:

@@ -13,8 +13,9 @@ import pytest
 from typing_extensions import Buffer
 
 from tests.support.bad_objects import key_config
-from tests.support.buckets import Bucket, message
-from tests.support.tiered_segments import make_segment
+from tests.support.batches import message
+from tests.support.buckets import Bucket
+from tests.support.segments import make_segment, sound_log
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import IndexType
@@ -68,13 +69,10 @@ def largest(tier: Tier) -> StoredSegment:
 
 def test_the_last_chunk_is_opened_no_further_than_is_asked_for(tmp_path: pathlib.Path) -> None:
     """If this fails, each step of a search by time or offset decompresses a whole chunk for one batch header."""
-    log = random.Random(1).randbytes(200_000).hex().encode()  # four blocks of zstd's
-    made = make_segment(log, end_offset=9, chunk_size=1 << 20, compression=True)
-    for key, content in made.objects.items():
-        path = tmp_path / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        damaged = content[:-40] + b"\xff" * 40  # which only the last block's decoder can tell
-        path.write_bytes(damaged if key.endswith(".log") else content)
+    log = sound_log(8, batch_bytes=50_000)  # four blocks of zstd's
+    made = make_segment(log).stored(chunk_size=1 << 20, compression=True)
+    damaged = made.objects[f"{made.base}.log"][:-40] + b"\xff" * 40  # which only the last block's decoder can tell
+    dataclasses.replace(made, objects=made.objects | {f"{made.base}.log": damaged}).put_in(tmp_path)
     with tier_over(local(tmp_path)) as tier:
         segment = largest(tier)
         assert b"".join(window for _, window in tier.iter_log_windows(segment, 3, 64)) == log[3:64]

@@ -7,7 +7,8 @@ import pathlib
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog.errors import CorruptObjectError, SizeLimitError, TierlogError
 from tierlog.remote.tier import StoredSegment, open_tier

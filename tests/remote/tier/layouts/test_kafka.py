@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import encode
-from tests.support.buckets import leader_epochs, message, producer_snapshot, topic_uuid
+from tests.support.batches import encode, message
+from tests.support.segments import leader_epochs, producer_snapshot, topic_uuid
 from tierlog.errors import CorruptObjectError, TierlogError
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier import open_tier

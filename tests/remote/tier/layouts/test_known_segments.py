@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition

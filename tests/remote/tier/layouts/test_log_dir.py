@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from tests.support.batches import Batch, encode
-from tests.support.buckets import producer_snapshot, topic_uuid
+from tests.support.segments import producer_snapshot, topic_uuid
 from tierlog.errors import CorruptIndexError, TierlogError
 from tierlog.remote.api import ZERO_UUID, IndexType
 from tierlog.remote.tier import StoredSegment, Tier, open_tier

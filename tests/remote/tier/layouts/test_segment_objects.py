@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.batches import encode
-from tests.support.buckets import leader_epochs, message, producer_snapshot
+from tests.support.batches import encode, message
+from tests.support.segments import leader_epochs, producer_snapshot
 from tests.support.sparse_indexes import encode_offset_index
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptObjectError

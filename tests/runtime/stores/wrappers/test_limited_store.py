@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from tests.support.buckets import Bucket, message
+from tests.support.batches import message
+from tests.support.buckets import Bucket
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
