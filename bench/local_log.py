@@ -1,6 +1,6 @@
 """The local log beside Kafka's own UnifiedLog and OffsetIndex, and beside bare system calls, over the same bytes.
 
-    python -m bench.local_log [append read lookups recovery] [--scale 0.05] [--rounds 5] [--folder DIR]
+    python -m bench.local_log [append read lookups recovery open] [--scale 0.05] [--rounds 5] [--folder DIR]
 
 Sides take turns: Kafka 4.3.1's classes in a warm JVM (``bench/peers/LogTurns.java``), the core in C
 (``bench/local_log.c``), ours from Python. 16 records of 1,020 bytes a batch, as producers send them (*plain*), or from
@@ -9,6 +9,10 @@ Kafka, Python and, as far as it writes them, C; each answer of an index; the fil
 originals, and against those that Kafka rebuilds. Nothing is fsynced while appends are measured: a roll's background
 fsync is dropped on both sides. All files lie in one folder of one file system (``--folder``; the system's own
 otherwise), and are removed behind each round, before the system writes them out.
+
+*open* is a broker's start: Kafka's LogManager (``bench/peers/OpenTurns.java``) and LogDirectories over the same folder
+in turn, with the same number of threads, the page cache warm, after a clean stop, and after a kill behind the last
+roll: the recovery points are where the last segments begin, which are checked. Both tell the same offsets of every log.
 """
 
 from __future__ import annotations
@@ -44,8 +48,12 @@ from bench.harness import (
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
 from tests.support.sparse_indexes import encode_offset_index
+from tierlog.log.formats.checkpoints import encode_offset_checkpoint
+from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, OffsetIndex
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import encode_batch, encode_record
@@ -56,9 +64,14 @@ BATCHES, RECOVERED_BYTES = 16384, 1 << 30
 SEGMENT_BYTES, READ_BYTES = 64 << 20, 1 << 20
 LEADER_EPOCH = 3
 KINDS = ("plain", "idempotent")
-KAFKA, WRITE = "Kafka's UnifiedLog", "write(2)"
+KAFKA, WRITE, MANAGER = "Kafka's UnifiedLog", "write(2)", "Kafka's LogManager"
 INDEX, INDEX_BYTES, INDEX_BASE = "Kafka's OffsetIndex", 10 << 20, 1_000_000
 QUESTIONS, AT_ONCE = 1 << 20, 64
+#: Of the start: a directory's partitions, the segments and the batches of each, the threads.
+PARTITIONS, SEGMENTS, BATCHES_A_SEGMENT, THREADS = 1000, 20, 4, 2
+TOPIC = "orders"
+#: Of the indexes of a segment that is appended to, by Kafka: whole entries of each.
+ALLOCATED_BYTES = 10_485_744
 #: The tail of an index in which Kafka searches first, as its warm section.
 TAIL_BYTES = 8192
 
@@ -163,6 +176,55 @@ def _recover(folder: pathlib.Path) -> dict[str, float]:
 def _digests(folder: pathlib.Path) -> dict[str, str]:
     """Name to content of all files of a log."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def write_directory(folder: pathlib.Path, batches: pathlib.Path, partitions: int) -> None:
+    """A log directory as a broker leaves it: one log, with other names."""
+    config = LogConfig(segment_bytes=BATCHES_A_SEGMENT * BATCH_BYTES, retention_ms=-1)
+    with LogDirectories.open([str(folder)], config=config, runs_tasks=False) as directories:
+        log = directories.log(TOPIC, 0, topic_id=Uuid(bytes(range(16))))
+        data = memoryview(bytearray(batches.read_bytes()))
+        for at in range(0, len(data), BATCH_BYTES):
+            log.append_as_leader(data[at : at + BATCH_BYTES], leader_epoch=LEADER_EPOCH)
+    for partition in range(1, partitions):
+        shutil.copytree(folder / f"{TOPIC}-0", folder / f"{TOPIC}-{partition}")
+    end_offset = len(data) // BATCH_BYTES * RECORDS_A_BATCH
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+        offsets = {(TOPIC, partition): end_offset for partition in range(partitions)}
+        (folder / name).write_bytes(encode_offset_checkpoint(offsets))
+
+
+def make_unclean(folder: pathlib.Path, partitions: int) -> None:
+    """Leave a directory as a broker that is killed does: no marker, recovery points at the last roll, no snapshot
+    behind it, and the last indexes with the zeros that are allocated ahead.
+    """
+    (folder / CLEAN_SHUTDOWN).unlink()
+    last = (SEGMENTS - 1) * BATCHES_A_SEGMENT * RECORDS_A_BATCH
+    offsets = {(TOPIC, partition): last for partition in range(partitions)}
+    (folder / RECOVERY_POINTS).write_bytes(encode_offset_checkpoint(offsets))
+    for log in (folder / f"{TOPIC}-{partition}" for partition in range(partitions)):
+        (log / f"{last + BATCHES_A_SEGMENT * RECORDS_A_BATCH:020}.snapshot").unlink()
+        for index in ("index", "timeindex"):
+            os.truncate(log / f"{last:020}.{index}", ALLOCATED_BYTES)
+
+
+def _open(folder: pathlib.Path, answers: pathlib.Path) -> dict[str, float]:
+    """Seconds of a start; what each log has is written down behind the measurement."""
+    gc.collect()
+    begun = time.process_time()
+    start = time.perf_counter()
+    settings = LogDirectoryConfig(num_recovery_threads_per_data_dir=THREADS)
+    config = LogConfig(segment_bytes=1 << 20, retention_ms=-1)
+    with LogDirectories.open([str(folder)], config=config, directory_config=settings) as directories:
+        logs = directories.load_logs()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - begun
+        told = (
+            f"{log.topic}-{log.partition} {log.log_start_offset} {log.log_end_offset} {log.recovery_point}"
+            for log in logs.values()
+        )
+        answers.write_text("".join(f"{line}\n" for line in sorted(told)))
+        segments = sum(len(log.log_segments()) for log in logs.values())
+    return {"wall": seconds, "cpu": cpu, "segments": segments}
 
 
 class Bench:
@@ -339,9 +401,43 @@ class Bench:
         what = f"recovery without indexes, {kind}, × the time of {bare}"
         self.suite.add(what, told, quotient(ours, theirs), 1.3, least=False)
 
+    def open(self) -> None:
+        """A directory of a thousand logs, after a clean stop and after a kill, beside Kafka's LogManager."""
+        batches, folder, partitions = (
+            self.folder / "batches",
+            self.folder / "opened",
+            max(4, int(PARTITIONS * self.scale)),
+        )
+        write_batches(batches, SEGMENTS * BATCHES_A_SEGMENT, idempotent=True)
+        write_directory(folder, batches, partitions)
+        classes = java_class_path(PEERS / "OpenTurns.java", self.folder / "classes")
+        java = [install.java(), "-Xmx3g", "-cp", classes, "kafka.log.OpenTurns"]
+        with started(MANAGER, java) as kafka:
+            for kind, bar in (("a clean stop", 1.5), ("an unclean stop", 1.0)):
+                self._open(kind, folder, partitions, kafka, bar)
+        shutil.rmtree(folder)
+
+    def _open(self, kind: str, folder: pathlib.Path, partitions: int, kafka: Side, bar: float) -> None:
+        answers = {side: self.folder / f"answers-{number}" for number, side in enumerate((MANAGER, "ours"))}
+
+        def prepared(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+            if kind != "a clean stop":
+                make_unclean(folder, partitions)
+            os.sync()
+            return measure()
+
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            MANAGER: lambda: prepared(lambda: kafka(folder, THREADS, answers[MANAGER])),
+            "ours": lambda: prepared(lambda: _open(folder, answers["ours"])),
+        }
+        in_turn(calls, 1, warm=0)
+        equal(f"offsets after {kind}", {side: path.read_text() for side, path in answers.items()})
+        found = in_turn(calls, self.rounds)
+        self.suite.seconds(f"open {partitions} logs of {SEGMENTS} segments after {kind}", found, MANAGER, bar=bar)
+
 
 def main() -> None:
-    parts = ("append", "read", "lookups", "recovery")
+    parts = ("append", "read", "lookups", "recovery", "open")
     chosen = arguments(__doc__, parts, folder="")
     suite = Suite("local_log", {"Kafka": install.kafka_version()})
     with work_folder(chosen.folder) as folder:

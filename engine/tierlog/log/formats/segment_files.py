@@ -10,9 +10,10 @@ Source: Kafka LogFileUtils, UnifiedLog#parseTopicPartitionName, LocalLog.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierlog.arguments import require_buffer, require_path
 
@@ -51,13 +52,15 @@ class SegmentFileKind(StrEnum):
         return self.value[1:]
 
 
+#: Of a base offset in a name.
+_DIGITS: Final = 20
+_KINDS: Final = {kind.value: kind for kind in SegmentFileKind}
 _FILE_NAME = re.compile(
     rf"([0-9]{{1,20}})({'|'.join(re.escape(kind.value) for kind in SegmentFileKind)})(\.deleted|\.cleaned|\.swap)?"
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentFileName:
+class SegmentFileName(NamedTuple):
     """A name that Kafka gives to a file of a log directory.
 
     Attributes:
@@ -90,7 +93,7 @@ class PartitionFolder:
 
 def segment_file_name(base_offset: int, kind: SegmentFileKind) -> str:
     """Return the name of a segment's file, such as ``00000000000000000042.log``."""
-    return str(SegmentFileName(base_offset, kind))
+    return f"{base_offset:020d}{kind.value}"
 
 
 def find_segment_file(name: str) -> SegmentFileName | None:
@@ -98,7 +101,19 @@ def find_segment_file(name: str) -> SegmentFileName | None:
     match = _FILE_NAME.fullmatch(name)
     if match is None or int(match[1]) > OFFSET_MAX:
         return None
-    return SegmentFileName(int(match[1]), SegmentFileKind(match[2]), (match[3] or "")[1:])
+    return SegmentFileName(int(match[1]), _KINDS[match[2]], (match[3] or "")[1:])
+
+
+def group_segment_files(listed: Iterable[tuple[str, int]]) -> dict[SegmentFileKind, dict[int, int]]:
+    """Group the files of a partition's folder that count as they are: by kind, base offset to what is given of each
+    name (its size). Names that are not written as Kafka writes them, and files on their way in or out, are left out.
+    """
+    found: dict[SegmentFileKind, dict[int, int]] = {kind: {} for kind in SegmentFileKind}
+    for name, given in listed:
+        kind, digits = _KINDS.get(name[_DIGITS:]), name[:_DIGITS]
+        if kind is not None and digits.isascii() and digits.isdigit() and (base_offset := int(digits)) <= OFFSET_MAX:
+            found[kind][base_offset] = given
+    return found
 
 
 def find_partition_folder(name: str) -> PartitionFolder | None:

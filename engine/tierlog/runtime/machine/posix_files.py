@@ -359,6 +359,14 @@ def _read_error(cause: OSError | ValueError, path: str) -> StoreError:
     )
 
 
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """The size of a file that may have vanished since it was listed: 0 then."""
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _fsync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -396,6 +404,17 @@ class PosixFiles:
                 raise store_error(cause, child) from cause
             if stat_bits.S_ISREG(found.st_mode) or stat_bits.S_ISDIR(found.st_mode):
                 yield _info(child, found)
+
+    def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
+        """(name, size) of the files in a directory, by name; -1 for those whose names do not end with ``sized``."""
+        with translated(path), os.scandir(path) as entries:
+            found = [
+                (each.name, -1 if not sized or not each.name.endswith(sized) else _size_of(each))
+                for each in entries
+                if each.is_file()
+            ]
+        found.sort()
+        return found
 
     def open_read(self, path: str) -> ReadableFile:
         """Open a file, for reads from any number of threads."""

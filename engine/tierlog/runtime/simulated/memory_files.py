@@ -102,6 +102,11 @@ class MemoryFiles:
             if found is not None:
                 yield replace(found, path=f"{path.rstrip('/')}/{name.rpartition('/')[2]}")
 
+    def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
+        """(name, size) of the files in a directory, by name; -1 for those whose names do not end with ``sized``."""
+        entries = (entry for entry in self.iter_directory(path) if not entry.is_directory)
+        return [(each.name, each.size_bytes if sized and each.name.endswith(sized) else -1) for each in entries]
+
     def open_read(self, path: str) -> ReadableFile:
         """Open a file, whose content stays when its name is removed."""
         return _MemoryFile(self._open(path, make=False))

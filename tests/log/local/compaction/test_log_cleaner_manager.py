@@ -255,11 +255,14 @@ def test_retention_leaves_compacted_logs_to_the_cleaner() -> None:
         for log in (plain, compacted):
             directory.retain(log)
         assert (plain.log_start_offset, compacted.log_start_offset) == (4, 0)
-        assert manager.states.begin(("compacted", 0))
-        manager.delete_old_segments(lambda: None)
-        assert compacted.log_start_offset == 0  # it is being cleaned
-        manager.states.end(("compacted", 0))
-        manager.delete_old_segments(lambda: None)
+        for key, log in (("plain", plain), ("compacted", compacted)):
+            with manager.deleting((key, 0), log) as may:
+                assert may == (key == "compacted")
+                assert manager.states.begin((key, 0)) != may
+                if may:
+                    log.delete_old_segments()
+                else:
+                    manager.states.end((key, 0))
         assert compacted.log_start_offset == 4
         with manager.retaining(("plain", 0), plain) as may:
             assert may

@@ -150,10 +150,18 @@ def test_a_recovery_that_is_interrupted_anywhere_ends_the_same(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["torn", "split", "swap", "behind"])
 def test_what_is_loaded_survives_a_power_cut(name: str) -> None:
-    """Otherwise what was mended is not, and what is appended behind a cut meets what had been cut off."""
+    """Otherwise what was mended is not, and what is appended behind a cut meets what was cut off. Only indexes that
+    the next start makes again, for no flush has been there, may be as before.
+    """
     log_start = 1000 if name == "behind" else 0
     for seed in SEEDS:
         files = interrupted(name)
         load(files, log_start=log_start, config=config_of(name))
         before = contents(files)
-        assert contents(PowerCut(files, at=0, seed=seed).cut()) == before
+        found = PowerCut(files, at=0, seed=seed).cut()
+        logs = {each: data for each, data in before.items() if not each.endswith(("index", ".snapshot"))}
+        assert {
+            each: data for each, data in contents(found).items() if not each.endswith(("index", ".snapshot"))
+        } == logs
+        load(found, log_start=log_start, config=config_of(name))
+        assert contents(found) == before

@@ -104,34 +104,16 @@ class LogCleanerManager:
         self.states.end(chosen.key)
         return False
 
-    def end(self, cleaned: LogToClean, next_dirty_offset: int | None) -> None:
-        """End what ``begin`` began, with the checkpoint first; None: the cleaning was aborted, and changed nothing."""
-        try:
-            if next_dirty_offset is not None:
-                with contextlib.suppress(LogOfflineError):  # the directory knows
-                    self.write_checkpoint(cleaned.key, next_dirty_offset)
-        finally:
-            self.states.end(cleaned.key)
-
     # ---- retention
 
-    def delete_old_segments(self, check: Callable[[], None]) -> None:
-        """Run retention of the compacted logs, those that are free: by their start, and with ``compact,delete`` by size
-        and time. By the cleaner's thread.
-
-        Args:
-            check: Called before each log; raises to end the call.
-        """
-        for key, log in self._logs().items():
-            check()
-            if not self._is_wanted(key, log) or self._state.failure is not None or not self.states.begin(key):
-                continue
-            try:
-                if log.config.is_compacted:
-                    log.delete_old_segments()
-            except Exception as error:  # noqa: BLE001 - as above
-                self.note_failure(key, log, error)
-            finally:
+    @contextlib.contextmanager
+    def deleting(self, key: PartitionKey, log: UnifiedLog) -> Iterator[bool]:
+        """A block that deletes a compacted log's oldest segments, in the cleaner's place; False: it may not now."""
+        may = log.config.is_compacted and key not in self._uncleanable and self.states.begin(key)
+        try:
+            yield may
+        finally:
+            if may:
                 self.states.end(key)
 
     @contextlib.contextmanager

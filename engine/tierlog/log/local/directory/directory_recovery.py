@@ -237,6 +237,7 @@ def _recovered(
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,
             keeps_holes=True,  # the disk does not say which topics are compacted
+            syncs_all=True,
         )
         loaded = loader.load(remote_log_enabled=is_tiered)
     except (CorruptDataError, StoreError) as error:

@@ -17,7 +17,11 @@ from tierlog.log.formats.producer_snapshot import (
     encode_producer_snapshot,
     parse_producer_snapshot,
 )
-from tierlog.log.formats.segment_files import SegmentFileKind, find_segment_file, segment_file_name
+from tierlog.log.formats.segment_files import (
+    SegmentFileKind,
+    group_segment_files,
+    segment_file_name,
+)
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine import Machine
@@ -39,28 +43,27 @@ class ProducerSnapshots:
 
     Args:
         folder: Where they are; a rename of it moves them.
+        is_listed: Whether the caller calls ``relist`` with the folder's files.
     """
 
-    def __init__(self, machine: Machine, folder: LogFolder) -> None:
+    def __init__(self, machine: Machine, folder: LogFolder, *, is_listed: bool = False) -> None:
         """List the folder. Raises StoreError."""
         self._machine = machine
         self._folder = folder
         #: Replaced as a whole: other threads ask it.
         self._offsets: tuple[int, ...] = ()
         self._unsynced: list[int] = []
-        self.relist()
+        if not is_listed:
+            self.relist()
 
-    def relist(self) -> None:
-        """List the folder anew, after another writer's change. Raises StoreError."""
-        entries = self._machine.files.iter_directory(self._folder.path)
-        names = (find_segment_file(entry.name) for entry in entries if not entry.is_directory)
-        self._offsets = tuple(
-            sorted(
-                name.base_offset
-                for name in names
-                if name is not None and name.kind is SegmentFileKind.PRODUCER_SNAPSHOT and not name.transient
-            )
-        )
+    def relist(self, offsets: Iterable[int] | None = None) -> None:
+        """List the folder anew, after another writer's change; the caller may have its snapshots' offsets. Raises
+        StoreError.
+        """
+        if offsets is None:
+            listed = self._machine.files.list_files(self._folder.path)
+            offsets = group_segment_files(listed)[SegmentFileKind.PRODUCER_SNAPSHOT]
+        self._offsets = tuple(sorted(offsets))
 
     # ---- look-ups
 
@@ -159,9 +162,8 @@ class ProducerSnapshots:
 
     def remove_strays(self, segment_base_offsets: Iterable[int]) -> list[str]:
         """Delete those that are of no segment, but for the newest if it is at or behind the last base offset; the paths
-        that went. The folder is listed anew. Raises StoreError.
+        that went. Raises StoreError.
         """
-        self.relist()
         bases = set(segment_base_offsets)
         strays = [offset for offset in self._offsets if offset not in bases]
         if strays and bases and strays[-1] >= max(bases):
@@ -236,6 +238,8 @@ class ProducerSnapshots:
 
     def _forget(self, offsets: Iterable[int]) -> None:
         gone = frozenset(offsets)
+        if not gone:
+            return
         self._offsets = tuple(offset for offset in self._offsets if offset not in gone)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tierlog.arguments import INT32_MAX
 from tierlog.errors import CorruptRecordError
-from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file
+from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file, group_segment_files
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.recovery.segment_recovery import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -31,17 +31,26 @@ from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
+#: The endings of files that do not count as they are.
+_PASSING: Final = (DELETED, CLEANED, SWAP, TEMPORARY_SUFFIX)
 #: KRaft's own, of its snapshots: the owner of the metadata log deletes them.
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 
 
-def tidy_folder(machine: Machine, folder: str, *, config: LogConfig, report: RecoveryReport) -> None:
-    """Bring a log's folder into a state in which every file counts.
+def tidy_folder(
+    machine: Machine, folder: str, *, config: LogConfig, report: RecoveryReport
+) -> dict[SegmentFileKind, dict[int, int]]:
+    """Bring a log's folder into a state in which every file counts; the segments' files then, by kind and base offset,
+    those of logs with their sizes.
 
     Raises:
         CorruptRecordError: a segment that was about to be swapped in cannot be read. StoreError.
     """
-    _Tidying(machine, folder, config, report).run()
+    listed = machine.files.list_files(folder, sized=SegmentFileKind.LOG.value)
+    if any(name.endswith(_PASSING) for name, _ in listed):
+        _Tidying(machine, folder, config, report).run()
+        listed = machine.files.list_files(folder, sized=SegmentFileKind.LOG.value)
+    return group_segment_files(listed)
 
 
 class _Tidying:

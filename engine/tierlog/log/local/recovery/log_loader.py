@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int64, require_path, require_type
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
 from tierlog.log.formats.identity_files import Uuid
-from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, SegmentFileName, find_segment_file
+from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, find_segment_file, segment_file_name
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_folder import (
@@ -108,6 +108,8 @@ class LogLoader:
         had_clean_shutdown: Whether the log directory was closed cleanly: then only missing files are rebuilt.
         keeps_holes: Whether what lies behind a hole between segments stays even if it was never flushed: the topic may
             be compacted, for all that the caller knows.
+        syncs_all: Whether all that was recovered is fsynced: the caller does not flush the log from its recovery point
+            on, as it does with one that it runs.
 
     Attributes:
         segments: Those that are open.
@@ -124,6 +126,7 @@ class LogLoader:
         checkpoints: LogCheckpoints,
         had_clean_shutdown: bool,
         keeps_holes: bool = False,
+        syncs_all: bool = False,
     ) -> None:
         self._folder = folder.path
         self._place = folder
@@ -136,18 +139,22 @@ class LogLoader:
         self._log_start = checkpoints.log_start_offset
         self._was_clean = had_clean_shutdown
         self._report = RecoveryReport()
-        self._snapshots = ProducerSnapshots(machine, folder)
+        self._snapshots = ProducerSnapshots(machine, folder, is_listed=True)
         self._tier_start_file = TierStartFile(machine.files, folder)
         self._recovered: set[int] = set()
         self._has_gaps = False
         self._keeps_holes = keeps_holes
+        self._syncs_all = syncs_all or had_clean_shutdown or checkpoints.recovery_point is None
+        self._unsynced: list[LogSegment] = []
+        self._has_synced = False
         self._holes: set[int] = set()
         self._split: set[int] = set()
         self.segments = LogSegments()
 
     def load(self, *, remote_log_enabled: bool = False) -> LoadedLog:
-        """Load the log. All that was mended is fsynced on return, the folder included. After an error or a crash,
-        loading again gives the same log.
+        """Load the log. All that was mended is fsynced on return, the folder included; but what lies behind the
+        recovery point, and was found right, only once the log is flushed. After an error or a crash, loading again
+        gives the same log.
 
         Args:
             remote_log_enabled: Whether the log is tiered: it may begin in front of its first segment.
@@ -171,10 +178,10 @@ class LogLoader:
     def _load(self, *, remote_log_enabled: bool) -> LoadedLog:
         tier_start = self._finish_tier_start()
         while True:
-            tidy_folder(self._machine, self._folder, config=self._config, report=self._report)
-            self._snapshots.relist()
+            listed = tidy_folder(self._machine, self._folder, config=self._config, report=self._report)
+            self._snapshots.relist(listed[SegmentFileKind.PRODUCER_SNAPSHOT])
             try:
-                self._open_segments()
+                self._open_segments(listed)
                 self._recover_unflushed()
                 break
             except SegmentOverflowError as overflow:
@@ -196,11 +203,15 @@ class LogLoader:
         if self._was_clean or not self._is_point_known or self._holes:
             # All was flushed then, or just now: else what stays behind a hole would go at a later start.
             recovery_point = end_offset
+            for segment in self._unsynced:
+                segment.flush()
+            self._has_synced |= bool(self._unsynced)
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
         self._cut_epochs(end_offset)
         self._restore_producers(log_start, end_offset)
-        self._machine.files.fsync_directory(self._folder)
+        if self._has_synced or any(action.kind != "rebuilt" for action in self._report.actions):
+            self._machine.files.fsync_directory(self._folder)
         is_needed = tier_start is not None and tier_start.state is TierStartState.NEEDED
         return LoadedLog(
             place=self._place,
@@ -269,28 +280,28 @@ class LogLoader:
             _log.warning("%s: %s: it has to be built anew from the tier", self._folder, text)
         return lacks
 
-    def _open_segments(self) -> None:
+    def _open_segments(self, listed: Mapping[SegmentFileKind, Mapping[int, int]]) -> None:
         """Open the segments, and recover those that cannot be used as they are, unless a later step does."""
-        names = self._list_files()
-        bases = {name.base_offset for name in names if name.kind is SegmentFileKind.LOG}
-        there = {(name.base_offset, name.kind) for name in names}
-        for name in names:
-            if name.kind in _INDEXES and name.base_offset not in bases:
-                self._remove_orphan(name)
-        self.segments = LogSegments()
+        sizes = listed[SegmentFileKind.LOG]
+        for kind in _INDEXES:
+            for base_offset in listed[kind].keys() - sizes.keys():
+                self._remove_orphan(segment_file_name(base_offset, kind))
+        indexed = listed[SegmentFileKind.OFFSET_INDEX].keys() & listed[SegmentFileKind.TIME_INDEX].keys()
+        self.segments = LogSegments(
+            LogSegment.open(self._machine, self._place, base_offset, config=self._config, size_bytes=size_bytes)
+            for base_offset, size_bytes in sizes.items()
+        )
         damaged: list[LogSegment] = []
-        for base_offset in sorted(bases):
-            indexes = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
-            is_damaged = any((base_offset, kind) not in there for kind in indexes)
-            segment = LogSegment.open(self._machine, self._place, base_offset, config=self._config)
-            self.segments = self.segments.with_added(segment)
-            try:
-                segment.check_transaction_index()
-            except CorruptIndexError as error:
-                # Its text: a stored log record would hold the traceback, and with it the segment's files open.
-                _log.warning("%s: %s", segment.transaction_index_path, str(error))
-                is_damaged = True
-            if is_damaged or (self._was_clean and base_offset == max(bases) and not _is_whole(segment)):
+        for segment in self.segments:
+            is_damaged = segment.base_offset not in indexed
+            if segment.base_offset in listed[SegmentFileKind.TRANSACTION_INDEX]:
+                try:
+                    segment.check_transaction_index()
+                except CorruptIndexError as error:
+                    # Its text: a stored log record would hold the traceback, and with it the segment's files open.
+                    _log.warning("%s: %s", segment.transaction_index_path, str(error))
+                    is_damaged = True
+            if is_damaged or (self._was_clean and segment is self.segments.active and not _is_whole(segment)):
                 damaged.append(segment)
         unflushed = () if self._was_clean else self.segments.from_floor(self._recovery_point)
         for segment in damaged:
@@ -366,7 +377,6 @@ class LogLoader:
             before_cut=remove_behind,
             next_base_offset=self._base_behind(segment),
         )
-        segment.flush()
         self._recovered.add(segment.base_offset)
         self._has_gaps |= outcome.has_gaps
         self._report.batches_checked += outcome.batches
@@ -377,7 +387,14 @@ class LogLoader:
             self._report.add("cut", segment.log_path, text, bytes_cut=outcome.bytes_cut)
         for path, text in before.changes(IndexContents.read(self._machine.files, segment)):
             self._report.add("rebuilt", path, text)
-        self._snapshots.take(state)
+        syncs = self._syncs_all or outcome.bytes_cut > 0 or self._base_behind(segment) <= self._recovery_point
+        if syncs:
+            segment.flush()
+            self._has_synced = True
+        else:
+            segment.write_out()
+            self._unsynced.append(segment)
+        self._snapshots.take(state, fsync=syncs)
         return outcome.bytes_cut > 0
 
     def _base_behind(self, segment: LogSegment) -> int:
@@ -412,7 +429,6 @@ class LogLoader:
 
     def _restore_producers(self, log_start: int, end_offset: int) -> None:
         bases = [segment.base_offset for segment in self.segments]
-        self._snapshots.relist()
         none_there = self._snapshots.latest_offset is None
         # First those behind the end: else one of them would pass for that of the end, which would be deleted as a
         # stray.
@@ -441,15 +457,7 @@ class LogLoader:
 
     # ---- files
 
-    def _list_files(self) -> list[SegmentFileName]:
-        found = []
-        for entry in self._machine.files.iter_directory(self._folder):
-            name = None if entry.is_directory else find_segment_file(entry.name)
-            if name is not None and not name.transient and str(name) == entry.name:
-                found.append(name)
-        return found
-
-    def _remove_orphan(self, name: SegmentFileName) -> None:
+    def _remove_orphan(self, name: str) -> None:
         path = f"{self._folder}/{name}"
         try:
             size = self._machine.files.stat(path).size_bytes

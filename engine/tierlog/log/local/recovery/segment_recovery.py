@@ -22,7 +22,7 @@ from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.producer_replay import ProducerReplay
 from tierlog.log.local.segments.log_segment import LogSegment
-from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.files import Files, ReadableFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,8 @@ class _Pass:
 
 #: A larger one is no index of a segment: it counts as another one, and is not read.
 _SIZE_BYTES_MAX: Final = 128 << 20
+#: Divisible by the sizes of all entries.
+_PIECE_BYTES: Final = 3 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +262,22 @@ def _content(files: Files, path: str, entry_size: int) -> bytes | None:
         return None
     if found.size_bytes > _SIZE_BYTES_MAX:
         return b"?"
-    data = files.read_whole(path, limit_bytes=_SIZE_BYTES_MAX)
+    if not found.size_bytes:
+        return b""
+    with files.open_read(path) as file:
+        data = b"".join(_pieces(file, stops_at_zeros=bool(entry_size)))
     if entry_size:
         used = len(data.rstrip(b"\0"))
         whole = len(data) - len(data) % entry_size
         data = data[: min(whole, -(-used // entry_size) * entry_size)] if whole == len(data) else data
     return data
+
+
+def _pieces(file: ReadableFile, *, stops_at_zeros: bool) -> Iterator[bytes]:
+    """The bytes of a file, up to a piece that is zeros alone: a broker that is killed leaves 10 MiB of them."""
+    for position in range(0, file.size_bytes, _PIECE_BYTES):
+        piece = bytearray(min(_PIECE_BYTES, file.size_bytes - position))
+        count = file.read_into(piece, position=position)
+        yield bytes(piece[:count])
+        if stops_at_zeros and piece.count(0) == len(piece):
+            return

@@ -70,6 +70,8 @@ class IndexFile:
         # Changes of the file, and how many an fsync has seen: none of those of a process before this one.
         self._changes, self._synced_changes = 1, 0
         self._page = _Page(-1, -1, b"")
+        # Whether the entries are made anew, and the file has those of before behind the written ones.
+        self._is_rebuilding = False
         # The last entry, where no more than that is known.
         self._end: bytes | None = None
 
@@ -222,7 +224,8 @@ class IndexFile:
             self._collect()
             self._tail += entries
         if len(self._firsts) * self.page_bytes + len(self._tail) - self._written_bytes >= self.page_bytes:
-            self.write_out()
+            if not self._is_rebuilding or not self._compare():
+                self.write_out()
             if len(self._tail) > _TAIL_PAGES_MAX * self.page_bytes:
                 self.forget_pages(_TAIL_PAGES_MAX // 2)
 
@@ -231,6 +234,9 @@ class IndexFile:
         self._know()
         with self._lock:
             self._collect()
+        if self._is_rebuilding:
+            self._compare()
+            self._is_rebuilding = False
         file, size_bytes = self.file.made(), self._size_bytes
         if file.size_bytes != self._written_bytes:
             file.truncate(self._written_bytes)
@@ -260,6 +266,28 @@ class IndexFile:
         """Remove all entries, in memory and on disk."""
         self._is_known = True  # whatever it holds
         self._cut(0, bytearray())
+
+    def begin_rebuild(self) -> None:
+        """Forget all entries; those that are appended from now on are written where the file has others. For recovery,
+        whose disk has most of them: cutting a file costs more than reading it.
+        """
+        self._is_known = self._is_rebuilding = True
+        with self._lock:
+            self._collect()
+            self._generation += 1
+            self._firsts, self._seconds, self._tail = array("q"), array("q"), bytearray()
+        self._written_bytes = 0
+
+    def _compare(self) -> bool:
+        """Take the entries as written that the file has already; whether it has all of them."""
+        file, wanted = self.file.find(), self._tail[self._written_bytes - self._tail_position :]
+        data = bytearray(len(wanted))
+        self._is_rebuilding = (
+            file is not None and file.read_into(data, position=self._written_bytes) == len(data) and data == wanted
+        )
+        if self._is_rebuilding:
+            self._written_bytes = self._size_bytes
+        return self._is_rebuilding
 
     def _cut(self, pages: int, tail: bytearray) -> None:
         """Cut the index to so many pages and a tail: readers see it first, then the file is cut."""

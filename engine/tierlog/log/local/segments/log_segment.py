@@ -49,20 +49,30 @@ class LogSegment(SegmentView):
 
     @classmethod
     def open(
-        cls, machine: Machine, folder: LogFolder | str, base_offset: int, *, config: LogConfig, suffix: str = ""
+        cls,
+        machine: Machine,
+        folder: LogFolder | str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        suffix: str = "",
+        size_bytes: int | None = None,
     ) -> Self:
         """Open a segment that is there. No file is opened before it is needed, and no index read; trailing zeros of
-        preallocation do not count. A missing time or transaction index is an empty one.
+        preallocation do not count. A missing time or transaction index is an empty one. The caller may know the size
+        of the ``.log``, an ordinary file.
 
         Raises:
             ObjectNotFoundError: there is no ``.log``. StoreError.
         """
         place = folder if isinstance(folder, LogFolder) else LogFolder(machine, folder)
-        path = f"{place.path}/{segment_file_name(base_offset, SegmentFileKind.LOG)}{suffix}"
-        found = machine.files.stat(path)
-        if found.is_directory:
-            raise StoreError(f"{path}: not a regular file")
-        return cls(machine, place, base_offset, config=config, suffix=suffix, size_bytes=found.size_bytes)
+        if size_bytes is None:
+            path = f"{place.path}/{segment_file_name(base_offset, SegmentFileKind.LOG)}{suffix}"
+            found = machine.files.stat(path)
+            if found.is_directory:
+                raise StoreError(f"{path}: not a regular file")
+            size_bytes = found.size_bytes
+        return cls(machine, place, base_offset, config=config, suffix=suffix, size_bytes=size_bytes)
 
     # ---- writing
 
@@ -211,10 +221,10 @@ class LogSegment(SegmentView):
     # ---- rebuilding, for recovery
 
     def begin_rebuild(self) -> None:
-        """Forget all index entries, in memory and on disk."""
+        """Forget all index entries: what is indexed from now on takes their place, at the latest with ``write_out``."""
         self._begin_writing()
-        self._offsets.reset()
-        self._times.reset()
+        self._offsets.begin_rebuild()
+        self._times.begin_rebuild()
         self._aborted.reset()
         self.end.tail = self._new_tail()
 
@@ -223,7 +233,11 @@ class LogSegment(SegmentView):
         fsynced.
         """
         self._config = config
-        self.begin_rebuild()
+        self._begin_writing()
+        self._offsets.reset()
+        self._times.reset()
+        self._aborted.reset()
+        self.end.tail = self._new_tail()
         self._aborted.unmake()
         self.created_ms = self._machine.clock.time_ms()
 

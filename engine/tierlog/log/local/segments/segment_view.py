@@ -224,12 +224,13 @@ class SegmentView:
         self._config = config
         is_new = size_bytes is None
         place = folder if isinstance(folder, LogFolder) else LogFolder(machine, folder)
-        self._log = LazyFile(machine, place, self._name(SegmentFileKind.LOG))
-        name = self._name(SegmentFileKind.OFFSET_INDEX)
+        stem = f"{base_offset:020d}"
+        self._log = LazyFile(machine, place, f"{stem}.log{suffix}")
+        name = f"{stem}.index{suffix}"
         self._offsets = OffsetIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
-        name = self._name(SegmentFileKind.TIME_INDEX)
+        name = f"{stem}.timeindex{suffix}"
         self._times = TimeIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
-        name = self._name(SegmentFileKind.TRANSACTION_INDEX)
+        name = f"{stem}.txnindex{suffix}"
         self._aborted = TransactionIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
         self.end = SegmentEnd(self._offsets, self._times, size_bytes=size_bytes or 0)
         # Counts the cuts: a reader of a log that was cut meanwhile may have seen anything.
