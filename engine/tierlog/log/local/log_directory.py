@@ -242,6 +242,7 @@ class LogDirectory(Closeable):
             self._unloaded.discard(key)
             if self._state.checkpoints.promises_more(opened):  # or a crash makes the next start believe later appends
                 self.write_recovery_points()
+            self.cleaner_manager.check_loaded(key, opened)
             if self._state.failure is not None:
                 opened.take_offline(self._state.failure)
             return opened

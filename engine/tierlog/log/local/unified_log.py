@@ -32,6 +32,7 @@ from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
 from tierlog.log.local.log_contents import LogContents, require_beginning
+from tierlog.log.local.log_errors import LogBusyError
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import OffsetsListener
@@ -394,7 +395,10 @@ class UnifiedLog(LogView, Closeable):
         """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable. Raises
         LogOfflineError: a file could not be written; the log is closed, and the next start has to recover it.
         """
-        self._flusher.close()
+        with contextlib.ExitStack() as paused:
+            with contextlib.suppress(LogBusyError):  # a cleaning that goes on finds the log closed
+                paused.enter_context(self._pause_cleaning(None))
+            self._flusher.close()
 
     def delete(self) -> None:
         """Close, and remove the folder with all files in it. Raises StoreError: some are still there."""
