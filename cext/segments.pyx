@@ -47,9 +47,9 @@ def may_become(int found_state, int state):
 
 cdef inline int _name(object partition, tl_partition_id *out) except -1:
     """The partition's id and number, by which the table knows it."""
-    cdef bytes raw = partition.topic_id.raw
+    cdef bytes raw = bytes(partition.topic_id)
     out.partition = partition.partition
-    if raw is None or PyBytes_GET_SIZE(raw) != 16:
+    if PyBytes_GET_SIZE(raw) != 16:
         raise ValueError("a topic id has 16 bytes")
     memcpy(out.topic_id, PyBytes_AS_STRING(raw), 16)
     return 0
@@ -165,7 +165,7 @@ cdef class NativeSegmentTable:
 
     def get(self, segment_id):
         cdef tl_partition_id name
-        cdef bytes raw = segment_id.id.raw
+        cdef bytes raw = bytes(segment_id.id)
         partition = segment_id.topic_id_partition
         _name(partition, &name)
         self._enter()
@@ -369,7 +369,7 @@ cdef class NativeSegmentTable:
         cdef int found_state = -1
         cdef tl_status status
         cdef tl_fault fault
-        cdef bytes raw = metadata.remote_log_segment_id.id.raw, custom = metadata.custom_metadata
+        cdef bytes raw = bytes(metadata.remote_log_segment_id.id), custom = metadata.custom_metadata
         cdef tl_segment_epoch *epochs
         cdef size_t i = 0
         entries = sorted(metadata.segment_leader_epochs.items())
@@ -418,7 +418,7 @@ cdef class NativeSegmentTable:
         cdef int found_state = -1
         cdef tl_status status
         cdef tl_fault fault
-        cdef bytes raw = update.remote_log_segment_id.id.raw, custom = update.custom_metadata
+        cdef bytes raw = bytes(update.remote_log_segment_id.id), custom = update.custom_metadata
         partition = update.remote_log_segment_id.topic_id_partition
         _name(partition, &name)
         memset(&fault, 0, sizeof(fault))

@@ -219,8 +219,8 @@ def _log_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set
         while not manager.is_ready(PARTITION):
             time.sleep(0.01)
         manager.add_remote_log_segment_metadata(segment(1, 0, 9)).result()
-        add = manager.add_remote_log_segment_metadata
-        yield "a record of metadata, stored", trace.of(lambda: add(segment(2, 10, 19)).result())
+        add, second = manager.add_remote_log_segment_metadata, segment(2, 10, 19)
+        yield "a record of metadata, stored", trace.of(lambda: add(second).result())
 
 
 #: What each request of a server enters before its handler, and behind it.

@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 from collections import Counter
@@ -108,6 +109,11 @@ class Pair:
         next.
         """
         high, mine = Told.of(told).high, Told.of(ours).high
+        if told.startswith("was none") and high == mine and (risen := re.match(r"was (\d+) ", ours)):
+            if rows.has_batch_within(self.folders[1], int(risen[1]), high):
+                return ours
+            self.tabled[rows.WATERMARK] += 1  # Kafka's had moved to the next batch before it could rise
+            return told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
         if high == mine or not rows.is_begin_of_batch(self.folders[1], high, seen_from=mine):
             return ours
         self.tabled[rows.WATERMARK] += 1

@@ -56,6 +56,8 @@ class Transactions:
     producers: dict[int, ProducerMemory] = field(default_factory=dict)
     #: (producer id, first offset, offset of the marker), by marker.
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Of all that were ended.
+    ended: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
     def first_open_offset(self) -> int | None:
@@ -71,10 +73,13 @@ def replayed(batches: list[ExpectedBatch]) -> Transactions:
         if sender.producer_id < 0:
             continue
         known = found.producers.setdefault(sender.producer_id, ProducerMemory(sender.epoch))
-        known.epoch = sender.epoch
+        if known.epoch != sender.epoch:
+            known.epoch, known.last_sequence, known.last_offset = sender.epoch, -1, -1
         if sender.marker is not None:
-            if sender.marker == "abort" and known.transaction_first_offset >= 0:
-                found.aborted.append((sender.producer_id, known.transaction_first_offset, batch.last_offset))
+            if known.transaction_first_offset >= 0:
+                ended = sender.producer_id, known.transaction_first_offset, batch.last_offset
+                found.ended.append(ended)
+                found.aborted += [ended] * (sender.marker == "abort")
             known.transaction_first_offset = -1
             continue
         known.last_sequence = sender.base_sequence + len(batch.timestamps_ms) - 1

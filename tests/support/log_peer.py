@@ -14,6 +14,7 @@ from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
+from tierlog.log.local.compaction.cleanable_logs import LogToClean, find_cleanable_offsets
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.log_reads import FetchIsolation
@@ -51,6 +52,7 @@ class OurLog:
             "fromtier": self._from_tier,
             "aborted": self._aborted,
             "config": self._config,
+            "cleanable": self._cleanable,
             "epoch": self._epoch,
             "state": self._state_alone,
             "close": self._close,
@@ -184,6 +186,14 @@ class OurLog:
 
     def _state_alone(self) -> str:
         return "state"
+
+    def _cleanable(self, checkpoint: str) -> str:
+        log, now_ms = self._log, self.clock.now_ms
+        with log.reading() as state:
+            offsets = find_cleanable_offsets(state, log.config, None if checkpoint == "-" else int(checkpoint), now_ms)
+            found = LogToClean.of((log.topic, log.partition), log, state, offsets, now_ms)
+        sizes = f"{found.first_uncleanable_offset} {found.clean_bytes} {found.cleanable_bytes} {found.delay_ms}"
+        return f"cleanable {offsets[0]} {offsets[1]} {int(offsets[2])} {sizes}"
 
     def _simple(self, name: str, *asked: str) -> str:
         log = self._log

@@ -141,18 +141,21 @@ class Replica:
     # ---- what is in the log
 
     def records(self, isolation: FetchIsolation = FetchIsolation.LOG_END) -> dict[int, tuple[int, bytes]]:
-        """Offset to (epoch of its batch, value) of what is here."""
+        """Offset to (epoch of its batch, key and value) of what is here, control records too."""
         found: dict[int, tuple[int, bytes]] = {}
         offset = self.log.local_log_start_offset
         while True:
             read = self.log.read(offset, max_bytes=MAX_BYTES, isolation=isolation).records
             if not read:
                 return found
-            table = decode(b"".join(part.read() for part in read))
-            for at, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
+            table = decode(
+                b"".join(part.read() for part in read), columns=["offset", "key", "value"], control_records=True
+            )
+            for row in table.to_pylist():
+                at = row["offset"]
                 epoch = self.log.leader_epoch_cache.epoch_for_offset(at)
                 assert epoch is not None
-                found[at] = (epoch, value)
+                found[at] = (epoch, (row["key"] or b"") + row["value"])
             offset = max(found) + 1
 
     def values(self, isolation: FetchIsolation = FetchIsolation.LOG_END) -> list[bytes]:

@@ -246,6 +246,18 @@ public final class LogPeer {
         return out.toString();
     }
 
+    /** What the cleaner would take of the log, from a checkpoint on, and how late it is. */
+    private String cleanable(Optional<Long> checkpoint) throws Exception {
+        var offsets = LogCleanerManager.cleanableOffsets(log, checkpoint, clock.now);
+        var delay = LogCleanerManager.class.getDeclaredMethod("maxCompactionDelay", UnifiedLog.class, long.class, long.class);
+        delay.setAccessible(true);
+        long delayMs = (long) delay.invoke(null, log, offsets.firstDirtyOffset(), clock.now);
+        LogToClean found = new LogToClean(log, offsets.firstDirtyOffset(), offsets.firstUncleanableDirtyOffset(), delayMs > 0);
+        return String.format("cleanable %d %d %d %d %d %d %d", offsets.firstDirtyOffset(),
+                offsets.firstUncleanableDirtyOffset(), offsets.forceUpdateCheckpoint() ? 1 : 0,
+                found.firstUncleanableOffset(), found.cleanBytes(), found.cleanableBytes(), delayMs);
+    }
+
     private String answer(String[] asked) throws Exception {
         long number = asked.length > 1 && asked[1].matches("-?\\d{1,19}") ? Long.parseLong(asked[1]) : -1;
         LogStartOffsetIncrementReason reason = LogStartOffsetIncrementReason.ClientRecordDeletion;
@@ -298,6 +310,8 @@ public final class LogPeer {
                 return "done";
             case "retention":
                 return "gone " + log.deleteOldSegments();
+            case "cleanable":
+                return cleanable(asked[1].equals("-") ? Optional.empty() : Optional.of(number));
             case "unverify": // what a refused append of a follower may have taken already
                 for (long producer = 0; producer < 9; producer++)
                     log.producerStateManager().clearVerificationStateEntry(producer);

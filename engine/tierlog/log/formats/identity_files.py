@@ -20,7 +20,7 @@ import datetime
 import json
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from typing_extensions import Buffer
 
@@ -43,17 +43,26 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 _ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {each: f"\\{each}" for each in "\\:=#!"}
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
-class Uuid:
-    """Kafka's Uuid: 16 bytes, written as 22 characters of URL-safe base64 without padding."""
+class Uuid(bytes):
+    """Kafka's Uuid: 16 bytes, written as 22 characters of URL-safe base64 without padding.
 
-    raw: bytes
+    It is a ``bytes``, so that its hash, which each lookup of a partition asks for, is computed by no Python code.
+    """
 
-    def __post_init__(self) -> None:
-        if type(self.raw) is not bytes:  # one is made for each segment and record
-            require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
-        if len(self.raw) != 16:
-            raise ValueError(f"a Uuid has 16 bytes, not {len(self.raw)}")
+    __slots__ = ()
+
+    def __new__(cls, raw: bytes) -> Self:
+        """Make the id of 16 bytes. Raises TypeError or ValueError for others."""
+        if type(raw) is not bytes:  # one is made for each segment and record
+            require_type("raw", raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
+        if len(raw) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(raw)}")
+        return bytes.__new__(cls, raw)
+
+    @property
+    def raw(self) -> bytes:
+        """The 16 bytes."""
+        return bytes(self)
 
     @classmethod
     def from_text(cls, text: str) -> Uuid:
@@ -78,7 +87,7 @@ class Uuid:
                 return made
 
     def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self.raw)[:22].decode("ascii")
+        return base64.urlsafe_b64encode(self)[:22].decode("ascii")
 
     def __repr__(self) -> str:
         return f"Uuid({self})"

@@ -158,7 +158,7 @@ def metadata_partition(partition: TopicIdPartition, partition_count: int) -> int
     """
     if partition_count < 1:
         raise ValueError(f"{partition_count} metadata partitions: at least 1 expected")
-    most, least = struct.unpack(">QQ", partition.topic_id.raw)
+    most, least = struct.unpack(">QQ", partition.topic_id)
     folded = 1
     for number in (_folded(least), _folded(most), partition.partition):
         folded = (31 * folded + number) & _MASK

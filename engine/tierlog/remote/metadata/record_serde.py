@@ -176,7 +176,7 @@ def number_field(name: str, size_bytes: int, what: str) -> Field:
 
 
 def _uuid(reader: MessageReader, what: str) -> Uuid:
-    return Uuid(bytes(reader.take(16, what)))
+    return bytes.__new__(Uuid, reader.take(16, what))  # the sixteen bytes are there: nothing is left to check
 
 
 def _state_field(kind: type[RemoteLogSegmentState | RemotePartitionDeleteState]) -> Field:
@@ -201,7 +201,7 @@ def _read_partition(reader: MessageReader) -> TopicIdPartition:
 
 def _write_partition(writer: MessageWriter, partition: TopicIdPartition) -> None:
     writer.compact_string(partition.topic)
-    writer.raw(partition.topic_id.raw)
+    writer.raw(partition.topic_id)
     writer.number(4, partition.partition)
     writer.tagged_fields()
 
@@ -215,7 +215,7 @@ def _read_segment_id(reader: MessageReader) -> RemoteLogSegmentId:
 
 def _write_segment_id(writer: MessageWriter, segment: RemoteLogSegmentId) -> None:
     _write_partition(writer, segment.topic_id_partition)
-    writer.raw(segment.id.raw)
+    writer.raw(segment.id)
     writer.tagged_fields()
 
 
@@ -242,7 +242,7 @@ def _write_epochs(writer: MessageWriter, epochs: EpochMap) -> None:
 
 #: The fields that the records of the topic and the entries of the KIP's flat file have in one form.
 SEGMENT_ID: Final = Field(
-    "segment_id", lambda reader: _uuid(reader, "segment id"), lambda writer, value: writer.raw(value.raw)
+    "segment_id", lambda reader: _uuid(reader, "segment id"), lambda writer, value: writer.raw(value)
 )
 OFFSETS: Final = (number_field("start_offset", 8, "start offset"), number_field("end_offset", 8, "end offset"))
 MAX_TIMESTAMP: Final = number_field("max_timestamp_ms", 8, "max timestamp")

@@ -101,6 +101,8 @@ def _text(value: object) -> str:
             return "{" + ", ".join(f"{epoch}={start}" for epoch, start in sorted(value.items())) + "}"
         case None:  # custom metadata, which alone can be missing
             return "Optional.empty"
+        case Uuid():
+            return str(value)
         case bytes():
             return f"Optional[CustomMetadata{{{len(value)} bytes}}]"
         case bool():

@@ -9,6 +9,7 @@ here: the files of a segment (``log.local.segments``), the rules of retention (`
 - ``cleanable_logs``: what may be cleaned of a log, and how urgent that is.
 - ``cleaning_states``: what is cleaned now, and what is paused while its log is shortened.
 - ``log_cleaner_manager``: both for the logs of one directory, with the cleaner's checkpoint.
+- ``throttler``: the rate of bytes that all threads together read and write.
 
 Source: Kafka LogCleaner, LogCleanerManager.
 """

@@ -104,16 +104,34 @@ class LogCleanerManager:
         self.states.end(chosen.key)
         return False
 
+    def end(self, cleaned: LogToClean, next_dirty_offset: int | None) -> None:
+        """End what ``begin`` began, with the checkpoint first; None: the cleaning was aborted, and changed nothing."""
+        try:
+            if next_dirty_offset is not None:
+                with contextlib.suppress(LogOfflineError):  # the directory knows
+                    self.write_checkpoint(cleaned.key, next_dirty_offset)
+        finally:
+            self.states.end(cleaned.key)
+
     # ---- retention
 
-    @contextlib.contextmanager
-    def deleting(self, key: PartitionKey, log: UnifiedLog) -> Iterator[bool]:
-        """A block that deletes a compacted log's oldest segments, in the cleaner's place; False: it may not now."""
-        may = log.config.is_compacted and key not in self._uncleanable and self.states.begin(key)
-        try:
-            yield may
-        finally:
-            if may:
+    def delete_old_segments(self, check: Callable[[], None]) -> None:
+        """Run retention of the compacted logs, those that are free: by their start, and with ``compact,delete`` by size
+        and time. By the cleaner's thread.
+
+        Args:
+            check: Called before each log; raises to end the call.
+        """
+        for key, log in self._logs().items():
+            check()
+            if not self._is_wanted(key, log) or self._state.failure is not None or not self.states.begin(key):
+                continue
+            try:
+                if log.config.is_compacted:
+                    log.delete_old_segments()
+            except Exception as error:  # noqa: BLE001 - as above
+                self.note_failure(key, log, error)
+            finally:
                 self.states.end(key)
 
     @contextlib.contextmanager
@@ -129,17 +147,6 @@ class LogCleanerManager:
                 self.states.resume(key)
 
     # ---- a log that changes
-
-    def check_loaded(self, key: PartitionKey, log: UnifiedLog) -> None:
-        """Forget the checkpoint of a log that ends in front of it, by a crash: what is appended now would count as
-        compacted. Kafka does so when its cleaner looks at the log next, which may be behind such appends.
-        """
-        known = self.cleaner_offset(key)
-        if known is not None and known > log.log_end_offset:
-            text = "%s: the cleaner's checkpoint %d is behind the log's end %d: the log is cleaned from its start on"
-            _log.warning(text, log.folder, known, log.log_end_offset)
-            with contextlib.suppress(LogOfflineError):  # the directory knows
-                self.write_checkpoint(key, log.log_start_offset)
 
     @contextlib.contextmanager
     def paused(self, key: PartitionKey, cut_to_offset: int | None = None) -> Iterator[None]:

@@ -136,7 +136,7 @@ def encode_kip_flat_file(file: KipFlatFile) -> bytes:
     writer.unsigned_varint(MAGIC)
     writer.number(2, len(name))
     writer.raw(name)
-    writer.raw(file.topic_id.raw)
+    writer.raw(file.topic_id)
     writer.unsigned_varint(file.metadata_offset << 1)  # zigzag of a number >= 0
     for entry in file.entries:
         body = _entry_bytes(entry)
