@@ -138,6 +138,10 @@ def test_a_checkpoint_goes_with_its_log() -> None:
     with directory_of(machine) as directory:
         assert directory.cleaner_manager.cleaner_offset(("gone", 0)) is None
         assert directory.cleaner_manager.cleaner_offset(("here", 0)) == 1
+    machine.files.write_whole(CHECKPOINT, b"0\n1\nhere 0 1\n")
+    with directory_of(machine) as directory:
+        directory.log("here", 0)  # which is empty: a crash took what was compacted
+        assert text_of(machine) == "0\n1\nhere 0 0\n"
     machine.files.write_whole(CHECKPOINT, b"no checkpoint")
     with directory_of(machine) as directory:
         assert directory.cleaner_manager.cleaner_offset(("here", 0)) is None
@@ -264,6 +268,19 @@ def test_retention_leaves_compacted_logs_to_the_cleaner() -> None:
         with manager.retaining(("plain", 0), plain) as may:
             assert may
             assert not manager.states.begin(("plain", 0))
+
+
+def test_a_log_that_is_closed_is_not_cleaned() -> None:
+    """If this fails, a cleaning goes on in the folder of a log that was opened anew."""
+    with directory_of(machine_of()) as directory:
+        log = directory.log("orders", 0)
+        fill(log, 3)
+        (found,) = chosen(directory).values()
+        log.close()
+        assert not directory.cleaner_manager.begin(found)
+        again = directory.log("orders", 0)
+        assert not directory.cleaner_manager.begin(found)
+        assert chosen(directory)["orders-0"].log is again
 
 
 def test_leaving_compaction_aborts() -> None:

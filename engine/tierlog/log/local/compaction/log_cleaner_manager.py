@@ -148,6 +148,17 @@ class LogCleanerManager:
 
     # ---- a log that changes
 
+    def check_loaded(self, key: PartitionKey, log: UnifiedLog) -> None:
+        """Forget the checkpoint of a log that ends in front of it, by a crash: what is appended now would count as
+        compacted. Kafka does so when its cleaner looks at the log next, which may be behind such appends.
+        """
+        known = self.cleaner_offset(key)
+        if known is not None and known > log.log_end_offset:
+            text = "%s: the cleaner's checkpoint %d is behind the log's end %d: the log is cleaned from its start on"
+            _log.warning(text, log.folder, known, log.log_end_offset)
+            with contextlib.suppress(LogOfflineError):  # the directory knows
+                self.write_checkpoint(key, log.log_start_offset)
+
     @contextlib.contextmanager
     def paused(self, key: PartitionKey, cut_to_offset: int | None = None) -> Iterator[None]:
         """A block in which a log is not cleaned; a cleaning that is under way is aborted first.
