@@ -161,6 +161,7 @@ class Pair:
             (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
             (rows.EPOCHS, rows.found_epochs(told, ours)),
             (rows.PRODUCERS, rebuilt and rows.kept_producers(told, ours)),
+            (rows.DAMAGE, self.is_damaged and told != ours and rows.differs_by_times(told, ours)),
         ):
             if differs:
                 return self._part(row)
