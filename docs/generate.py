@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import inspect
 import pathlib
 import sys
@@ -441,6 +442,30 @@ def server_page() -> str:
     return SERVER_HEAD + "\n" + "\n\n".join(parts) + "\n"
 
 
+NAMES_HEAD = """# Public names of Python
+
+Names that keep their place and meaning from one version to the next, by the package that they are imported from; the
+docstrings say the rest (`help(name)`). `dir()` of a package lists the same.
+"""
+NAMES_ROOMS = ("", "records", "log", "log.formats", "log.local", "replication", "remote", "upkeep", "aio", "testing")
+
+
+def names_page() -> str:
+    """The public names of the packages, each with the first sentence of its docstring."""
+    text = NAMES_HEAD
+    for room in (importlib.import_module(f"tierlog.{room}".rstrip(".")) for room in NAMES_ROOMS):
+        text += f"\n## `{room.__name__}`\n\n| name | what it is |\n| --- | --- |\n"
+        for name in sorted(room.__all__):
+            value = getattr(room, name)
+            is_alias = isinstance(value, type) or hasattr(value, "__args__")
+            told = "Another name, for annotations." if is_alias else "A constant."
+            if getattr(value, "__name__", "").rpartition(".")[2] == name:
+                told = value.__doc__.partition("\n\n")[0]
+                told = "Native code: its stub has the docstring." if told.startswith(f"{name}(") else told
+            text += f"| `{name}` | {cell(told)} |\n"
+    return text
+
+
 def cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
@@ -479,6 +504,7 @@ def pages() -> dict[pathlib.Path, str]:
         HERE / "reference" / "cli.md": command_line(),
         HERE / "reference" / "log-config.md": f"{GENERATED}{log_page()}",
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
+        HERE / "reference" / "python-names.md": f"{GENERATED}{names_page()}",
         HERE / "reference" / "server-keys.md": f"{GENERATED}{server_page()}",
         HERE / "reference" / "spark-options.md": spark_options(),
     }

@@ -16,7 +16,7 @@ from tierlog._version import __version__
 from tierlog.errors import TierlogError
 
 if TYPE_CHECKING:
-    from tierlog import aio, broker, errors, log, records, remote, scan, testing, upkeep
+    from tierlog import aio, broker, errors, log, records, remote, replication, scan, testing, upkeep
     from tierlog.reading import read, topics
     from tierlog.record_reader import RecordReader
     from tierlog.remote.tier import open_tier
@@ -32,7 +32,7 @@ else:
             "tierlog.runtime.machine": ("Machine",),
             "tierlog.scan.topic_info": ("PartitionInfo", "TopicInfo"),
         },
-        modules=("aio", "broker", "errors", "log", "records", "remote", "scan", "testing", "upkeep"),
+        modules=("aio", "broker", "errors", "log", "records", "remote", "replication", "scan", "testing", "upkeep"),
     )
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "read",
     "records",
     "remote",
+    "replication",
     "scan",
     "testing",
     "topics",

@@ -82,6 +82,8 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
+    """The value of a record by which a leader of a metadata log begins its epoch."""
+
     version: int
     leader_id: int
     voters: tuple[Voter, ...]

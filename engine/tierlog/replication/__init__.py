@@ -20,26 +20,53 @@ Source: Kafka Partition, Replica, AbstractFetcherThread, TierStateMachine; KIP-1
 KIP-497, KIP-903, KIP-966.
 """
 
-from tierlog.replication.follower import Follower, FollowerSettings, FollowerState, HighWatermarkFollower
-from tierlog.replication.in_sync_replicas import Brokers, BrokerState, InSyncReplicas
-from tierlog.replication.leader import Completed, Leader, LeaderAction, LeaderSettings, tick_all
-from tierlog.replication.messages import (
-    AlterPartition,
-    AskEpochEnd,
-    AskOffset,
-    AuxStateBuilt,
-    BuildAuxState,
-    EpochEnd,
-    FetchedRecords,
-    FetchRecords,
-    FollowerAnswer,
-    FollowerRequest,
-    LeaderAndIsr,
-    OffsetAndEpoch,
-    ReplicationError,
-)
+from typing import TYPE_CHECKING
 
-__all__ = (
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.replication.follower import Follower, FollowerSettings, FollowerState, HighWatermarkFollower
+    from tierlog.replication.in_sync_replicas import Brokers, BrokerState, InSyncReplicas
+    from tierlog.replication.leader import Completed, Leader, LeaderAction, LeaderSettings, tick_all
+    from tierlog.replication.messages import (
+        AlterPartition,
+        AskEpochEnd,
+        AskOffset,
+        AuxStateBuilt,
+        BuildAuxState,
+        EpochEnd,
+        FetchedRecords,
+        FetchRecords,
+        FollowerAnswer,
+        FollowerRequest,
+        LeaderAndIsr,
+        OffsetAndEpoch,
+        ReplicationError,
+    )
+else:
+    _NAMES = {
+        "tierlog.replication.follower": ("Follower", "FollowerSettings", "FollowerState", "HighWatermarkFollower"),
+        "tierlog.replication.in_sync_replicas": ("Brokers", "BrokerState", "InSyncReplicas"),
+        "tierlog.replication.leader": ("Completed", "Leader", "LeaderAction", "LeaderSettings", "tick_all"),
+        "tierlog.replication.messages": (
+            "AlterPartition",
+            "AskEpochEnd",
+            "AskOffset",
+            "AuxStateBuilt",
+            "BuildAuxState",
+            "EpochEnd",
+            "FetchedRecords",
+            "FetchRecords",
+            "FollowerAnswer",
+            "FollowerRequest",
+            "LeaderAndIsr",
+            "OffsetAndEpoch",
+            "ReplicationError",
+        ),
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
+
+__all__ = [
     "AlterPartition",
     "AskEpochEnd",
     "AskOffset",
@@ -65,4 +92,4 @@ __all__ = (
     "OffsetAndEpoch",
     "ReplicationError",
     "tick_all",
-)
+]

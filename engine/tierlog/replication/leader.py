@@ -75,14 +75,6 @@ class Completed(NamedTuple):
 LeaderAction = AlterPartition | BuildAuxState | Completed
 
 
-class ReplicaView(NamedTuple):
-    """A replica that a consumer may fetch from."""
-
-    broker_id: int
-    log_end_offset: int
-    caught_up_ms: int
-
-
 class Leader:
     """A replica that leads its partition, from ``lead`` to ``resign``.
 
