@@ -1,7 +1,7 @@
 """Kafka's sparse indexes and aborted transactions over ``tierlog/index.h`` and ``aborted.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from tl_arrays cimport *
 from tl_core cimport *
@@ -86,13 +86,6 @@ def lookup_offsets(data, int64_t base_offset, targets):
         with nogil:
             tl_offset_index_lookup_many(index.start, entries, base_offset, target, count, offset, position)
     return offsets, positions
-
-
-def find_end_position(data, int64_t base_offset, int64_t end_offset_inclusive):
-    cdef _Bytes index = _Bytes(data)
-    cdef size_t entries = tl_offset_index_entries(index.start, index.size)
-    cdef int32_t position = tl_offset_index_end(index.start, entries, base_offset, end_offset_inclusive)
-    return None if position == INT32_MAX else position
 
 
 def find_upper_bound_offset(data, int64_t base_offset, int64_t position, int64_t size_bytes):

@@ -331,8 +331,6 @@ cdef extern from "tierlog/index.h" nogil:
                                 int64_t *offset, int32_t *position) noexcept
     void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
                                      size_t count, int64_t *offsets, int32_t *positions) noexcept
-    int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
-                                int64_t end_offset_inclusive) noexcept
     int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
                                         int64_t size_bytes) noexcept
     void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,

@@ -200,7 +200,6 @@ def test_a_size_or_a_position_is_not_negative(name: str) -> None:
         ("base_position", lambda number: scan(b"", base_position=number)),
         ("target_offset", OffsetIndex(b"", 0).lookup),
         ("base_offset", lambda number: OffsetIndex(b"", number).lookup(0)),
-        ("end_offset_inclusive", OffsetIndex(b"", 0).find_end_position),
         ("position", lambda number: OffsetIndex(b"", 0).find_upper_bound_offset(position=number, size_bytes=1)),
         ("target_timestamp_ms", TimeIndex(b"", 0).lookup),
         (

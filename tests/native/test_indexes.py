@@ -41,9 +41,6 @@ def test_offset_searches_are_plain_searches(
     below = [entry for entry in absolute if entry[0] <= base + target]
     found = indexes.lookup_offset(data, base, base + target)
     assert found == (below[-1] if below else (base, 0))
-    above = [i for i, entry in enumerate(absolute) if entry[0] >= base + target]
-    expected = absolute[above[0] + 1][1] if above and above[0] + 1 < len(absolute) else None
-    assert indexes.find_end_position(data, base, base + target) == expected
     after = [offset for offset, position in absolute if position >= 5000 + target]
     assert indexes.find_upper_bound_offset(data, base, 5000, target) == (after[0] if after else None)
 
@@ -68,7 +65,6 @@ def test_time_lookup_is_a_plain_search(pairs: list[tuple[int, int]], target: int
 def test_any_bytes_are_searched_within_bounds(data: bytes, base: int, target: int) -> None:
     """Else a hostile index crashes the process."""
     indexes.lookup_offset(data, base, target)
-    indexes.find_end_position(data, base, target)
     indexes.find_upper_bound_offset(data, base, target, target)
     indexes.lookup_timestamp(data, base, target)
     indexes.read_offset_index(data, base)

@@ -13,14 +13,14 @@ import sys
 import pytest
 
 from tests.remote.metadata.table.segments import FINISHED, ORDERS, run_of, segment, update
-from tierlog.errors import StoreError
-from tierlog.remote.metadata.segment_table import SegmentTable
-from tierlog.remote.metadata.snapshots.committed_offsets import (
+from tests.support.committed_offsets import (
     FILE_NAME,
     encode_committed_offsets,
     parse_committed_offsets,
     positions_of,
 )
+from tierlog.errors import StoreError
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, read_snapshot, write_snapshot
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

@@ -13,7 +13,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int32_t *positions = malloc(entries * sizeof *positions + 1);
     REQUIRE(offsets && positions);
     tl_offset_index_read(index, entries, base, offsets, positions);
-    tl_offset_index_end(index, entries, base, target);
     tl_offset_index_upper_bound(index, entries, base, target, 1 << 20);
     tl_fault fault;
     tl_status status = tl_offset_index_check(index, size, base, INT64_MAX, &fault);

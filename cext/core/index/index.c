@@ -61,9 +61,6 @@ static int32_t relative_target(int64_t base_offset, int64_t target) {
 static size_t count_up_to_offset(const uint8_t *data, size_t entries, int32_t relative) {
     COUNT_LEADING(entries, i, relative_offset(data, i) <= relative);
 }
-static size_t count_below_offset(const uint8_t *data, size_t entries, int32_t relative) {
-    COUNT_LEADING(entries, i, relative_offset(data, i) < relative);
-}
 static size_t count_below_position(const uint8_t *data, size_t entries, int64_t position) {
     COUNT_LEADING(entries, i, file_position(data, i) < position);
 }
@@ -106,14 +103,6 @@ void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t ba
             positions[at + lane] = found ? file_position(data, found - 1) : 0;
         }
     }
-}
-
-int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset, int64_t end_offset_inclusive) {
-    /* An entry names a batch's last offset and first byte (before 4.3: of a whole append). So only what begins at the
-     * entry after the first one at or above the end is sure to lie above it. */
-    size_t after = count_below_offset(data, entries, relative_target(base_offset, end_offset_inclusive)) + 1;
-    int32_t position = after < entries ? file_position(data, after) : -1;
-    return position < 0 ? INT32_MAX : position;
 }
 
 int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,

@@ -34,10 +34,6 @@ static void test_offset_index(void) {
     CHECK_EQUAL(tl_offset_index_upper_bound(index.data, 2, BASE, 9000, 321), -1);
     CHECK_EQUAL(tl_offset_index_upper_bound(index.data, 2, BASE, INT64_MAX, 1), -1);
     /* What begins at 9320 is the batch behind the one that ends at 105. */
-    CHECK_EQUAL(tl_offset_index_end(index.data, 2, BASE, 104), 9320);
-    CHECK_EQUAL(tl_offset_index_end(index.data, 2, BASE, 105), 9320);
-    CHECK_EQUAL(tl_offset_index_end(index.data, 2, BASE, 106), INT32_MAX);
-    CHECK_EQUAL(tl_offset_index_end(index.data, 0, BASE, 0), INT32_MAX);
     CHECK_STATUS(tl_offset_index_check(index.data, index.size, BASE, 9321, &fault), TL_OK);
     CHECK_STATUS(tl_offset_index_check(index.data, index.size, BASE, 9320, &fault), TL_BAD_ENTRY);
     CHECK_EQUAL(fault.position, 8);

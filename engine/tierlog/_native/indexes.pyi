@@ -21,9 +21,6 @@ def lookup_offsets(data: Buffer, base_offset: int, targets: ArrayLike) -> tuple[
     targets are no row of integers of 64 bits.
     """
 
-def find_end_position(data: Buffer, base_offset: int, end_offset_inclusive: int) -> int | None:
-    """A position at or behind which every batch lies wholly above ``end_offset_inclusive``; None if unknown."""
-
 def find_upper_bound_offset(data: Buffer, base_offset: int, position: int, size_bytes: int) -> int | None:
     """Kafka's fetchUpperBoundOffset: offset of the first entry at or behind position + size_bytes."""
 

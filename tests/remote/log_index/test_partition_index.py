@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tierlog.errors import ConfigError, CorruptIndexError, SizeLimitError, StoreError
-from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, encode_entries, encode_identifier
+from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, encode_identifier
 from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, Rotation
 from tierlog.remote.log_index.remote_log_index_file import FILE_BYTES_MAX
@@ -97,7 +97,7 @@ class TestFiles:
         index.append(entries)
         assert names(files) == [f"{121:020d}.{suffix}" for suffix in SUFFIXES]
         log, offsets, times = (read(files, name) for name in names(files))
-        assert log == encode_entries(entries)
+        assert log == b"".join(each.encode() for each in entries)
         second, third = entries[0].size_bytes, entries[0].size_bytes + entries[1].size_bytes
         assert offsets == struct.pack(">iiiiii", 0, 0, 118, second, 180, third)
         assert times == struct.pack(">qiqi", 500, 0, 600, third)
@@ -167,7 +167,7 @@ class TestFiles:
         """If this fails, one of two files that somebody put there wins by chance."""
         files = disk()
         opened(files).append([entry(7)])
-        files.put(f"{FOLDER}/007.remoteLogIndex", encode_entries([entry(7)]))
+        files.put(f"{FOLDER}/007.remoteLogIndex", entry(7).encode())
         with pytest.raises(CorruptIndexError, match="one number"):
             opened(files)
         assert len(names(files)) == 4
@@ -387,10 +387,10 @@ class TestDamage:
     def test_files_out_of_order_end_the_index(self) -> None:
         """If this fails, lookups by offset search a row that is not sorted."""
         files = self.built()
-        files.put(f"{FOLDER}/{45:020d}.remoteLogIndex", encode_entries([entry(50)]))
+        files.put(f"{FOLDER}/{45:020d}.remoteLogIndex", entry(50).encode())
         check_lookups(opened(files), row(6))
         files = self.built()
-        files.put(f"{FOLDER}/{200:020d}.remoteLogIndex", encode_entries([entry(95)]))
+        files.put(f"{FOLDER}/{200:020d}.remoteLogIndex", entry(95).encode())
         check_lookups(opened(files), row(10))
         assert len(names(files)) == 12
 

@@ -26,9 +26,6 @@ TL_API void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t 
  * waits for memory of one hide those of the others. In a file out of order the two may find different entries. */
 TL_API void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset,
                                         const int64_t *targets, size_t count, int64_t *offsets, int32_t *positions);
-/* The position after which every batch lies wholly above `end_offset_inclusive`; INT32_MAX if the index cannot say. */
-TL_API int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
-                                   int64_t end_offset_inclusive);
 /* First entry whose position is >= position + size (Kafka's fetchUpperBoundOffset): its offset, -1 if none. */
 TL_API int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
                                            int64_t size_bytes);

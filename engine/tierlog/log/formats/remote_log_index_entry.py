@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -156,17 +156,6 @@ def require_order(entry: RemoteLogIndexEntry, first_offset_before: int, position
     if entry.first_offset <= first_offset_before:
         text = f"an entry from offset {entry.first_offset} behind one from {first_offset_before}"
         raise _corrupt(text, "BAD_ORDER", position, first_offset_before + 1, entry.first_offset)
-
-
-def encode_entries(entries: Iterable[RemoteLogIndexEntry]) -> bytes:
-    """Encode a file. Raises ValueError: first offsets do not strictly rise."""
-    made, before = [], -1
-    for entry in entries:
-        if entry.first_offset <= before:
-            raise ValueError(f"first offsets must strictly rise: {entry.first_offset} after {before}")
-        made.append(entry.encode())
-        before = entry.first_offset
-    return b"".join(made)
 
 
 def encode_identifier(key: str, position: int = 0) -> bytes:

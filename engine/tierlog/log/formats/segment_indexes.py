@@ -84,10 +84,6 @@ class OffsetIndex:
         """
         return indexes.find_upper_bound_offset(self.data, *self._int64s(position=position, size_bytes=size_bytes))
 
-    def find_end_position(self, end_offset_inclusive: int) -> int | None:
-        """Find a position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
-        return indexes.find_end_position(self.data, *self._int64s(end_offset_inclusive=end_offset_inclusive))
-
     def check(self, *, segment_size_bytes: int | None = None) -> None:
         """Raise CorruptIndexError at the first entry that breaks size, order or range."""
         indexes.check_offset_index(self.data, self.base_offset, segment_size_bytes)

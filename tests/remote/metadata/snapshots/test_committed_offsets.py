@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.errors import CorruptIndexError
-from tierlog.remote.metadata.snapshots.committed_offsets import (
+from tests.support.committed_offsets import (
     CommittedOffsetsForm,
     encode_committed_offsets,
     parse_committed_offsets,
     positions_of,
 )
+from tierlog.errors import CorruptIndexError
 
 OFFSETS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), max_size=20)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.remote.metadata.topic_backed.topic_based_config import ADMIN, CONSUMER, PRODUCER, read_topic_based_config
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
+from tierlog.remote.metadata.topic_backed.topic_based_config import read_topic_based_config
 
 LOG_DIR = {"log.dir": "/var/lib/kafka"}
 BASE = "remote.log.metadata."
@@ -47,14 +48,17 @@ def test_keys_of_the_three_clients() -> None:
     """What is set for one of them wins over what is set for all."""
     given = {
         f"{BASE}common.client.bootstrap.servers": "a:9092",
-        f"{BASE}common.client.client.id": "all",
-        f"{BASE}producer.client.id": "mine",
+        f"{BASE}common.client.reconnect.backoff.ms": "100",
+        f"{BASE}producer.reconnect.backoff.ms": "200",
         f"{BASE}consumer.fetch.max.bytes": "10",
     }
     config = read_topic_based_config(LOG_DIR | given)
-    assert config.client(PRODUCER) == {"bootstrap.servers": "a:9092", "client.id": "mine"}
-    assert config.client(CONSUMER) == {"bootstrap.servers": "a:9092", "client.id": "all", "fetch.max.bytes": "10"}
-    assert config.client(ADMIN) == {"bootstrap.servers": "a:9092", "client.id": "all"}
+    pytest.importorskip("confluent_kafka")
+    logs = KafkaMetadataLogs(config)
+    clients = (logs._producer.values, logs._consumer.values, logs._admin.values)
+    assert [values["bootstrap.servers"] for values in clients] == ["a:9092"] * 3
+    assert [values["reconnect.backoff.ms"] for values in clients] == ["200", "100", "100"]
+    assert [values.get("fetch.max.bytes") for values in clients] == [None, "10", None]
     assert "a:9092" not in repr(config)
 
 

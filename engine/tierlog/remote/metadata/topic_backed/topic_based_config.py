@@ -99,17 +99,6 @@ class TopicBasedConfig:
 
     _read = field_validator("*", mode="before")(classmethod(read_value))
 
-    def client(self, kind: str) -> dict[str, str]:
-        """Return the keys of one of Kafka's clients, without prefix: the common ones, and its own over them.
-
-        Args:
-            kind: PRODUCER, CONSUMER or ADMIN.
-        """
-        found: dict[str, str] = {}
-        for prefix in (COMMON_CLIENT, kind):
-            found |= {k.removeprefix(prefix): value for k, value in self.client_keys.items() if k.startswith(prefix)}
-        return found
-
 
 #: Field by key.
 _KNOWN: Final = {row.name: field for field, row in rows(TopicBasedConfig).items()}
