@@ -11,6 +11,7 @@ Belongs here: what follows from messages, times and offsets. Does not belong her
   from before leader epochs, to be compared with.
 - ``leader``: appends, answers followers, keeps requests waiting for offsets (``offset_waits``).
 - ``in_sync_replicas``: the in-sync set, proposals to the controller, the high watermark.
+- ``log_move``: a log that moves to another directory of its broker follows the one that it will replace.
 - ``messages``: the values that they exchange.
 
 Each machine is driven by one thread at a time, which gives it the time with each message. docs/replication.md draws
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tierlog.replication.follower import Follower, FollowerSettings, FollowerState, HighWatermarkFollower
     from tierlog.replication.in_sync_replicas import Brokers, BrokerState, InSyncReplicas
     from tierlog.replication.leader import Completed, Leader, LeaderAction, LeaderSettings, tick_all
+    from tierlog.replication.log_move import ByteQuota, LogMove
     from tierlog.replication.messages import (
         AlterPartition,
         AskEpochEnd,
@@ -48,6 +50,7 @@ else:
         "tierlog.replication.follower": ("Follower", "FollowerSettings", "FollowerState", "HighWatermarkFollower"),
         "tierlog.replication.in_sync_replicas": ("Brokers", "BrokerState", "InSyncReplicas"),
         "tierlog.replication.leader": ("Completed", "Leader", "LeaderAction", "LeaderSettings", "tick_all"),
+        "tierlog.replication.log_move": ("ByteQuota", "LogMove"),
         "tierlog.replication.messages": (
             "AlterPartition",
             "AskEpochEnd",
@@ -74,6 +77,7 @@ __all__ = [
     "BrokerState",
     "Brokers",
     "BuildAuxState",
+    "ByteQuota",
     "Completed",
     "EpochEnd",
     "FetchRecords",
@@ -89,6 +93,7 @@ __all__ = [
     "LeaderAction",
     "LeaderAndIsr",
     "LeaderSettings",
+    "LogMove",
     "OffsetAndEpoch",
     "ReplicationError",
     "tick_all",

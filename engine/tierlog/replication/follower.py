@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import struct
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
@@ -40,6 +41,10 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 _EARLIEST_LOCAL: Final = -4
 _EARLIEST_PENDING_UPLOAD: Final = -6
+
+#: Of a batch's header: base offset, magic, last offset delta.
+_OFFSETS: Final = struct.Struct(">q8xb6xi")
+_MAGIC_V2: Final = 2
 
 #: Errors of a fetch that this follower answers by more than asking again.
 _OF_POSITION: Final = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE)
@@ -279,6 +284,7 @@ class Follower:
         parts = [part for part in answer.records if memoryview(part).nbytes]
         if parts:
             data = parts[0] if len(parts) == 1 else b"".join(parts)  # a batch may lie in two of them
+            self._begin_within(data)
             log.append_as_follower(data, leader_epoch=self.leader_epoch)
         log.update_high_watermark(answer.high_watermark)
         high_watermark = log.high_watermark
@@ -287,6 +293,19 @@ class Follower:
                 min(answer.log_start_offset, high_watermark), "the leader's log start rose"
             )
         self.lag = max(0, answer.high_watermark - log.log_end_offset)
+
+    def _begin_within(self, data: Buffer) -> None:
+        """Begin an empty log at the begin of its first batch, if the leader's log start lies within that batch: records
+        were deleted up to there. The log start rises again with the answer's (Kafka
+        appendRecordsToFollowerOrFutureReplica).
+        """
+        log, view = self._log, memoryview(data).cast("B")
+        end_offset = log.log_end_offset
+        if end_offset != log.log_start_offset or len(view) < _OFFSETS.size:
+            return
+        base_offset, magic, last_offset_delta = _OFFSETS.unpack_from(view)
+        if magic >= _MAGIC_V2 and 0 <= base_offset < end_offset <= base_offset + last_offset_delta:
+            log.truncate_fully_and_start_at(base_offset)
 
     # ---- truncation
 

@@ -35,7 +35,7 @@ _OTHERS = frozenset(
     {"open", "close", "delete", "size", "remote_log_enabled", "has_late_transaction", "delete_old_segments"}
     | {"remove_expired_producers", "only_local_log_segments_size", "only_local_log_segments_count"}
     | {"add_listener", "remove_listener", "flush_epochs_later", "take_offline"}
-    | {"lease", "open_transactions", "reading"}
+    | {"lease", "open_transactions", "reading", "hand_over"}
 )
 CALLS: dict[str, dict[str, Any]] = {
     "append_as_leader": {
@@ -192,6 +192,9 @@ DIRECTORIES_CALLS: dict[str, tuple[Callable[[LogDirectories], Callable[..., obje
     "directory": (lambda directories: directories.directory, {"path": "/a"}),
     "directory_of": (lambda directories: directories.directory_of, {"directory_id": Uuid(bytes(range(16)))}),
     "update_config": (lambda directories: directories.update_config, {"topic": "orders", "config": LogConfig()}),
+    "begin_move": (lambda directories: directories.begin_move, {"topic": "other", "partition": 0, "path": "/a"}),
+    "cancel_move": (lambda directories: directories.cancel_move, {"topic": "kept", "partition": 0}),
+    "finish_move": (lambda directories: directories.finish_move, {"topic": "kept", "partition": 0}),
 }
 
 

@@ -28,7 +28,7 @@ From the bottom:
 - ``unified_log``: one partition: the one lock around all changes.
 - ``log_flusher``: what follows a change: syncs, beside appends or in the background, and the calls of listeners.
 - ``log_directories``: the directories of one broker: a new log goes into one of them, and one that fails is offline
-  alone.
+  alone; a log moves between them (``tierlog.replication`` copies it, ``log_switch`` puts it in the old one's place).
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its files and their state.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -24,7 +24,8 @@ from tierlog.log.local.directory.meta_properties import MetaPropertiesEnsemble
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import DirectoryInUseError, LogOfflineError
-from tierlog.log.local.log_folder import partition_folder_name
+from tierlog.log.local.log_folder import future_folder_name, partition_folder_name
+from tierlog.log.local.log_switch import LogSwitch, settle
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
@@ -57,6 +58,7 @@ class DirectoryDescription:
 
     Attributes:
         error: Why it is offline; None while it is not. Of one that is offline nothing else is known.
+        is_cordoned: Whether it gets no new log.
         logs: By topic and partition.
         total_bytes, usable_bytes: Of the file system that holds it; -1 = not known.
     """
@@ -66,6 +68,7 @@ class DirectoryDescription:
     logs: tuple[LogDescription, ...] = ()
     total_bytes: int = -1
     usable_bytes: int = -1
+    is_cordoned: bool = False
 
 
 class LogDirectories(Closeable):
@@ -86,6 +89,9 @@ class LogDirectories(Closeable):
         self._directories: dict[str, LogDirectory] = {}
         self._failures: dict[str, Exception] = {}
         self._preferred: dict[PartitionKey, str] = {}
+        self._cordoned: frozenset[str] = frozenset()
+        #: Of the cleaning of logs that move: what the cleaner has done must not come behind what was copied.
+        self._pauses: dict[PartitionKey, contextlib.ExitStack] = {}
         self._changing = machine.scheduler.lock()
 
     @classmethod
@@ -164,7 +170,9 @@ class LogDirectories(Closeable):
             except StoreError as error:
                 self._failed(path, error)
         self._check_any_online()
-        self._check_duplicates()
+        self._settle_duplicates()
+        for key in chain.from_iterable(each.known_logs(is_future=True) for each in self.online):
+            self._begin_pause(key, self._find(key, is_future=False))
 
     # ---- the directories
 
@@ -214,18 +222,27 @@ class LogDirectories(Closeable):
             cause = next(iter(self._failures.values()))
             raise LogOfflineError(f"all log directories in {', '.join(self._paths)} have failed") from cause
 
-    def _check_duplicates(self) -> None:
-        """Raise ConfigError if two directories have the log of one partition, or a future log of it."""
+    def _settle_duplicates(self) -> None:
+        """Finish moves that were interrupted between their two renames. Raises ConfigError: two directories have a log
+        of one partition otherwise, or a future log of it.
+        """
         for is_future in (False, True):
-            seen: dict[PartitionKey, str] = {}
+            seen: dict[PartitionKey, LogDirectory] = {}
             for directory in self.online:
                 for key in directory.known_logs(is_future=is_future):
-                    path = seen.setdefault(key, directory.path)
-                    if path != directory.path:
-                        raise ConfigError(
-                            f"Duplicate log directories for {key[0]}-{key[1]} are found in both {path} and "
-                            f"{directory.path}: delete the one in the directory that has failed last"
-                        )
+                    other = seen.setdefault(key, directory)
+                    if other is not directory:
+                        seen[key] = self._settled(key, other, directory, is_future=is_future)
+
+    def _settled(self, key: PartitionKey, one: LogDirectory, other: LogDirectory, *, is_future: bool) -> LogDirectory:
+        """The directory of two that has the partition's log; the other one's is set aside."""
+        found = None if is_future else settle(self._machine, key, one, other)
+        if found is not None:
+            return found
+        raise ConfigError(
+            f"Duplicate log directories for {key[0]}-{key[1]} are found in both {one.path} and {other.path}: "
+            "delete the one in the directory that has failed last"
+        )
 
     # ---- the logs
 
@@ -334,8 +351,8 @@ class LogDirectories(Closeable):
             if found is None:
                 raise ConfigError(f"no log directory that works has the id {directory_id}")
             return [found]
-        moving = self._find(key, is_future=True)
-        return sorted((each for each in self.online if each is not moving), key=lambda each: each.log_count)
+        open_ones = [each for each in self.online if each.path not in self._cordoned] or self.online[:1]
+        return sorted(open_ones, key=lambda each: each.log_count)
 
     def delete_log(self, topic: str, partition: int) -> bool:
         """Delete the log of a partition, and the one that it moves into; whether there was one.
@@ -350,6 +367,7 @@ class LogDirectories(Closeable):
             for is_future in (True, False):
                 directory = self._find(key, is_future=is_future)
                 gone |= directory is not None and directory.delete_log(topic, partition)
+            self._end_pause(key)
         return gone
 
     def update_config(self, topic: str, config: LogConfig) -> None:
@@ -361,6 +379,132 @@ class LogDirectories(Closeable):
                 with contextlib.suppress(LogOfflineError):  # of a directory that failed just now
                     log.update_config(config)
 
+    # ---- moves
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """The directories that get no new log, unless all are cordoned (``cordoned.log.dirs``); may be replaced."""
+        return self._cordoned
+
+    @cordoned.setter
+    def cordoned(self, paths: Iterable[str]) -> None:
+        self._cordoned = frozenset(_normal(require_path("each of paths", each)) for each in paths)
+
+    def begin_move(self, topic: str, partition: int, path: str) -> UnifiedLog | None:
+        """Begin to move a partition's log to a directory (AlterReplicaLogDirs): its future log there, which
+        ``tierlog.replication.LogMove`` fills from the current one; ``finish_move`` ends that. A move to another
+        directory is cancelled. A partition without a log gets its log there, once it is made.
+
+        Returns:
+            The future log, also of a move that goes on; None: there is nothing to move.
+
+        Raises:
+            ConfigError: no topic is called so, its name is too long for a future log's folder, or the path is no
+                directory, or a cordoned one. LogOfflineError: the directory is offline, or another one is, which may
+                have a future log. LogClosedError. LogBusyError: a cleaning of the log did not end in time.
+        """
+        future_folder_name(topic, partition, self._machine.rng)
+        target, key = self.directory(path), (topic, partition)
+        if target.path in self._cordoned:
+            raise ConfigError(f"Log directory {path} is cordoned")
+        with self._changing:
+            moving, source = self._find(key, is_future=True), self._find(key, is_future=False)
+            if moving is not None and moving is not target:
+                self._cancel(key, moving)
+            if source is None:
+                self._preferred[key] = target.path
+                return None
+            if source is target:
+                return None
+            if self._failures and moving is not target:
+                gone = ", ".join(self._failures)
+                text = f"Can not create log for {topic}-{partition} because log directories {gone} are offline"
+                raise LogOfflineError(text)
+            current = source.log(topic, partition)
+            self._begin_pause(key, source)
+            return target.future_log(topic, partition, config=current.config, topic_id=current.topic_id)
+
+    def cancel_move(self, topic: str, partition: int) -> bool:
+        """Delete the future log of a partition; whether there was one.
+
+        Raises:
+            ConfigError: no topic is called so. LogOfflineError: of the future log's directory. LogClosedError.
+        """
+        partition_folder_name(topic, partition)
+        with self._changing:
+            moving = self._find((topic, partition), is_future=True)
+            return moving is not None and self._cancel((topic, partition), moving)
+
+    def _cancel(self, key: PartitionKey, moving: LogDirectory) -> bool:
+        try:
+            return moving.delete_log(*key)
+        finally:
+            self._end_pause(key)
+
+    def finish_move(self, topic: str, partition: int) -> UnifiedLog | None:
+        """Put the future log of a partition in the place of the current one, if it has all that this one has; the log
+        from now on. The old one is closed: what waits for it, or asks it, goes on with the new one.
+
+        Returns:
+            None: it lacks something, or no log of the partition moves.
+
+        Raises:
+            ConfigError: no topic is called so. LogOfflineError: of one of the two directories. LogClosedError.
+                LogBusyError: a cleaning of the log did not end in time.
+        """
+        partition_folder_name(topic, partition)
+        key = topic, partition
+        with self._changing:
+            moving, source = self._find(key, is_future=True), self._find(key, is_future=False)
+            if moving is None or source is None:
+                return None
+            try:
+                return LogSwitch(self._machine, key, moving, source).run()
+            finally:
+                if not moving.has(topic, partition, is_future=True):
+                    self._end_pause(key)
+
+    def recover_abandoned_future_logs(self, assigned: Mapping[PartitionKey, Uuid]) -> list[UnifiedLog]:
+        """Put future logs in the place of what is left of their partitions, where the controller says that the
+        partition is in their directory: the move was ended by a failure (Kafka recoverAbandonedFutureLogs). For a
+        start, before logs are made.
+
+        Args:
+            assigned: Directory ids by partition.
+
+        Raises:
+            LogOfflineError. LogBusyError.
+        """
+        require_type("assigned", assigned, Mapping, "a mapping of partition to directory id")
+        found = []
+        with self._changing:
+            for directory in self.online:
+                for key in sorted(directory.known_logs(is_future=True)):
+                    known = None if directory.properties is None else directory.properties.directory_id
+                    if known is not None and assigned.get(key) == known:
+                        found.append(self._recover(key, directory))
+        return found
+
+    def _recover(self, key: PartitionKey, directory: LogDirectory) -> UnifiedLog:
+        source = self._find(key, is_future=False)
+        if source is not None:
+            source.delete_log(*key)
+        directory.future_log(*key)
+        log = LogSwitch(self._machine, key, directory, None).run()
+        assert log is not None
+        self._end_pause(key)
+        return log
+
+    def _begin_pause(self, key: PartitionKey, source: LogDirectory | None) -> None:
+        if source is not None and key not in self._pauses:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(source.cleaner_manager.paused(key))
+                self._pauses[key] = stack.pop_all()
+
+    def _end_pause(self, key: PartitionKey) -> None:
+        if key in self._pauses:
+            self._pauses.pop(key).close()
+
     # ---- what a broker tells
 
     def describe(self) -> tuple[DirectoryDescription, ...]:
@@ -370,13 +514,14 @@ class LogDirectories(Closeable):
 
     def _describe(self, path: str, current: Mapping[PartitionKey, UnifiedLog]) -> DirectoryDescription:
         if path in self._failures:
-            return DirectoryDescription(path, self._failures[path])
+            return DirectoryDescription(path, self._failures[path], is_cordoned=path in self._cordoned)
         directory, files = self._directories[path], self._machine.files
         told = [_described(key, log, current, is_future=False) for key, log in directory.logs.items()]
         told += [_described(key, log, current, is_future=True) for key, log in directory.future_logs.items()]
         told.sort(key=lambda each: (each.topic, each.partition))
         try:
-            return DirectoryDescription(path, None, tuple(told), files.total_bytes(path), files.free_bytes(path))
+            sizes = files.total_bytes(path), files.free_bytes(path)
+            return DirectoryDescription(path, None, tuple(told), *sizes, is_cordoned=path in self._cordoned)
         except StoreError as error:
             directory.take_offline(error)
             return DirectoryDescription(path, error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -134,7 +134,7 @@ class LogDirectory(Closeable):
 
         Raises:
             DirectoryInUseError: another process has it. ConfigError: it is another broker's, or meta.properties is
-                malformed, or it has two logs of one partition. StoreError.
+                malformed, or two logs of one partition move in. StoreError.
         """
         path = require_path("path", path)
         require_opening(machine, config, remote_log_enabled=remote_log_enabled)
@@ -297,16 +297,51 @@ class LogDirectory(Closeable):
         if not is_future and not self.has(*key) and self._machine.files.find(folder) is None:
             return False
         log = (self.future_log if is_future else self.log)(topic, partition)
-        with self._logs.alone(key), self.cleaner_manager.paused(key):
-            if self._logs.find(key) is not log:
+        with self.held(topic, partition) as held:
+            if held is not log:
                 return False  # another thread was faster
             log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
-            self._forget(key, log)
+            self.forget(log)
             self.cleaner_manager.forget(key)
         return True
 
-    def _forget(self, key: PartitionKey, log: UnifiedLog) -> None:
-        """Let go of a log whose folder was set aside. The caller is alone with it."""
+    @contextlib.contextmanager
+    def held(self, topic: str, partition: int) -> Iterator[UnifiedLog | None]:
+        """A block in which no other thread loads, deletes or cleans a log; the log, None if it is not open.
+
+        Raises:
+            LogOfflineError. LogClosedError. LogBusyError: a cleaning of the log did not end in time.
+        """
+        self._check_usable()
+        key = topic, partition
+        with self._logs.alone(key), self.cleaner_manager.paused(key):
+            yield self._logs.find(key)
+
+    def has_moved_in(self, topic: str, partition: int) -> None:
+        """Note that a future log has its partition's name now. The caller holds it."""
+        self._futures.pop((topic, partition), None)
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Delete the folder of a log that is not loaded: a move has left it. Raises LogOfflineError."""
+        key = topic, partition
+        aside = f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}"
+        with self._logs.alone(key):
+            with self._state.writing() as checkpoints:
+                files = self._machine.files
+                files.rename(f"{self._path}/{partition_folder_name(topic, partition)}", aside)
+                self._unloaded.discard(key)
+                checkpoints.forget(key)
+            self._later(partial(remove_folder, files, aside), self._config.file_delete_delay_ms)
+
+    @property
+    def name(self) -> str:
+        """The directory's id, or its path if it has none."""
+        known = None if self.properties is None else self.properties.directory_id
+        return self._path if known is None else str(known)
+
+    def forget(self, log: UnifiedLog) -> None:
+        """Forget a log whose folder was set aside, and delete it later. The caller holds it. Raises LogOfflineError."""
+        key = log.topic, log.partition
         self._logs.remove(key)
         self._futures.pop(key, None)
         self._deleted.append(log)
@@ -364,9 +399,12 @@ class LogDirectory(Closeable):
         """Whether a file failed, of the directory or of any of its logs: all of them are offline then."""
         return self._state.failure is not None
 
-    def take_offline(self, cause: Exception) -> None:
-        """Take the directory and its logs offline: its disk failed for the caller. Does not wait."""
+    def take_offline(self, cause: Exception) -> LogOfflineError:
+        """Take the directory and its logs offline: its disk failed for the caller, who may raise the error. Does not
+        wait.
+        """
         self._state.fail(cause)
+        return LogOfflineError(f"{self._path}: the log directory is offline: {cause}")
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Close the logs and the directory; idempotent. Where a log is offline, the directory is left unclean.
@@ -473,15 +511,21 @@ class LogDirectory(Closeable):
         return self._machine.scheduler.pool(self._directory_config.num_recovery_threads_per_data_dir, name=name)
 
 
-def _future_folders(folders: Iterable[FoundFolder]) -> dict[PartitionKey, str]:
-    """The folders of the logs that move in. Raises ConfigError: a directory has two logs of one partition."""
-    found: dict[PartitionKey, FoundFolder] = {}
+def _future_folders(folders: Sequence[FoundFolder]) -> dict[PartitionKey, str]:
+    """The folders of the logs that move in. Beside the log that it would replace such a folder is left alone.
+
+    Raises:
+        ConfigError: two logs of one partition move in.
+    """
+    found: dict[PartitionKey, str] = {}
+    current = {(each.topic, each.partition) for each in folders if not each.is_deleted and not each.is_future}
     for each in folders:
-        if not each.is_deleted:
-            known = found.setdefault((each.topic, each.partition), each)
-            if known is not each:
-                raise ConfigError(f"Duplicate log directories found: {each.path}, {known.path}")
-    return {key: each.path for key, each in found.items() if each.is_future}
+        key = each.topic, each.partition
+        if each.is_future and key in current:
+            _log.warning("%s: a future log beside its partition's log: left alone", each.path)
+        elif each.is_future and found.setdefault(key, each.path) != each.path:
+            raise ConfigError(f"Duplicate log directories found: {each.path}, {found[key]}")
+    return found
 
 
 def _left_by(log: UnifiedLog) -> LogCheckpoints:

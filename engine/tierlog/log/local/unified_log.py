@@ -414,6 +414,41 @@ class UnifiedLog(LogView, Closeable):
         with self._pausing(None), self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)
 
+    def hand_over(self, future: UnifiedLog, folder: str, aside: str) -> bool:
+        """Let a log that moved in take this one's place, if it has all that this one has: it gets this one's name, and
+        then this one is renamed and closed. Appends wait meanwhile, and end with LogClosedError.
+
+        Args:
+            future: Its high watermark and log start become this log's.
+            folder: Its folder from now on, in its directory.
+            aside: This log's folder from now on, in its own.
+
+        Returns:
+            Whether it has; else nothing has changed.
+
+        Raises LogOfflineError: of this log; or of the other, whose ``folder`` says whether it has taken over.
+        """
+        aside = require_sibling(self.folder, aside)
+        with self._flusher.syncing, self._lock:
+            self._local.check_usable()
+            offsets, latest = self.offsets, self._contents.epochs.latest_entry
+            if future.log_end_offset != offsets.log_end_offset:
+                return False
+            if latest is not None and latest.start_offset == offsets.log_end_offset:  # begun, and nothing appended yet
+                future.assign_epoch_start_offset(*latest)
+            known = future.leader_epoch_cache.latest_entry
+            if (latest and latest.epoch) != (known and known.epoch):
+                return False
+            future.update_high_watermark(offsets.high_watermark)
+            future.update_highest_offset_in_remote_storage(offsets.highest_offset_in_remote_storage)
+            future.maybe_increment_log_start_offset(offsets.log_start_offset, "of the log that moves")
+            future.flush()
+            future.rename_folder(folder)
+            with self._local.changing(), self._contents.epochs.undisturbed():
+                self._local.place.rename_to(aside)
+            self._local.close()
+        return True
+
     # ---- inside
 
     @contextlib.contextmanager
