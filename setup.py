@@ -36,6 +36,7 @@ MODULES = [
     "checksums",
     "chunks",
     "codecs",
+    "compaction",
     "decoding",
     "files",
     "indexes",

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tierlog._native.appends import LogEnd
 from tierlog.arguments import INT32_MAX, require_type
 from tierlog.errors import CorruptDataError, StoreError
+from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
-from tierlog.log.local.recovery.folder_tidying import DELETED
+from tierlog.log.local.recovery.folder_tidying import CLEANED, DELETED, SWAP
 from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
@@ -262,6 +263,29 @@ class LocalLog:
             segment.change_suffix(DELETED)
         self._machine.files.fsync_directory(self.folder)
         self._remove_later(segments)
+
+    def create_cleaned(self, base_offset: int) -> LogSegment:
+        """Make an empty segment for a cleaner, in place of one that a cleaning left. Raises StoreError."""
+        for kind in SegmentFileKind:
+            self.place.remove(f"{segment_file_name(base_offset, kind)}{CLEANED}")
+        return LogSegment.create(self._machine, self.place, base_offset, config=self.config, suffix=CLEANED)
+
+    def replace(self, cleaned: LogSegment, replaced: Sequence[LogSegment]) -> list[LogSegment]:
+        """Swap a cleaned segment, which is on the disk with its names, in for those that it was made of, as far as they
+        are still there; return these. A crash leaves the old ones or the new one (``folder_tidying``). Raises
+        StoreError.
+        """
+        gone = [segment for segment in self.segments if any(segment is old for old in replaced)]
+        cleaned.change_suffix(SWAP)
+        self.sync_folder()
+        self._set_segments(self.segments.without(gone).with_added(cleaned))
+        for segment in gone:
+            segment.change_suffix(DELETED)
+        self.sync_folder()
+        cleaned.change_suffix("")
+        self.sync_folder()
+        self._remove_later(gone)
+        return gone
 
     def _cut_off(self, segments: Iterable[LogSegment]) -> list[LogSegment]:
         """Set the last segments aside, the latest first, each durably: a crash leaves no hole."""

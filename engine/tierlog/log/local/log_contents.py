@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LeaderChecks, LogAppendInfo, assign_batch, check_sent_batches
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
+from tierlog.log.local.log_errors import LogCleaningAbortedError, LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import LogOffsets, LogState
 from tierlog.log.local.producers.producer_appends import AppendOrigin, producer_batch_of, producer_batches_of
 from tierlog.log.local.producers.producer_entries import VerificationGuard
@@ -452,6 +452,17 @@ class LogContents:
         else:
             self.raise_log_start(first, "segments were deleted")
         return len(segments)
+
+    def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment], *, generation: int) -> None:
+        """Put a cleaned segment in place of those that it was made of, unless the log was cut since. Raises
+        LogCleaningAbortedError: it was, or they are gone; nothing has changed.
+        """
+        local = self._local
+        if local.generation != generation or all(segment not in replaced for segment in local.segments):
+            raise LogCleaningAbortedError(f"{local.folder}: its segments went while they were cleaned")
+        gone = local.replace(cleaned, replaced)
+        self._forget_snapshots(segment for segment in gone if segment.base_offset != cleaned.base_offset)
+        self.publish()
 
     def _forget_snapshots(self, segments: Iterable[LogSegment]) -> None:
         """Set the snapshots of segments that went aside too."""

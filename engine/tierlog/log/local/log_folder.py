@@ -333,6 +333,12 @@ class LazyFile:
             self._check()
             return self._files.stat(self.path).modified_ms
 
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Set the time of the file's last change, if it exists. Raises StoreError."""
+        with self._lock:
+            if self._files.find(self.path) is not None:
+                self._files.set_modified_ms(self.path, modified_ms)
+
     def peek(self) -> ReadableFile | UpdatableFile | None:
         """Return the open file, or a file that is closed after the caller's last use; None if it does not exist."""
         with self._lock:

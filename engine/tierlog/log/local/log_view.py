@@ -71,6 +71,11 @@ class LogView:
         return self._contents.state.offsets
 
     @property
+    def generation(self) -> int:
+        """How often the log was cut since it was opened."""
+        return self._contents.state.generation
+
+    @property
     def log_start_offset(self) -> int:
         return self._contents.state.offsets.log_start_offset
 

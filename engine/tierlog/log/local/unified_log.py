@@ -10,7 +10,7 @@ Source: Kafka UnifiedLog.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Self
 
@@ -39,6 +39,7 @@ from tierlog.log.local.log_reads import OffsetsListener
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
+from tierlog.log.local.producers.producer_state import LastRecord
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder
 from tierlog.log.local.recovery.tier_start import require_tier_start
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -361,6 +362,32 @@ class UnifiedLog(LogView, Closeable):
         """Forget producers that have been silent for too long; how many."""
         with self._lock:
             return self._contents.producers.remove_expired(self._machine.clock.time_ms())
+
+    # ---- compaction
+
+    def last_records_of_producers(self) -> dict[int, LastRecord]:
+        """The last record of each producer, by its id (Kafka lastRecordsOfActiveProducers)."""
+        with self._lock:
+            return self._contents.producers.last_records()
+
+    def create_cleaned_segment(self, base_offset: int) -> LogSegment:
+        """Make an empty segment outside the log, for ``replace_segments``; its files end with ``.cleaned``."""
+        with self._lock:
+            self._local.check_usable()
+            return self._local.create_cleaned(base_offset)
+
+    def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment], *, generation: int) -> None:
+        """Put a cleaned segment, whose files and names are on the disk, in place of those that it was made of.
+
+        Args:
+            cleaned: Of ``create_cleaned_segment``; closed to appends, and flushed.
+            replaced: Neighbours, the first with its base offset. Those that retention deleted meanwhile stay away.
+            generation: The log's, before they were read.
+
+        Raises LogCleaningAbortedError: the log was cut since, or they are gone; nothing has changed then.
+        """
+        with self._changing():
+            self._contents.replace_segments(cleaned, replaced, generation=generation)
 
     # ---- configuration and end
 

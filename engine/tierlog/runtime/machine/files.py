@@ -269,6 +269,9 @@ class Files(ReadableFiles, Protocol):
         ``durable``.
         """
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of a file's last change, ms since 1970 UTC. A crash may undo this."""
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there. A crash may undo this until its directory is fsynced."""
 

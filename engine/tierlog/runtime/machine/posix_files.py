@@ -515,6 +515,11 @@ class PosixFiles:
             if durable:
                 _fsync_directory(_parent(target))
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of a file's last change, ms since 1970 UTC."""
+        with translated(path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there."""
         with translated(path), contextlib.suppress(FileNotFoundError):

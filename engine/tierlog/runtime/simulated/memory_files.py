@@ -210,6 +210,14 @@ class MemoryFiles:
             if durable:
                 self.fsync_directory(f"/{parent(new)}")
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of a file's last change, ms since 1970 UTC."""
+        with self._disk.held():
+            content = self._disk.find(self._disk.name_of(path))
+            if content is None:
+                raise ObjectNotFoundError(f"{path}: no such file")
+            content.modified_ms = modified_ms
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there."""
         name = self._disk.name_of(path)

@@ -9,7 +9,10 @@ here: the files of a segment (``log.local.segments``), the rules of retention (`
 - ``cleanable_logs``: what may be cleaned of a log, and how urgent that is.
 - ``cleaning_states``: what is cleaned now, and what is paused while its log is shortened.
 - ``log_cleaner_manager``: both for the logs of one directory, with the cleaner's checkpoint.
+- ``cleaner``: one cleaning of one log, over a map of its keys in the core.
+- ``cleaned_transactions``: which batches were aborted, and which markers may go.
+- ``segment_windows``: the bytes of a segment, a window of whole batches at a time.
 - ``throttler``: the rate of bytes that all threads together read and write.
 
-Source: Kafka LogCleaner, LogCleanerManager.
+Source: Kafka LogCleaner, LogCleanerManager, Cleaner.
 """

@@ -103,6 +103,12 @@ class ProducerStateEntry(KnownProducer):
         """Sequence of the last data batch of this epoch; -1 if none is known."""
         return self.kept()[-1][0] if self.has_batches else NO_SEQUENCE
 
+    @property
+    def last_data_offset(self) -> int | None:
+        """Offset of the last record of data of this epoch; None if none is known."""
+        last_offset = self.kept()[-1][1] if self.has_batches else -1
+        return last_offset if last_offset >= 0 else None
+
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """The batch that has exactly these sequences, if it is one of the last five of this epoch."""
         if producer_epoch == self.producer_epoch:

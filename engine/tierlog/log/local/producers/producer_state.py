@@ -56,6 +56,17 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class LastRecord(NamedTuple):
+    """The last record of a producer: a cleaner leaves its batch in the log, for its sequence and its epoch.
+
+    Attributes:
+        last_data_offset: None where no batch of data is known, but for a marker.
+    """
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
 @dataclass(slots=True)
 class PreparedAppend:
     """The changes of an append.
@@ -116,6 +127,10 @@ class ProducerState:
     def producers(self) -> Mapping[int, ProducerStateEntry]:
         """The producers by id, as a view that changes with the log."""
         return MappingProxyType(self._producers)
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """The last record of each producer, by its id (Kafka lastRecordsOfActiveProducers)."""
+        return {i: LastRecord(entry.last_data_offset, entry.producer_epoch) for i, entry in self._producers.items()}
 
     @property
     def is_empty(self) -> bool:

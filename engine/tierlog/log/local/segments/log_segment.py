@@ -274,6 +274,12 @@ class LogSegment(SegmentView):
             (SegmentFileKind.TRANSACTION_INDEX, self._aborted.file),
         )
 
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Set the time of the last change of the log and its two indexes (Kafka setLastModified). Raises StoreError."""
+        for kind, file in self._files():
+            if kind is not SegmentFileKind.TRANSACTION_INDEX:
+                file.set_modified_ms(modified_ms)
+
     def change_suffix(self, suffix: str) -> None:
         """Rename all files (".deleted", ".swap", "" …), the log first. Readers go on. The folder is not fsynced."""
         self._suffix = suffix

@@ -19,6 +19,7 @@ from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.log_folder import LazyFile, LogFolder
+from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
 from tierlog.log.local.segments.transaction_index_file import TransactionIndexFile
 from tierlog.runtime.machine import Machine
@@ -280,6 +281,24 @@ class SegmentView:
         known = self._times.last_entry if tail is None else tail.greatest_timestamp
         return known if known[0] >= 0 else None
 
+    @property
+    def modified_ms(self) -> int:
+        """The ``.log``'s time of change, ms since 1970 UTC. Raises StoreError."""
+        return self._log.modified_ms()
+
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """Sizes of the files of the offset and of the time index; of a segment that is closed. Raises StoreError."""
+        found = (self._machine.files.find(index.file.path) for index in (self._offsets, self._times))
+        offsets, times = (0 if info is None else info.size_bytes for info in found)
+        return offsets, times
+
+    def position_before(self, offset: int) -> int:
+        """Return a position at or in front of the first batch that ends at or behind an offset, by the index alone.
+        Raises CorruptIndexError, StoreError.
+        """
+        return self._offsets.find_position(offset)
+
     def read_next_offset(self) -> int:
         """Return the offset behind the last one in the segment; ``base_offset`` if it is empty. Reads from the last
         index entry on.
@@ -465,3 +484,9 @@ class SegmentView:
         fetch_offset = require_int64("fetch_offset", fetch_offset)
         upper_bound_offset = require_int64("upper_bound_offset", upper_bound_offset)
         return self._aborted.collect(fetch_offset=fetch_offset, upper_bound_offset=upper_bound_offset)
+
+    def collect_aborted_entries(
+        self, *, fetch_offset: int, upper_bound_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The same as whole entries of the transaction index. Raises as ``collect_aborted``."""
+        return self._aborted.collect_entries(fetch_offset=fetch_offset, upper_bound_offset=upper_bound_offset)

@@ -109,6 +109,15 @@ class TransactionIndexFile:
                     return found, True
         return found, False
 
+    def collect_entries(self, *, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """The entries that ``collect`` finds, with their last stable offsets. Raises as it does."""
+        wanted, is_complete = self.collect(fetch_offset=fetch_offset, upper_bound_offset=upper_bound_offset)
+        if not wanted:
+            return [], is_complete
+        known = set(wanted)
+        rows = (AbortedTransaction._make(row[1:]) for _, data in self._pieces() for row in _ENTRY.iter_unpack(data))
+        return [row for row in rows if row[:3] in known], is_complete
+
     def check(self) -> None:
         """Raise CorruptIndexError where an entry's version, order or range is wrong; a torn one does not count."""
         last = -1
