@@ -324,9 +324,9 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
 ENDS_BEFORE_IT_BEGINS = struct.pack(">i", -1)
 
 
-def sent(base_offset: int, *values: bytes, delta: bytes = b"") -> str:
-    """A batch of a leader of epoch 4, in hexadecimal digits; with another last offset delta."""
-    builder = RecordBatchBuilder(base_offset, leader_epoch=4)
+def sent(base_offset: int, *values: bytes, delta: bytes = b"", epoch: int = 4) -> str:
+    """A batch of a leader, in hexadecimal digits; with another last offset delta."""
+    builder = RecordBatchBuilder(base_offset, leader_epoch=epoch)
     for value in values:
         builder.append(b"key", value, timestamp_ms=START_MS)
     batch = bytearray(builder.build())
@@ -339,6 +339,7 @@ def sent(base_offset: int, *values: bytes, delta: bytes = b"") -> str:
     ("row", "commands", "kafkas", "ours"),
     [
         (rows.OVERLAP, [("follower", sent(0, b"a", b"b") + sent(1, b"b", b"c"), 4)], "taken 0 2 ", "refused -1 "),
+        (rows.FALLEN, [("follower", sent(0, b"a") + sent(1, b"b", epoch=3), 4)], "taken 0 1 ", "refused -1 "),
         (
             rows.DELTA,
             [("follower", sent(0, b"a") + sent(5, b"b", delta=ENDS_BEFORE_IT_BEGINS), 4)],

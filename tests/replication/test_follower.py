@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from tests.support.replicas import Replica, batch_of
+from tests.support.replicas import BACKOFF_MS, asked, batch_of, grown, made, sent
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
-from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import KafkaError
-from tierlog.records.builder import RecordBatchBuilder
 from tierlog.replication import (
     AskEpochEnd,
     AskOffset,
     AuxStateBuilt,
-    Brokers,
     BuildAuxState,
     EpochEnd,
     FetchedRecords,
     FetchRecords,
     Follower,
     FollowerRequest,
-    FollowerSettings,
     FollowerState,
     OffsetAndEpoch,
 )
-from tierlog.runtime.machine.clock import ManualClock
-
-BACKOFF_MS: Final = 1000
-
-
-def made(*, tiered: bool = False, last_tiered: bool = False) -> Replica:
-    config = (
-        LogConfig(remote_storage_enable=tiered, local_retention_bytes=0, retention_ms=-1) if tiered else LogConfig()
-    )
-    settings = FollowerSettings(fetch_backoff_ms=BACKOFF_MS, fetch_last_tiered_offset=last_tiered)
-    return Replica(2, ManualClock(), Brokers(), config=config, is_tiered=tiered, follower_settings=settings)
-
-
-def sent(offset: int, *, epoch: int = 0, count: int = 1) -> bytes:
-    """A batch as a leader sends it."""
-    builder = RecordBatchBuilder(offset, leader_epoch=epoch)
-    for number in range(count):
-        builder.append(None, b"%d" % (offset + number), timestamp_ms=0)
-    return builder.build()
-
-
-def asked(follower: Follower, kind: type, now_ms: int = 0) -> Any:
-    request = follower.next_request(now_ms)
-    assert isinstance(request, kind), request
-    return request
-
-
-def grown(replica: Replica, count: int, *, epoch: int = 0) -> None:
-    """Records that were fetched in an epoch."""
-    for _ in range(count):
-        replica.log.append_as_follower(sent(replica.log.log_end_offset, epoch=epoch), leader_epoch=epoch)
 
 
 def test_records_are_appended_and_the_lag_is_told() -> None:

@@ -26,6 +26,7 @@ EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
 #: Random lives meet the rows up to here, and that of a tiered log's high watermark.
 MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS)
+FALLEN = "Leader epochs that fall"
 DELTA = "A negative last offset delta"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
@@ -34,7 +35,7 @@ COPIED = "The copied offset"
 TIER_WATERMARK = "The high watermark of a tiered log"
 TIER_PRODUCERS = "Producers from the tier"
 CUT_PRODUCERS = "Producers behind a cut"
-ROWS = (*MET, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, COPIED, TIER_WATERMARK, TIER_PRODUCERS, CUT_PRODUCERS)
+ROWS = (*MET, FALLEN, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, COPIED, TIER_WATERMARK, TIER_PRODUCERS, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:

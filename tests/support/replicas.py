@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.local.log_config import LogConfig
@@ -41,6 +42,8 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 TOPIC = "orders"
 MAX_BYTES = 1 << 20
+#: Of a follower that is alone.
+BACKOFF_MS: Final = 1000
 
 
 def batch_of(values: Iterable[bytes], *, now_ms: int = 0) -> bytearray:
@@ -241,3 +244,36 @@ def controlled(leader: Replica, *, accepts: bool = True) -> list[Completed]:
         else:
             completed.append(action)
     return completed
+
+
+# ---- a follower alone, whose leader is the test
+
+
+def made(*, tiered: bool = False, last_tiered: bool = False) -> Replica:
+    """A replica that follows."""
+    config = (
+        LogConfig(remote_storage_enable=tiered, local_retention_bytes=0, retention_ms=-1) if tiered else LogConfig()
+    )
+    settings = FollowerSettings(fetch_backoff_ms=BACKOFF_MS, fetch_last_tiered_offset=last_tiered)
+    return Replica(2, ManualClock(), Brokers(), config=config, is_tiered=tiered, follower_settings=settings)
+
+
+def sent(offset: int, *, epoch: int = 0, count: int = 1) -> bytes:
+    """A batch as a leader sends it."""
+    builder = RecordBatchBuilder(offset, leader_epoch=epoch)
+    for number in range(count):
+        builder.append(None, b"%d" % (offset + number), timestamp_ms=0)
+    return builder.build()
+
+
+def asked(follower: Follower, kind: type, now_ms: int = 0) -> Any:
+    """The follower's next request, which has to be of a kind."""
+    request = follower.next_request(now_ms)
+    assert isinstance(request, kind), request
+    return request
+
+
+def grown(replica: Replica, count: int, *, epoch: int = 0) -> None:
+    """Records that were fetched in an epoch."""
+    for _ in range(count):
+        replica.log.append_as_follower(sent(replica.log.log_end_offset, epoch=epoch), leader_epoch=epoch)

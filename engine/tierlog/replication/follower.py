@@ -112,6 +112,7 @@ class Follower:
         state: What it does.
         failure: Why it is FAILED; None in other states.
         lag: Offsets that it lacks of the leader's high watermark; None until the first answer.
+        refusal: Why the log refused the records of the last answer; None: they were appended.
         wake_at_ms: The time before which ``next_request`` gives nothing, after an error.
 
     Raises (all methods): nothing that an answer, an error or a log can cause: a failing log ends in FAILED.
@@ -131,7 +132,8 @@ class Follower:
         self.state = FollowerState.STOPPED
         self.failure: Exception | None = None
         self.lag: int | None = None
-        self.wake_at_ms = 0
+        self.refusal: AppendRefusedError | None = None
+        self.wake_at_ms = self._paused_ms = 0
 
     # ---- leadership
 
@@ -151,7 +153,8 @@ class Follower:
             return False
         self.leader, self.leader_epoch = leader, leader_epoch
         self._truncates_on_fetch = truncates_on_fetch
-        self.lag, self.wake_at_ms = None, 0
+        self.lag = self.refusal = None
+        self.wake_at_ms = 0
         self._begin(self._started())
         return True
 
@@ -167,10 +170,10 @@ class Follower:
         """Return the request to send now; None: an answer is awaited, a pause is on, or no leader is known.
 
         Args:
-            now_ms: Time.
+            now_ms: Time. One before the error that a pause began with ends the pause: the clock was set back.
             is_throttled: Whether the quota of replication is used up: then a follower that lags does not fetch.
         """
-        if self._in_flight is not None or now_ms < self.wake_at_ms:
+        if self._in_flight is not None or self._paused_ms <= now_ms < self.wake_at_ms:
             return None
         if self._waiting is None:
             self._resume(None, now_ms)
@@ -209,7 +212,7 @@ class Follower:
 
     def _pause(self, now_ms: int) -> None:
         """Go on after the pause, from where the log is."""
-        self.wake_at_ms = now_ms + self._settings.fetch_backoff_ms
+        self._paused_ms, self.wake_at_ms = now_ms, now_ms + self._settings.fetch_backoff_ms
         self._begin(self._fetching() if self.state is FollowerState.FETCHING else self._started())
 
     def _resume(self, answer: FollowerAnswer | KafkaError | None, now_ms: int) -> None:
@@ -223,6 +226,7 @@ class Follower:
             self._pause(now_ms)
         except AppendRefusedError as error:
             _log.warning("%s: what broker %s sent is refused: %s", self._log.folder, self.leader, error)
+            self.refusal = error.with_traceback(None)  # its frames hold the records
             self._pause(now_ms)
         except (LogOfflineError, LogClosedError) as error:
             _log.error("%s: the follower has failed: %s", self._log.folder, error)
@@ -286,6 +290,7 @@ class Follower:
             data = parts[0] if len(parts) == 1 else b"".join(parts)  # a batch may lie in two of them
             self._begin_within(data)
             log.append_as_follower(data, leader_epoch=self.leader_epoch)
+        self.refusal = None
         log.update_high_watermark(answer.high_watermark)
         high_watermark = log.high_watermark
         if answer.log_start_offset > log.log_start_offset:

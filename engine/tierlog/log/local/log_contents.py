@@ -242,7 +242,12 @@ class LogContents:
     def append_sent(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
         """Append the batches that a leader sent. Raises AppendRefusedError."""
         local = self._local
-        columns, size_bytes = check_sent_batches(data, next_offset=local.log_end_offset, leader_epoch=leader_epoch)
+        columns, size_bytes = check_sent_batches(
+            data,
+            next_offset=local.log_end_offset,
+            leader_epoch=leader_epoch,
+            latest_epoch=self.epochs.latest_epoch,
+        )
         if not size_bytes:
             return LogAppendInfo.of_nothing(self.log_start)
         view = memoryview(data).cast("B")[:size_bytes]
