@@ -24,24 +24,14 @@ from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.cli.app import application
 from tierlog.config_keys import Key, rows
+from tierlog.log.local.compaction.cleaner_metrics import CLEANER_SERIES
 from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
-from tierlog.remote.storage.storage_metrics import (
-    ERRORS,
-    OPERATIONS,
-    OTHERS,
-    PARTITION_PREFIX,
-    PARTITION_SERIES,
-    PARTITIONS_MAX,
-    REQUESTS,
-    SERIES,
-    STORE_INFO,
-    Series,
-)
+from tierlog.remote.storage import storage_metrics as storage
 from tierlog.runtime.stores.settings.keys import KEYS_BY_SCHEME, ClientKeys, OwnKeys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -384,6 +374,14 @@ LOG_CLEANER = """
 most.
 
 """
+CLEANER_METRICS = """
+## Metrics of the log cleaner
+
+Gauges, of Kafka's meanings, which `LogCleanerMetrics` collects.
+
+| series | label | meaning | Kafka's |
+| --- | --- | --- | --- |
+"""
 
 
 def log_page() -> str:
@@ -394,7 +392,8 @@ def log_page() -> str:
         for key in rows(LogConfig).values()
     )
     directories, cleaners = ("\n".join(key_table(table)) + "\n" for table in (LogDirectoryConfig, CleanerConfig))
-    return LOG_HEAD + topics + LOG_TIERING + directories + LOG_CLEANER + cleaners
+    series = (f"| `{s.full_name}` | {s.label or '–'} | {s.text} | {s.jmx} |\n" for s in CLEANER_SERIES)
+    return LOG_HEAD + topics + LOG_TIERING + directories + LOG_CLEANER + cleaners + CLEANER_METRICS + "".join(series)
 
 
 def log_default(key: Key) -> str:
@@ -474,23 +473,23 @@ def metrics_page() -> str:
     """The text of the page."""
     rows = [
         f"| `{s.full_name}` | {s.kind} | {metric_labels(s)} | {s.text} | {s.jmx or '–'} |"
-        for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)
+        for s in (*storage.SERIES, storage.REQUESTS, storage.STORE_INFO, storage.ERRORS)
     ]
     partition_rows = [
-        f"| `{PARTITION_PREFIX}{name}` | counter | {f'`{label}`' if label else '–'} | {text} | {jmx or '–'} |"
-        for name, label, text, jmx in PARTITION_SERIES
+        f"| `{storage.PARTITION_PREFIX}{name}` | counter | {f'`{label}`' if label else '–'} | {text} | {jmx or '–'} |"
+        for name, label, text, jmx in storage.PARTITION_SERIES
     ]
     return METRICS_PAGE.format(
         rows="\n".join(rows),
         partition_rows="\n".join(partition_rows),
-        partitions_max=PARTITIONS_MAX,
-        others=OTHERS[0],
-        operations=", ".join(f"`{o}`" for o in OPERATIONS),
+        partitions_max=storage.PARTITIONS_MAX,
+        others=storage.OTHERS[0],
+        operations=", ".join(f"`{o}`" for o in storage.OPERATIONS),
         kinds="\n".join(f"| `{kind}` | {meaning} | {remedy} |" for kind, meaning, remedy in ERROR_MEANINGS),
     )
 
 
-def metric_labels(series: Series) -> str:
+def metric_labels(series: storage.Series) -> str:
     if not series.label:
         return "–"
     return f"`{series.label}`" + (f": {', '.join(series.values)}" if series.values else "")

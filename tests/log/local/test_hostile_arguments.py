@@ -36,6 +36,7 @@ _OTHERS = frozenset(
     | {"remove_expired_producers", "only_local_log_segments_size", "only_local_log_segments_count"}
     | {"add_listener", "remove_listener", "flush_epochs_later", "take_offline"}
     | {"lease", "open_transactions", "reading", "hand_over"}
+    | {"last_records_of_producers", "create_cleaned_segment", "replace_segments"}  # for the cleaner alone
 )
 CALLS: dict[str, dict[str, Any]] = {
     "append_as_leader": {
@@ -242,6 +243,8 @@ def test_opening_raises_what_it_says() -> None:
         "is_sole_replica": True,
         "identity": None,
         "runs_tasks": False,
+        "cleaner": None,
+        "cleaner_config": None,
     }
 
     of_directories = {"paths": ["/other"], **{name: value for name, value in of_directory.items() if name != "path"}}

@@ -203,6 +203,11 @@ def test_a_cleaner_changes_as_a_brokers_does() -> None:
         CleanerConfig(log_cleaner_enable=False).check_change(CleanerConfig())
     with pytest.raises(ConfigError, match="more than 1048576 expected for each of 2 threads"):
         CleanerConfig(log_cleaner_threads=2, log_cleaner_dedupe_buffer_size=2 << 20)
+    for factor in (0, 1e-9):
+        with pytest.raises(ConfigError, match="the offset map would hold no key"):
+            CleanerConfig(log_cleaner_io_buffer_load_factor=factor)
+    with pytest.raises(ConfigError, match="at most 1 expected"):
+        CleanerConfig(log_cleaner_io_buffer_load_factor=1.5)
 
 
 def test_wrong_ones_are_told() -> None:
@@ -264,12 +269,12 @@ replica.high.watermark.checkpoint.interval.ms|5000|1..|
 transaction.max.timeout.ms|900000|1..2147483647|
 transaction.partition.verification.enable|false||
 """
-#: Kafka's definition allows 0 threads, with which no broker starts.
+#: Kafka's definition allows 0 threads, with which no broker starts, and any load factor, of which its threads die.
 CLEANER = """
 log.cleaner.backoff.ms|15000|0..|
 log.cleaner.dedupe.buffer.size|134217728||
 log.cleaner.enable|true||
-log.cleaner.io.buffer.load.factor|0.9||
+log.cleaner.io.buffer.load.factor|0.9|0..1|
 log.cleaner.io.buffer.size|524288|0..2147483647|
 log.cleaner.io.max.bytes.per.second|1.7976931348623157E308||
 log.cleaner.threads|1|1..2147483647|

@@ -29,6 +29,7 @@ From the bottom:
 - ``log_flusher``: what follows a change: syncs, beside appends or in the background, and the calls of listeners.
 - ``log_directories``: the directories of one broker: a new log goes into one of them, and one that fails is offline
   alone; a log moves between them (``tierlog.replication`` copies it, ``log_switch`` puts it in the old one's place).
+- ``compaction``: the log cleaner.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its files and their state.
 
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from tierlog.log.fetch_data import FetchDataInfo
     from tierlog.log.formats.identity_files import Uuid
     from tierlog.log.local.background_tasks import BackgroundTasks
+    from tierlog.log.local.compaction.cleaner_metrics import LogCleanerMetrics
+    from tierlog.log.local.compaction.log_cleaner import LogCleaner
+    from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
     from tierlog.log.local.log_appends import LogAppendInfo
@@ -87,6 +91,9 @@ else:
     _NAMES = {
         "tierlog.log.formats.identity_files": ("Uuid",),
         "tierlog.log.local.background_tasks": ("BackgroundTasks",),
+        "tierlog.log.local.compaction.cleaner_metrics": ("LogCleanerMetrics",),
+        "tierlog.log.local.compaction.log_cleaner": ("LogCleaner",),
+        "tierlog.log.local.compaction.log_cleaner_manager": ("LogCleanerManager",),
         "tierlog.log.local.directory.directory_files": ("DirectoryIdentity",),
         "tierlog.log.local.leader_epoch_cache": ("LeaderEpochCache",),
         "tierlog.log.local.log_appends": ("LogAppendInfo",),
@@ -149,6 +156,9 @@ __all__ = [
     "LogAppendInfo",
     "LogBusyError",
     "LogCheckpoints",
+    "LogCleaner",
+    "LogCleanerManager",
+    "LogCleanerMetrics",
     "LogClosedError",
     "LogConfig",
     "LogDescription",

@@ -483,6 +483,8 @@ class LogDirectoryConfig:
 
 #: log.cleaner.dedupe.buffer.size, and no less for a thread.
 _DEDUPE_BYTES_PER_THREAD: Final = 1 << 20
+#: Of an offset map.
+_BYTES_PER_KEY: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,7 +496,7 @@ class CleanerConfig:
 
     Raises:
         ConfigError: a field is of another type or outside Kafka's limits, or a thread would have 1 MiB or less of
-            ``log.cleaner.dedupe.buffer.size``.
+            ``log.cleaner.dedupe.buffer.size``, or a map of no key; Kafka's threads die of that one.
     """
 
     log_cleaner_threads: Int32 = key("How many threads compact logs.", default=1, minimum=1, live=True)
@@ -513,6 +515,8 @@ class CleanerConfig:
     log_cleaner_io_buffer_load_factor: float = key(
         "Which part of an offset map is used: the more, the more of a log is cleaned at once, and the slower.",
         default=0.9,
+        minimum=0,
+        maximum=1,
         live=True,
     )
     log_cleaner_backoff_ms: int = key(
@@ -533,11 +537,14 @@ class CleanerConfig:
     def __post_init__(self) -> None:
         check_values(self)
         threads, size_bytes = self.log_cleaner_threads, self.log_cleaner_dedupe_buffer_size
+        factor = self.log_cleaner_io_buffer_load_factor
         if size_bytes // threads <= _DEDUPE_BYTES_PER_THREAD:
             raise ConfigError(
                 f"log.cleaner.dedupe.buffer.size {size_bytes}: more than {_DEDUPE_BYTES_PER_THREAD} expected for each "
                 f"of {threads} threads"
             )
+        if size_bytes // threads // _BYTES_PER_KEY * factor <= 1:
+            raise ConfigError(f"log.cleaner.io.buffer.load.factor {factor}: the offset map would hold no key")
 
     @classmethod
     def from_kafka(cls, given: Mapping[str, str]) -> Self:

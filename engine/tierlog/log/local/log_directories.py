@@ -19,9 +19,10 @@ from typing import Self
 from tierlog.arguments import require_flag, require_function, require_int64, require_path, require_text, require_type
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.local.compaction.log_cleaner import LogCleaner
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey
 from tierlog.log.local.directory.meta_properties import MetaPropertiesEnsemble
-from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import DirectoryInUseError, LogOfflineError
 from tierlog.log.local.log_folder import future_folder_name, partition_folder_name
@@ -77,6 +78,9 @@ class LogDirectories(Closeable):
     A context manager: leaving it closes the directories, each with its marker of a clean stop. A directory that cannot
     be opened, or that fails later, is offline, and with it its logs; the others go on.
 
+    Attributes:
+        cleaner: What compacts the logs of all; None: nothing does.
+
     Raises (all methods with arguments): TypeError: an argument is of another type; nothing has changed then.
 
     Thread safety: any number of threads.
@@ -93,6 +97,7 @@ class LogDirectories(Closeable):
         #: Of the cleaning of logs that move: what the cleaner has done must not come behind what was copied.
         self._pauses: dict[PartitionKey, contextlib.ExitStack] = {}
         self._changing = machine.scheduler.lock()
+        self.cleaner: LogCleaner | None = None
 
     @classmethod
     def open(
@@ -106,6 +111,7 @@ class LogDirectories(Closeable):
         is_sole_replica: bool = True,
         identity: DirectoryIdentity | None = None,
         runs_tasks: bool = True,
+        cleaner_config: CleanerConfig | None = None,
         on_offline: Callable[[str], None] | None = None,
     ) -> Self:
         """Lock the directories, made if they do not exist, and read their checkpoints.
@@ -119,7 +125,9 @@ class LogDirectories(Closeable):
             is_sole_replica: High watermarks follow the ends of the logs.
             identity: Their owner, without a directory id: checked, or written where there is none. None: they may have
                 any one owner.
-            runs_tasks: Whether a thread of each directory does its periodic work, as ``LogDirectory.open`` says.
+            runs_tasks: Whether a thread of each directory does its periodic work, as ``LogDirectory.open`` says, and
+                one cleaner compacts the logs of all.
+            cleaner_config: Of the cleaner; None: Kafka's defaults.
             on_offline: Called once for each directory that is offline, with its path, as soon as it is: a broker tells
                 its controller, and stops at the last one. It must not raise, wait or call a log.
 
@@ -136,7 +144,11 @@ class LogDirectories(Closeable):
         require_type("identity", identity, (DirectoryIdentity, type(None)), "a DirectoryIdentity")
         if on_offline is not None:
             require_function("on_offline", on_offline)
+        require_flag("runs_tasks", runs_tasks)
+        require_type("cleaner_config", cleaner_config, (CleanerConfig, type(None)), "a CleanerConfig")
         made = cls(machine or Machine(), known, on_offline=on_offline)
+        if runs_tasks:
+            made.cleaner = LogCleaner(made._machine, config=cleaner_config)
         try:
             made._open_all(
                 identity,
@@ -146,6 +158,8 @@ class LogDirectories(Closeable):
                 is_sole_replica=is_sole_replica,
                 runs_tasks=runs_tasks,
             )
+            if made.cleaner is not None:
+                made.cleaner.start()
         except BaseException:
             made.close()
             raise
@@ -162,6 +176,7 @@ class LogDirectories(Closeable):
                     path,
                     machine=self._machine,
                     identity=identity,
+                    cleaner=self.cleaner,
                     on_offline=partial(self._failed, path),
                     **options,  # type: ignore[arg-type]
                 )
@@ -551,6 +566,8 @@ class LogDirectories(Closeable):
         with self._machine.scheduler.pool(len(directories), name="tierlog-log-directories") as pool:
             calls = [pool.submit(partial(each.close, broker_epoch=broker_epoch)) for each in directories]
             errors = [error for error in (call.exception() for call in calls) if error is not None]
+        if self.cleaner is not None:
+            self.cleaner.close()
         if errors:
             raise errors[0]
 

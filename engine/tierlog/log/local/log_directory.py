@@ -18,11 +18,12 @@ from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_pa
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.compaction.log_cleaner import LogCleaner
 from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey, write_marker
 from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.directory.open_logs import OpenLogs
-from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_folder import (
     FoundFolder,
@@ -56,6 +57,7 @@ class LogDirectory(Closeable):
         last_stop: How the directory was left before it was opened.
         properties: Its ``meta.properties``; None if there are none.
         cleaner_manager: Which of its logs are compacted, how far, and which cannot be.
+        cleaner: What compacts its logs; None: nothing does.
 
     Raises (all methods with arguments): TypeError: an argument is of another type; nothing has changed then.
 
@@ -74,6 +76,7 @@ class LogDirectory(Closeable):
         is_sole_replica: bool,
         identity: DirectoryIdentity | None,
         runs_tasks: bool,
+        cleaner: LogCleaner | None,
         on_offline: Callable[[Exception], None] | None,
     ) -> None:
         self._machine = machine
@@ -86,6 +89,7 @@ class LogDirectory(Closeable):
         self._origin = Origin()
         self._logs = OpenLogs(machine.scheduler, path)
         self._deleted: list[UnifiedLog] = []
+        self._own_cleaner: LogCleaner | None = None
         self._on_offline = on_offline
 
         folders = list(iter_partition_folders(machine.files, path))
@@ -101,6 +105,9 @@ class LogDirectory(Closeable):
                 self._later(partial(remove_folder, machine.files, each.path), config.file_delete_delay_ms)
         if self._tasks is not None:
             _schedule_jobs(self._tasks, self, directory_config, machine.clock)
+        self.cleaner = cleaner
+        if cleaner is not None:
+            cleaner.add(self.cleaner_manager)
 
     @classmethod
     def open(
@@ -114,6 +121,8 @@ class LogDirectory(Closeable):
         is_sole_replica: bool = True,
         identity: DirectoryIdentity | None = None,
         runs_tasks: bool = True,
+        cleaner: LogCleaner | None = None,
+        cleaner_config: CleanerConfig | None = None,
         on_offline: Callable[[Exception], None] | None = None,
     ) -> Self:
         """Lock the directory, made if it does not exist, and read its checkpoints. Logs are loaded by ``log``, or all
@@ -129,7 +138,10 @@ class LogDirectory(Closeable):
             identity: The directory's owner: checked, or written if there is none. None: any directory is opened.
             runs_tasks: Whether a thread runs retention, the periodic checkpoints, flushes by ``flush.ms`` and the
                 removal of deleted files. False: the caller calls ``checkpoint`` and each log's ``delete_old_segments``,
-                and what logs would leave for later is done at once.
+                and what logs would leave for later is done at once; nothing is compacted but by ``cleaner``.
+            cleaner: Compacts the logs, and those of other directories; the caller starts and closes it. None: with
+                ``runs_tasks`` one of the directory's own.
+            cleaner_config: Of its own cleaner; None: Kafka's defaults.
             on_offline: Called once, when a failure takes the directory offline. It must not raise, wait or call a log.
 
         Raises:
@@ -143,11 +155,14 @@ class LogDirectory(Closeable):
         require_type("directory_config", directory_config, (LogDirectoryConfig, type(None)), wanted)
         require_type("identity", identity, (DirectoryIdentity, type(None)), "a DirectoryIdentity")
         require_flag("runs_tasks", runs_tasks)
+        require_type("cleaner", cleaner, (LogCleaner, type(None)), "a LogCleaner")
+        require_type("cleaner_config", cleaner_config, (CleanerConfig, type(None)), "a CleanerConfig")
         machine = machine or Machine()
         machine.files.make_directories(path)
         lock = lock_directory(machine.files, path)
+        own = LogCleaner(machine, config=cleaner_config) if cleaner is None and runs_tasks else None
         try:
-            return cls(
+            opened = cls(
                 machine,
                 path,
                 lock,
@@ -157,11 +172,16 @@ class LogDirectory(Closeable):
                 is_sole_replica=is_sole_replica,
                 identity=identity,
                 runs_tasks=runs_tasks,
+                cleaner=cleaner or own,
                 on_offline=on_offline,
             )
         except BaseException:
             lock.release()
             raise
+        opened._own_cleaner = own
+        if own is not None:
+            own.start()
+        return opened
 
     # ---- the logs
 
@@ -351,17 +371,6 @@ class LogDirectory(Closeable):
         finally:
             self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
 
-    def retain(self, log: UnifiedLog) -> None:
-        """Delete the oldest segments of a log by its retention, if it is not compacted: those of a compacted log are
-        deleted between its cleanings, by the cleaner.
-
-        Raises:
-            LogOfflineError. LogClosedError.
-        """
-        with self.cleaner_manager.retaining((log.topic, log.partition), log) as may:
-            if may:
-                log.delete_old_segments()
-
     # ---- checkpoints
 
     def checkpoint(self) -> None:
@@ -424,7 +433,7 @@ class LogDirectory(Closeable):
             return
         was_offline = self.is_offline
         try:
-            self.cleaner_manager.close()
+            self._close_cleaner()
             if self._tasks is not None:
                 self._tasks.close()
             self._close_logs(logs)
@@ -491,6 +500,14 @@ class LogDirectory(Closeable):
             _log.warning("%s: a deleted log stays until the next start: %s", log.folder, error)
         self._deleted.remove(log)
 
+    def _close_cleaner(self) -> None:
+        """Abort what is being cleaned here, and let nothing be cleaned any more."""
+        if self.cleaner is not None:
+            self.cleaner.remove(self.cleaner_manager)
+        self.cleaner_manager.close()
+        if self._own_cleaner is not None:
+            self._own_cleaner.close()
+
     def _close_logs(self, logs: list[UnifiedLog]) -> None:
         """Close all, several at a time; the first failure takes the directory offline."""
         with self._pool("tierlog-log-closing") as pool:
@@ -548,7 +565,7 @@ def _schedule_jobs(tasks: BackgroundTasks, directory: LogDirectory, config: LogD
     expiry = config.producer_id_expiration_check_interval_ms
     watermarks = config.replica_high_watermark_checkpoint_interval_ms
     jobs: tuple[tuple[int, int, Callable[[], None]], ...] = (
-        (config.log_retention_check_interval_ms, first, lambda: _each(directory, directory.retain)),
+        (config.log_retention_check_interval_ms, first, lambda: _each(directory, directory.cleaner_manager.retain)),
         (config.log_flush_scheduler_interval_ms, first, lambda: _flush_dirty(directory, clock)),
         (config.log_flush_offset_checkpoint_interval_ms, first, directory.write_recovery_points),
         (config.log_flush_start_offset_checkpoint_interval_ms, first, directory.write_log_starts),

@@ -134,16 +134,19 @@ class LogCleanerManager:
             finally:
                 self.states.end(key)
 
-    @contextlib.contextmanager
-    def retaining(self, key: PartitionKey, log: UnifiedLog) -> Iterator[bool]:
-        """A block of the retention of a log that is not compacted, in which it is not cleaned, should it become
-        compacted; False: it is compacted, and the cleaner deletes its segments.
+    def retain(self, log: UnifiedLog) -> None:
+        """Run retention of a log that is not compacted, in which it is not cleaned, should it become compacted. Not of
+        a compacted one: see above.
+
+        Raises:
+            LogOfflineError. LogClosedError.
         """
-        may = self.states.pause_if_free(key)
-        try:
-            yield may and not log.config.is_compacted
-        finally:
-            if may:
+        key = log.topic, log.partition
+        if self.states.pause_if_free(key):
+            try:
+                if not log.config.is_compacted:
+                    log.delete_old_segments()
+            finally:
                 self.states.resume(key)
 
     # ---- a log that changes
