@@ -20,7 +20,16 @@ from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.replication import ByteQuota, FollowerState, LogMove
+from tierlog.replication import (
+    Brokers,
+    ByteQuota,
+    Completed,
+    FetchRecords,
+    FollowerState,
+    Leader,
+    LeaderAndIsr,
+    LogMove,
+)
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -295,6 +304,26 @@ class TestMoves:
         assert move.is_caught_up
         quota.bytes_per_second = 1 << 30
         caught_up(move, now_ms=100_000)
+
+    def test_under_a_leader(self, directories: LogDirectories) -> None:
+        """If this fails, all producers and consumers that wait get an error when an operator empties a disk."""
+        log = directories.log("orders", 0)
+        leader = Leader(log, 1, Brokers({}))
+        leader.lead(LeaderAndIsr(4, 0, (1, 2), frozenset((1, 2))), 0)
+        leader.append(batch_of(b"a"), required_acks=-1, now_ms=0)
+        leader.wait_for_replication(1, "produce")
+        leader.wait_for_records(1, FetchIsolation.LOG_END, "poll")
+        assert leader.take_actions() == []
+        new = moved(directories, log, other_than(log))
+        with pytest.raises(LogClosedError):
+            leader.append(batch_of(b"b"), required_acks=-1, now_ms=0)
+        leader.log_moved(new)
+        leader.append(batch_of(b"b"), required_acks=-1, now_ms=1)
+        assert leader.take_actions() == [Completed("poll", None)]
+        assert new.log_end_offset == 2
+        leader.fetch(2, FetchRecords(4, 2, 4, 0), max_bytes=100, now_ms=2)
+        assert Completed("produce", None) in leader.take_actions()
+        assert new.high_watermark == 2
 
     def test_back_and_forth(self, directories: LogDirectories) -> None:
         """If this fails, the second move of a log fails on what the first has left."""

@@ -181,6 +181,12 @@ class Leader:
         for waits in (self._replicated, self._purged, *self._readable.values()):
             self._complete(waits.clear(), KafkaError.NOT_LEADER_OR_FOLLOWER)
 
+    def log_moved(self, log: PartitionLog) -> None:
+        """Go on over another log, to which this one was moved (``LogDirectories.finish_move``): all that waits goes on
+        waiting. Calls meanwhile raise LogClosedError, and are made again.
+        """
+        self._log = log
+
     def take_actions(self) -> list[LeaderAction]:
         """Return the actions since the last call, in order."""
         actions, self._actions = self._actions, []
