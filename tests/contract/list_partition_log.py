@@ -178,6 +178,10 @@ class ListLog:
         begun = (entry.transaction_first_offset for entry in self._producers)
         return min((self.high_watermark, *(first for first in begun if first >= 0)))
 
+    def open_transactions(self) -> list[ProducerEntry]:
+        begun = [entry for entry in self._producers if entry.transaction_first_offset >= 0]
+        return sorted(begun, key=lambda entry: entry.transaction_first_offset)
+
     @property
     def active_segment(self) -> ListSegment:
         return self._segments[-1]
@@ -328,6 +332,9 @@ class ListLog:
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         info = LogAppendInfo.of_nothing(self.log_start_offset)
+        epochs = [entry.epoch for entry in self.leader_epoch_cache.epochs] + [each.epoch for each in batches_of(data)]
+        if epochs != sorted(epochs):
+            raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, f"epochs fall: {epochs}")
         for batch in batches_of(data):
             if batch.epoch > leader_epoch:
                 break

@@ -325,6 +325,24 @@ class PartitionLogContract:
         rig.roll()
         assert self.producers_at(log, 502) == [silent, transacting], "what goes to the tier with the next copy"
 
+    def test_open_transactions(self, log: PartitionLog) -> None:
+        """A coordinator that takes over ends them: one that it is not told of holds back every reader, for ever."""
+        assert list(log.open_transactions()) == []
+        now_ms = Machine().clock.time_ms()
+        begun = [
+            ProducerEntry(number, 0, 0, first, 0, now_ms, -1, first) for number, first in ((7, 90), (8, 40), (9, 70))
+        ]
+        snapshot = encode_producer_snapshot([*begun, ProducerEntry(6, 1, 3, 95, 0, now_ms, 2, -1)])
+        log.start_from_tier(100, log_start_offset=20, epochs=[(0, 0)], producer_snapshot=snapshot)
+        assert [entry.producer_id for entry in log.open_transactions()] == [8, 9, 7]
+        assert (log.last_stable_offset, log.high_watermark) == (40, 100)
+
+    def test_the_high_watermark_is_not_below_the_local_start(self, log: PartitionLog) -> None:
+        """Who publishes one that is would delete segments that the log offers."""
+        log.truncate_fully_and_start_at(500, 20)
+        assert (log.update_high_watermark(30), log.high_watermark) == (500, 500)
+        assert log.update_high_watermark(900) == 500
+
     def test_a_beginning_that_is_refused_changes_nothing(self, log: PartitionLog) -> None:
         """A tier whose files are damaged must not cost a follower the log that it has."""
         none = encode_producer_snapshot(())
@@ -379,7 +397,13 @@ class PartitionLogContract:
         assert b"".join(part.read() for part in found.records) == batch_of(10, 2, leader_epoch=4)
         with pytest.raises(AppendRefusedError):
             log.append_as_follower(batch_of(5, 1, leader_epoch=5), leader_epoch=5)
-        assert log.log_end_offset == 13
+        for fallen in (
+            batch_of(13, 1, leader_epoch=4),
+            batch_of(13, 1, leader_epoch=6) + batch_of(14, 1, leader_epoch=5),
+        ):
+            with pytest.raises(AppendRefusedError):
+                log.append_as_follower(fallen, leader_epoch=6)
+        assert (log.log_end_offset, log.leader_epoch_cache.epoch_with_offsets()) == (13, {0: 0, 2: 6, 4: 10, 5: 12})
 
     def test_reads_end_where_their_isolation_does(self, rig: LogRig) -> None:
         """A follower sees all, a consumer what is replicated."""

@@ -18,6 +18,7 @@ from typing_extensions import Buffer
 
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tierlog.log.formats.producer_snapshot import ProducerEntry
 from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_reads import FetchIsolation
@@ -172,6 +173,9 @@ class PartitionLog(Protocol):
     def last_stable_offset(self) -> int:
         """End of a copy, exclusive: a segment is copied once all of it lies below."""
 
+    def open_transactions(self) -> Sequence[ProducerEntry]:
+        """The producers that have an open transaction, by its first offset: for a coordinator after a failover."""
+
     @property
     def highest_offset_in_remote_storage(self) -> int:
         """The last offset that is copied, inclusive; -1 if none is. A truncation lowers it: records appended then are
@@ -249,8 +253,8 @@ class PartitionLog(Protocol):
     @property
     def must_be_rebuilt(self) -> bool:
         """Whether the log is tiered and lacks what it must have of the tier: it was cut below its first segment, or its
-        lineage does not reach back to its start. ``start_from_tier`` ends that. The log takes appends all the same: its
-        leader or follower must make none until then.
+        lineage does not reach back to its start. ``start_from_tier`` ends that. The log takes appends all the same:
+        ``Leader`` and ``Follower`` of ``tierlog.replication`` make none until then, nor may another caller.
         """
 
     def start_from_tier(
@@ -277,7 +281,8 @@ class PartitionLog(Protocol):
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Append whole batches that the leader of an epoch sent, with offsets and epochs; a batch that is cut off,
-        or of a later epoch, ends them. Raises AppendRefusedError: nothing has changed.
+        or of a later epoch, ends them. Raises AppendRefusedError: nothing has changed; also where offsets do not rise,
+        or epochs fall.
         """
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:

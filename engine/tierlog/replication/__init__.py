@@ -4,7 +4,7 @@ What it is: Kafka's rules for leaders and followers, over a :class:`~tierlog.log
 broker needs them, a simulation has to run them from a seed, and a log's tier is only right if its lineage is.
 
 Belongs here: what follows from messages, times and offsets. Does not belong here: a clock, a socket, a thread, a file
-(the log's own are the log's), Kafka's wire format, the tier: where a follower needs it, its machine asks for
+(the log's own are the log's), Kafka's wire format, the tier: where a replica needs it, its machine asks for
 ``BuildAuxState``, which the RemoteLogManager executes.
 
 - ``follower``: cuts its log to where it agrees with the leader's, and fetches. ``HighWatermarkFollower`` is the rule
@@ -14,8 +14,8 @@ Belongs here: what follows from messages, times and offsets. Does not belong her
 - ``log_move``: a log that moves to another directory of its broker follows the one that it will replace.
 - ``messages``: the values that they exchange.
 
-Each machine is driven by one thread at a time, which gives it the time with each message. docs/replication.md draws
-them, and has thirty lines that run.
+Each machine is driven by one thread at a time, which gives it the time with each message: that of a clock that only
+rises. docs/replication.md draws them, and has thirty lines that run.
 
 Source: Kafka Partition, Replica, AbstractFetcherThread, TierStateMachine; KIP-101, KIP-279, KIP-320, KIP-392, KIP-405,
 KIP-497, KIP-903, KIP-966.

@@ -79,10 +79,9 @@ class Leader:
     """A replica that leads its partition, from ``lead`` to ``resign``.
 
     A log that ``must_be_rebuilt`` is rebuilt first: ``lead`` asks for ``BuildAuxState``, and until ``on_built`` the
-    leader appends nothing, begins no epoch, and answers every request with KAFKA_STORAGE_ERROR. Records would else
-    stand behind offsets that the log lost, in a lineage that begins too late, and be a fork of what the tier has. It is
-    Kafka's error for a log that its broker cannot use, as of a failed disk: clients retry, as they would after
-    NOT_LEADER_OR_FOLLOWER, which would be untrue, for no other broker leads.
+    leader begins no epoch, appends nothing, and answers every request with KAFKA_STORAGE_ERROR: records behind a cut
+    would take offsets that the tier has otherwise. It is Kafka's error for a log that its broker cannot use. Clients
+    try again after it, as after NOT_LEADER_OR_FOLLOWER, which would be untrue: no other broker leads.
 
     Args:
         log: The partition's log.
