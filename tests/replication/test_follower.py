@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.replicas import BACKOFF_MS, asked, batch_of, grown, made, sent
+from tests.support.replicas import BACKOFF_MS, Replica, asked, batch_of, grown, made, sent
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_errors import KafkaError
 from tierlog.replication import (
@@ -311,9 +311,8 @@ def test_an_empty_follower_whose_leader_does_not_know_the_tier_waits() -> None:
     asked(follower, FetchRecords, BACKOFF_MS)
 
 
-def test_a_log_that_is_cut_below_its_segments_begins_from_the_tier() -> None:
-    """Section 1: the cut is answered by the tier, not by a log that begins anew without a lineage."""
-    replica = made(tiered=True)
+def cut_below_its_segments(replica: Replica) -> None:
+    """Let a follower of epoch 1 have offsets 6 and 7 here and 0 to 5 in the tier, and its leader cut it to 3."""
     follower, log = replica.follower, replica.log
     for at in range(8):
         log.append_as_leader(batch_of([b"%d" % at]), leader_epoch=0)
@@ -325,6 +324,27 @@ def test_a_log_that_is_cut_below_its_segments_begins_from_the_tier() -> None:
     follower.follow(1, 1)
     follower.on_answer(asked(follower, FetchRecords), FetchedRecords(9, 0, diverging=EpochEnd(0, 3)), 0)
     assert (log.log_start_offset, log.log_end_offset, replica.epochs, log.must_be_rebuilt) == (0, 3, {0: 0}, True)
+
+
+@pytest.mark.parametrize("start", [0, 2, 5])
+def test_a_log_that_is_cut_below_its_segments_and_a_leader_that_needs_no_tier(start: int) -> None:
+    """If this fails, the follower asks for a segment that no tier has, for ever."""
+    replica = made(tiered=True)
+    cut_below_its_segments(replica)
+    follower, log = replica.follower, replica.log
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(start, 0), 0)
+    follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(start, 0), 0)
+    request = asked(follower, FetchRecords)
+    assert (request.offset, request.last_fetched_epoch, request.log_start_offset) == (start, -1, start)
+    follower.on_answer(request, FetchedRecords(start + 1, start, [sent(start)]), 0)
+    assert (log.log_end_offset, replica.epochs, log.must_be_rebuilt) == (start + 1, {0: start}, False)
+
+
+def test_a_log_that_is_cut_below_its_segments_begins_from_the_tier() -> None:
+    """Section 1: the cut is answered by the tier, not by a log that begins anew without a lineage."""
+    replica = made(tiered=True)
+    cut_below_its_segments(replica)
+    follower, log = replica.follower, replica.log
     follower.on_answer(asked(follower, AskOffset), OffsetAndEpoch(0, 0), 0)
     follower.on_error(asked(follower, AskOffset), None, 0)
     follower.on_answer(asked(follower, AskOffset, BACKOFF_MS), OffsetAndEpoch(0, 0), BACKOFF_MS)

@@ -101,7 +101,8 @@ def lived(log: UnifiedLog, directory: LogDirectory) -> None:
 
 def begin_above(log: UnifiedLog) -> None:
     """Its leader has more than this log ever had."""
-    entries = [ProducerEntry(31, 0, 0, 45, 0, NOW_MS, -1, 40), ProducerEntry(32, 0, 0, 48, 0, NOW_MS, -1, -1)]
+    begun = [ProducerEntry(31, 0, 0, 45, 0, NOW_MS, -1, 40), ProducerEntry(34, 0, 0, 49, 0, NOW_MS, -1, 44)]
+    entries = [*begun, ProducerEntry(32, 0, 0, 48, 0, NOW_MS, -1, -1)]
     log.start_from_tier(
         50,
         log_start_offset=20,
@@ -112,7 +113,7 @@ def begin_above(log: UnifiedLog) -> None:
 
 def begin_below(log: UnifiedLog) -> None:
     """Its leader is one of another branch."""
-    entries = [ProducerEntry(33, 0, 0, 3, 0, NOW_MS, -1, 3)]
+    entries = [ProducerEntry(33, 0, 0, 3, 0, NOW_MS, -1, 3), ProducerEntry(35, 2, 0, 4, 0, NOW_MS, 1, 4)]
     log.start_from_tier(
         5, log_start_offset=1, epochs=[(0, 0), (1, 3)], producer_snapshot=encode_producer_snapshot(entries)
     )
@@ -136,14 +137,14 @@ def cut_first(log: UnifiedLog) -> None:
 
 #: What changes the log → what it is then.
 CHANGES_OF_LOG: Final[dict[str, tuple[Callable[[UnifiedLog], None] | None, Callable[[UnifiedLog], None], Seen]]] = {
-    "begin above": (None, begin_above, Seen(20, 50, 50, 40, ((0, 20), (3, 30)), (), (31, 32), False)),
-    "begin below": (None, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33,), False)),
-    "begin again": (begin_above, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33,), False)),
+    "begin above": (None, begin_above, Seen(20, 50, 50, 40, ((0, 20), (3, 30)), (), (31, 32, 34), False)),
+    "begin below": (None, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33, 35), False)),
+    "begin again": (begin_above, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33, 35), False)),
     "cut": (delete_first, cut, Seen(0, 4, 4, 4, ((0, 0),), (), (), True)),
     "cut and begin": (
         cut_first,
         begin_above,
-        Seen(20, 50, 50, 40, ((0, 20), (3, 30)), (), (31, 32), False),
+        Seen(20, 50, 50, 40, ((0, 20), (3, 30)), (), (31, 32, 34), False),
     ),
 }
 
@@ -295,7 +296,7 @@ def turn_of(number: int) -> Seen:
     epochs = ((0, start), (1, 20))
     if number % 3 == 2:
         return Seen(start, offset - 5, offset - 5, offset - 5, epochs, (), (), True)
-    return Seen(start, offset, offset, offset, epochs, (), (number + 1,), False)
+    return Seen(start, offset, offset, offset - 2, epochs, (), (7, 8, number + 9), False)
 
 
 def take_turns(folder: str) -> None:
@@ -305,12 +306,14 @@ def take_turns(folder: str) -> None:
     for number in range(1 << 30):
         start, offset = number % 7, 40 + 3 * (number % 11)
         now_ms = machine.clock.time_ms()
-        entry = ProducerEntry(number + 1, 0, 0, offset - 1, 0, now_ms, -1, -1)
+        begun = [ProducerEntry(7 + at, 0, 0, offset - 1, 0, now_ms, -1, offset - 2 + at) for at in range(2)]
         log.start_from_tier(
             offset,
             log_start_offset=start,
             epochs=[(0, 0), (1, 20)],
-            producer_snapshot=encode_producer_snapshot([entry]),
+            producer_snapshot=encode_producer_snapshot(
+                [*begun, ProducerEntry(number + 9, 0, 0, offset - 1, 0, now_ms, -1, -1)]
+            ),
         )
         if number % 3 == 2:
             log.truncate_to(offset - 5)
@@ -337,7 +340,12 @@ def killed(folder: pathlib.Path, kill: int) -> None:
     if (done + 1) % 3 == 2:  # of two steps: begun anew, and not cut yet
         offset = begun.end + 5
         between = replace(
-            begun, local_start=offset, end=offset, stable=offset, producers=(done + 2,), must_be_rebuilt=False
+            begun,
+            local_start=offset,
+            end=offset,
+            stable=offset - 2,
+            producers=(7, 8, done + 10),
+            must_be_rebuilt=False,
         )
     else:
         between = begun

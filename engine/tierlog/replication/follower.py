@@ -371,6 +371,10 @@ class Follower:
         self.state = FollowerState.MOVED_TO_TIER
         start = yield from self._offset_of(_EARLIEST)
         first = yield from self._first_to_fetch(start.offset)
+        if 0 <= first.offset <= start.offset and self._log.must_be_rebuilt:
+            _log.warning("%s: begun anew at %d, where all of the leader's log is", self._log.folder, start.offset)
+            self._log.truncate_fully_and_start_at(start.offset)
+            return
         if first.offset <= 0 or first.epoch < 0:
             raise _AskAgainError  # nothing lies in front of it any more
         epoch = 0
