@@ -42,6 +42,7 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
     (folder / "x-0.0123456789abcdef0123456789abcdef-delete" / f"{0:020d}.log").write_bytes(b"torn")
     (folder / "__cluster_metadata-0").mkdir()
     (folder / "replication-offset-checkpoint").write_bytes(b"0\n2\norders 0 24\norders 1 8\n")
+    (folder / "cleaner-offset-checkpoint").write_bytes(b"0\n2\norders 0 24\norders 1 8\n")
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\norders 0 12\n")
     return folder
 
@@ -74,6 +75,7 @@ def test_a_recovered_directory_is_one_that_a_broker_closed(tierlog: Run, logs: p
     assert (logs / "recovery-point-offset-checkpoint").read_bytes() == b"0\n2\norders 0 20\norders 1 8\n"
     assert (logs / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
     assert (logs / "replication-offset-checkpoint").read_bytes() == b"0\n2\norders 0 20\norders 1 8\n"
+    assert (logs / "cleaner-offset-checkpoint").read_bytes() == b"0\n1\norders 1 8\n"
     assert (logs / "x-0.0123456789abcdef0123456789abcdef-delete" / f"{0:020d}.log").read_bytes() == b"torn"
     assert not list((logs / "__cluster_metadata-0").iterdir())
     before = hashes(logs)

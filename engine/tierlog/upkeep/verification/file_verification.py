@@ -16,6 +16,7 @@ from tierlog.log.formats.identity_files import parse_partition_metadata
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_files import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCH_CHECKPOINT,
     LOG_STARTS,
@@ -39,6 +40,7 @@ _PARSERS: dict[str, Callable[[bytes], object]] = {
     RECOVERY_POINTS: parse_offset_checkpoint,
     LOG_STARTS: parse_offset_checkpoint,
     HIGH_WATERMARKS: parse_offset_checkpoint,
+    CLEANER_OFFSETS: parse_offset_checkpoint,
 }
 
 

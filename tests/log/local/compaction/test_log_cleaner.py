@@ -17,6 +17,7 @@ from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.log_config import CleanerConfig, LogConfig
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
@@ -117,6 +118,30 @@ def test_a_cleaning_is_aborted_by_what_shortens_its_log(seed: int, how: str) -> 
         fill(log)
         wait_until_cleaned(machine, log, manager)
         assert not manager.uncleanable
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cleaning_holds_up_nothing(seed: int) -> None:
+    """If this fails, producers and consumers wait for the cleaner, or a disk is not flushed for hours."""
+    with running(seed, SLOW) as (machine, directory):
+        log = directory.log(*KEY)
+        fill(log)
+        other = directory.log("other", 0, config=LogConfig(segment_bytes=1000, retention_bytes=0))
+        wait_for(machine, directory, "in progress")
+        begun = machine.clock.monotonic_seconds()
+        fill(log, 5)
+        fill(other)
+        for each in (log, other):
+            each.flush()
+            assert each.recovery_point == each.log_end_offset
+            assert each.read(0, max_bytes=1, isolation=FetchIsolation.LOG_END).records
+        directory.checkpoint()
+        directory.cleaner_manager.retain(other)
+        assert other.log_start_offset > 0
+        directory.delete_log("other", 0)
+        assert directory.log("new", 0).log_end_offset == 0
+        assert machine.clock.monotonic_seconds() == begun
+        assert directory.cleaner_manager.states.state_of(KEY).kind == "in progress"
 
 
 @pytest.mark.parametrize("seed", range(10))

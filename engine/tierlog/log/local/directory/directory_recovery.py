@@ -9,13 +9,14 @@ Source: Kafka LogManager#loadLogs and #shutdown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, StoreError
 from tierlog.log.formats.segment_files import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_STARTS,
@@ -196,15 +197,18 @@ class _Run:
         """Write down that all of the logs is on the disk. Raises StoreError."""
         self._points.replace_all(dict(sorted(self._ends.items())))
         self._starts.replace_all(dict(sorted(self._new_starts.items())))
-        self._cut_high_watermarks()
+        self._change(HIGH_WATERMARKS, min)
+        # Else a broker's cleaner takes what is appended now for compacted; it cleans from the log's start on.
+        self._change(CLEANER_OFFSETS, lambda offset, end: None if offset > end else offset)
 
-    def _cut_high_watermarks(self) -> None:
-        """Cut high watermarks to their logs' ends; a broker reads them when it starts."""
-        kept = KeptCheckpoint(self._machine.files, self._path, HIGH_WATERMARKS)
+    def _change(self, name: str, changed: Callable[[int, int], int | None]) -> None:
+        """Change a checkpoint, which a broker reads when it starts, by the ends of its logs."""
+        kept = KeptCheckpoint(self._machine.files, self._path, name)
         if kept.fault is not None:
             self.outcome.notes.append(f"{kept.fault}; left as it is")
         elif kept.is_whole:
-            kept.replace_all({key: min(offset, self._ends.get(key, offset)) for key, offset in kept.offsets.items()})
+            offsets = {key: changed(offset, self._ends.get(key, offset)) for key, offset in kept.offsets.items()}
+            kept.replace_all({key: offset for key, offset in offsets.items() if offset is not None})
 
     def mark_clean(self) -> None:
         """Write the marker: no broker needs to recover anything here. Raises StoreError.
