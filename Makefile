@@ -25,6 +25,9 @@ NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.px[di]) $(CORE_SOURCES) setup.py
 SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(BIN)/python" \
 	SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost
 
+# Tests start hundreds of commands and workers of Spark: each module is compiled once, below build/, whatever is asked for.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
+
 ##@ Use
 
 .PHONY: help demo
@@ -53,7 +56,7 @@ test-java: jar-if-possible ## the jar's own tests, by Maven and by Cargo, where 
 	@.ci/test-jar.sh
 
 test-python: jar-if-possible ## pytest, by two workers (more arguments: PYTEST_ARGUMENTS='-k lineage')
-	@$(SPARK_ENV) $(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(PYTEST) -n 2 --dist loadgroup $(PYTEST_ARGUMENTS)
 
 # Beside the tree's own build, in build/debug and build/static; about two minutes.
 test-builds: setup ## the native rooms' tests over the debug build and over one with the codecs linked statically
@@ -64,16 +67,16 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 	done
 
 test-more: jar-if-possible ## what `make test` leaves out: the other engine or loop, and what only packaging can break
-	@$(SPARK_ENV) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "more and not slow and not interop" $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(PYTEST) -n 2 --dist loadgroup -m "more and not slow and not interop" $(PYTEST_ARGUMENTS)
 
 test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers and clients (S3, Azure, GCS, Kafka), the slow ones, those of test-more
-	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server or more" $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(PYTEST) -m "interop or slow or server or more" $(PYTEST_ARGUMENTS)
 
 test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)
-	@$(BIN)/python -m pytest -m "slow or not slow" tests/scenarios/test_killed_copies.py $(PYTEST_ARGUMENTS)
+	@$(PYTEST) -m "slow or not slow" tests/scenarios/test_killed_copies.py $(PYTEST_ARGUMENTS)
 
 test-crashes: setup ## a log under power cuts at every change, failing disks, twenty kill -9 (more than 500 points)
-	@$(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/scenarios/test_log_crashes.py $(PYTEST_ARGUMENTS)
+	@$(PYTEST) -n 2 -m "slow or not slow" tests/scenarios/test_log_crashes.py $(PYTEST_ARGUMENTS)
 
 # One of each minor, but for that which the tree's own environment has and `make test` tests.
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0

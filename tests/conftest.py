@@ -71,7 +71,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What shares a JVM or a server is run by one worker, else a file is (``-n 2 --dist loadgroup``).
+    """What shares a session of Spark or a server is run by one worker, else a file is (``-n 2 --dist loadgroup``).
 
     First come the tests of what others would hang by, which say so in plain words.
     """
@@ -82,11 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _worker_group(item: pytest.Item) -> str:
-    if item.get_closest_marker("spark") is not None or "bindings" in item.path.parts:
+    fixtures = getattr(item, "fixturenames", ())
+    if "spark_session" in fixtures:
         return "spark"
-    if item.get_closest_marker("server") is not None or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+    if item.get_closest_marker("server") is not None or not SERVERS.isdisjoint(fixtures):
         return "servers"
-    return item.path.stem
+    return f"{item.path.parent.name}/{item.path.stem}"
 
 
 @pytest.fixture(scope="session")

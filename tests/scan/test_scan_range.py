@@ -26,21 +26,23 @@ def read_ranges(tier: Tier, ranges: Iterable[ScanRange]) -> pa.Table:
     return pa.Table.from_batches(batch for each in ranges for batch in read_scan_range(tier, each))
 
 
+CHUNK = 64
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Bucket:
+    bucket = Bucket(tmp_path_factory.mktemp("many"), chunk_size=CHUNK)
+    value = bytes(range(256)) * 8
+    batches = [Batch(2 * n, (value + b"%d" % n, value)) for n in range(1001)]
+    log_bytes = sum(len(encode(batch)) for batch in batches)
+    assert log_bytes < 65_536 * CHUNK
+    last = Batch(2002, (b"v" * (65_536 * CHUNK - log_bytes - 80),))
+    bucket.segment("a", [*batches, last], lineage={0: 0}, compression=True)
+    return bucket
+
+
 class TestManyChunks:
     """A segment of 65,536 compressed chunks, whose list of sizes is 256 KiB."""
-
-    CHUNK = 64
-
-    @pytest.fixture
-    def bucket(self, tmp_path: pathlib.Path) -> Bucket:
-        bucket = Bucket(tmp_path, chunk_size=self.CHUNK)
-        value = bytes(range(256)) * 8
-        batches = [Batch(2 * n, (value + b"%d" % n, value)) for n in range(1001)]
-        log_bytes = sum(len(encode(batch)) for batch in batches)
-        assert log_bytes < 65_536 * self.CHUNK
-        last = Batch(2002, (b"v" * (65_536 * self.CHUNK - log_bytes - 80),))
-        bucket.segment("a", [*batches, last], lineage={0: 0}, compression=True)
-        return bucket
 
     def test_a_range_carries_its_own_chunks_only(self, bucket: Bucket) -> None:
         """Every task of a scan would carry the sizes of all chunks of its segment, and the driver a copy a task."""
@@ -52,10 +54,10 @@ class TestManyChunks:
             plan = plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=4000))
         assert len(plan.ranges) >= 1000
         for each in plan.ranges:
-            chunks = each.size_bytes // self.CHUNK + 2
+            chunks = each.size_bytes // CHUNK + 2
             assert len(pickle.dumps(each)) < 4096 + 4 * chunks
         wire = pickle.dumps(plan.ranges)
-        own = sum(4 * (each.size_bytes // self.CHUNK + 2) for each in plan.ranges)
+        own = sum(4 * (each.size_bytes // CHUNK + 2) for each in plan.ranges)
         assert len(wire) < own + 300 * len(plan.ranges)
         with open_tier(str(bucket.root), layout=plan.layout) as elsewhere:
             assert read_ranges(elsewhere, pickle.loads(wire)).equals(wanted)
@@ -67,7 +69,8 @@ class TestManyChunks:
             (segment,) = tier.iter_segments()
             assert segment.chunk_index is not None
             position = int(segment.chunk_index.views(2_000_000, 2_000_001)["transformed_position"][0])
-            stored = bytearray(log.read_bytes())
+            sound = log.read_bytes()
+            stored = bytearray(sound)
             stored[position] ^= 0xFF
             log.write_bytes(stored)
             errors = []
@@ -76,6 +79,7 @@ class TestManyChunks:
                 with pytest.raises(CorruptObjectError) as caught:
                     read_ranges(tier, plan.ranges)
                 errors.append(caught.value)
+            log.write_bytes(sound)
             assert [error.position for error in errors] == [position, position]
             assert str(errors[0]) == str(errors[1])
 
