@@ -147,13 +147,16 @@ def snapshots_of(folder: pathlib.Path) -> list[int]:
 
 def kept_producers(told: str, ours: str) -> bool:
     """Whether ours knows more of the producers, and nothing else differs: Kafka deleted snapshots of what is in the
-    log, and has what the batches from the log start on tell.
+    log, and has what the batches from the log start on tell. Or less: Kafka also replays what lies in front of the log
+    start in the first segment, which a compaction may have joined with others.
     """
     if Told.find(told) is None or Told.find(ours) is None or told.split("|")[2:4] != ours.split("|")[2:4]:
         return False
     theirs, mine = Told.of(told), Told.of(ours)
     same = [(t.log_start, t.local_start, t.high, t.end, t.recovery, t.copied) for t in (theirs, mine)]
     known = [mine.producers.get(producer) for producer in theirs.producers]
+    if theirs.log_start > theirs.bases[0]:
+        known = [one or other for one, other in zip(known, theirs.producers.values(), strict=True)]
     return (
         theirs.producers != mine.producers
         and same[0] == same[1]

@@ -14,7 +14,8 @@ from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
-from tierlog.log.local.compaction.cleanable_logs import LogToClean, find_cleanable_offsets
+from tierlog.log.local.compaction.cleanable_logs import CleanableOffsets, LogToClean, find_cleanable_offsets
+from tierlog.log.local.compaction.cleaner import Cleaner
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.log_reads import FetchIsolation
@@ -53,6 +54,7 @@ class OurLog:
             "aborted": self._aborted,
             "config": self._config,
             "cleanable": self._cleanable,
+            "clean": self._clean,
             "epoch": self._epoch,
             "state": self._state_alone,
             "close": self._close,
@@ -194,6 +196,31 @@ class OurLog:
             found = LogToClean.of((log.topic, log.partition), log, state, offsets, now_ms)
         sizes = f"{found.first_uncleanable_offset} {found.clean_bytes} {found.cleanable_bytes} {found.delay_ms}"
         return f"cleanable {offsets[0]} {offsets[1]} {int(offsets[2])} {sizes}"
+
+    def _clean(self, first_dirty: str, end: str, map_bytes: str, buffer_bytes: str) -> str:
+        log, now_ms = self._log, self.clock.now_ms
+        with log.reading() as state:
+            offsets = CleanableOffsets(int(first_dirty), int(end), is_reset=False)
+            found = LogToClean.of((log.topic, log.partition), log, state, offsets, now_ms)
+        cleaner = Cleaner(
+            self.machine,
+            dedupe_buffer_bytes=int(map_bytes),
+            load_factor=0.9,
+            io_buffer_bytes=int(buffer_bytes),
+            max_message_bytes=int(buffer_bytes),
+            throttle=lambda _: None,
+            check_done=lambda: None,
+        )
+        done = cleaner.clean(
+            log,
+            first_dirty_offset=found.first_dirty_offset,
+            first_uncleanable_offset=found.first_uncleanable_offset,
+            now_ms=now_ms,
+        )
+        stats = done.stats
+        messages = f"{stats.messages_read} {stats.messages_written} {stats.invalid_messages_read}"
+        sizes = f"{stats.bytes_read} {stats.bytes_written} {stats.map_messages_read}"
+        return f"cleaned {done.next_dirty_offset} {sizes} {messages}"
 
     def _simple(self, name: str, *asked: str) -> str:
         log = self._log

@@ -83,14 +83,19 @@ class Turns:
         self.now = START_MS
         self.verification = int(rng.random() < 0.2)
         self.topic_id = rng.choice(["-", TOPIC_ID])
-        self.policy = rng.choice(["delete"] * 4 + ["compact", "compact,delete", ""])
+        self.policy = rng.choice(["delete"] * 4 + ["compact", "compact", "compact,delete", ""])
         if tiered:
             self.policy = "delete"
+        #: A batch of which a cleaner leaves a part is compressed anew, and no two libraries do that alike. Kafka's
+        #: cleaner fails where an index is full.
+        self.is_cleaned = "compact" in self.policy and rng.random() < 0.9
+        #: Up to where the log is compacted: the cleaner's checkpoint.
+        self.clean_end = 0
         self.append_time = rng.random() < 0.15
         #: Share of the producers' batches that are of a transaction: in half of the lives several are often open.
-        self.transactional = rng.choice([0.4, 0.9])
+        self.transactional = rng.choice([0.4, 0.9]) * (0.5 if self.is_cleaned else 1.0)
         #: A follower's append of several batches ends in the middle where an index of Kafka's has no room for all.
-        self.index_bytes = rng.choice([36, 96, 4096, 4096, 4096])
+        self.index_bytes = 4096 if self.is_cleaned else rng.choice([36, 96, 4096, 4096, 4096])
         self.told = Told()
         #: Where batches end.
         self.borders: set[int] = set()
@@ -99,6 +104,9 @@ class Turns:
     def learn(self, answer: str) -> None:
         """Take what a log told."""
         self.told = Told.find(answer) or self.told
+        if answer.startswith("cleaned "):
+            self.clean_end = int(answer.split(" ")[1])
+        self.clean_end = min(self.clean_end, self.told.end)
         self.borders = {border for border in self.borders if border < self.told.end} | {self.told.end}
 
     def config(self) -> str:
@@ -132,6 +140,7 @@ class Turns:
 
     def _builder(self, base_offset: int, **more: object) -> RecordBatchBuilder:
         codec = self.rng.choice(["none"] * 4 + ["gzip", "snappy", "lz4", "zstd"])
+        codec = "none" if self.is_cleaned else codec
         return RecordBatchBuilder(base_offset, codec=codec, **more)  # type: ignore[arg-type]
 
     def _fill(self, builder: RecordBatchBuilder, count: int) -> bytes:
@@ -304,6 +313,10 @@ class Turns:
     def _is_possible(self, kind: str) -> bool:
         if kind in ("copied", "localstart", "remotestart", "fromtier"):
             return self.tiered
+        if kind == "clean":
+            # Kafka takes what was aborted in front of a log start for committed.
+            is_whole = self.told.log_start <= self.told.bases[0]
+            return self.is_cleaned and is_whole and self.first_uncleanable() > max(self.told.log_start, self.clean_end)
         return kind != "follower" or self.index_bytes >= 4096
 
     def _all_kinds(self) -> dict[str, tuple[int, Callable[[], Command]]]:
@@ -326,6 +339,7 @@ class Turns:
             "roll": (3, lambda: ("roll",)),
             "flush": (3, lambda: ("flush",)),
             "retention": (6, lambda: ("retention",)),
+            "clean": (25, self.clean),
             "epoch": (3, lambda: ("epoch", self.told.epoch + self.rng.choice([1, 1, 0, 2]), self.told.end)),
             "expire": (1, lambda: ("expire",)),
             "config": (1, lambda: ("config", self.config())),
@@ -347,6 +361,20 @@ class Turns:
         rng, told = self.rng, self.told
         offset = rng.choice([0, told.end, told.end + 7, self.any_offset()])
         return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
+
+    def first_uncleanable(self) -> int:
+        """The base of the segment that has the last stable offset, at most that of the active one."""
+        return max((base for base in self.told.bases if base <= self.told.stable), default=0)
+
+    def clean(self) -> Command:
+        """Compact the log: mostly from the checkpoint on and as far as may be, with a map that has no room for all."""
+        rng, told = self.rng, self.told
+        end = self.first_uncleanable()
+        begin = max(rng.choice([self.clean_end, self.clean_end, 0]), told.log_start)
+        if rng.random() < 0.2:
+            end = rng.choice([base for base in told.bases if begin < base <= end])
+        map_bytes = 24 * rng.choice([3, 5, 12, 1000])
+        return "clean", begin, end, map_bytes, rng.choice([5000, 1 << 16])
 
     def from_tier(self) -> Command:
         rng, end = self.rng, self.told.end

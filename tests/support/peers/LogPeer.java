@@ -32,6 +32,7 @@ import org.apache.kafka.server.common.OffsetAndEpoch;
 import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.Scheduler;
+import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /** Kafka's own UnifiedLog, one command a line of stdin, for tests.interop.test_log_peer. An answer is what the command
@@ -258,6 +259,19 @@ public final class LogPeer {
                 found.firstUncleanableOffset(), found.cleanBytes(), found.cleanableBytes(), delayMs);
     }
 
+    /** clean firstDirty firstUncleanable mapBytes ioBytes: the log by a cleaner of its own. */
+    private String clean(String[] asked) throws Exception {
+        int bytes = Integer.parseInt(asked[4]);
+        Throttler throttler = new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner-io", "bytes", Time.SYSTEM);
+        Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(Integer.parseInt(asked[3])), bytes, bytes, 0.9, throttler,
+                clock, partition -> { });
+        LogToClean found = new LogToClean(log, Long.parseLong(asked[1]), Long.parseLong(asked[2]), false);
+        var done = cleaner.doClean(found, clock.now);
+        CleanerStats stats = done.getValue();
+        return String.format("cleaned %d %d %d %d %d %d %d", done.getKey(), stats.bytesRead(), stats.bytesWritten(),
+                stats.mapMessagesRead(), stats.messagesRead(), stats.messagesWritten(), stats.invalidMessagesRead());
+    }
+
     private String answer(String[] asked) throws Exception {
         long number = asked.length > 1 && asked[1].matches("-?\\d{1,19}") ? Long.parseLong(asked[1]) : -1;
         LogStartOffsetIncrementReason reason = LogStartOffsetIncrementReason.ClientRecordDeletion;
@@ -312,6 +326,8 @@ public final class LogPeer {
                 return "gone " + log.deleteOldSegments();
             case "cleanable":
                 return cleanable(asked[1].equals("-") ? Optional.empty() : Optional.of(number));
+            case "clean":
+                return clean(asked);
             case "unverify": // what a refused append of a follower may have taken already
                 for (long producer = 0; producer < 9; producer++)
                     log.producerStateManager().clearVerificationStateEntry(producer);

@@ -194,8 +194,8 @@ class LogReader:
             batch = segment.find_batch(offset)
             if batch is not None:
                 base, position = segment.base_offset, batch.position
+                self._limit = (state.generation, offset, base, position)  # the log's end, else, which moves
                 break
-        self._limit = (state.generation, offset, base, position)
         return base, position
 
     def _aborted_of(
