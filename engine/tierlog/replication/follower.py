@@ -68,7 +68,7 @@ class FollowerState(enum.Enum):
     FENCED = "fenced"
     """The leader is of a newer epoch: it waits for ``follow``."""
     FAILED = "failed"
-    """Its log is offline or closed, for ever."""
+    """Its log is offline or closed: it never goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Follower:
 
     Attributes:
         leader: Broker id of the leader; None while it follows nobody.
-        leader_epoch: The latest that it was told; -1 = none yet.
+        leader_epoch: The latest that ``follow`` was called with; -1 = none yet.
         state: What it does.
         failure: Why it is FAILED; None in other states.
         lag: Offsets that it lacks of the leader's high watermark; None until the first answer.
@@ -183,8 +183,8 @@ class Follower:
         return self._in_flight
 
     def on_answer(self, request: FollowerRequest, answer: FollowerAnswer, now_ms: int) -> None:
-        """Take the leader's answer; of a request that is no longer in flight nothing comes. Raises TypeError: it is no
-        answer to that request; nothing has changed.
+        """Take the leader's answer; one to a request that is no longer in flight changes nothing. Raises TypeError: it
+        is no answer to that request; nothing has changed.
         """
         if not isinstance(answer, _ANSWERS[type(request)]):
             raise TypeError(f"{type(answer).__name__} is no answer to {type(request).__name__}")

@@ -250,7 +250,7 @@ class Leader:
         self._reach(isolation, self._end_for(isolation))
 
     def cancel(self, token: Hashable) -> None:
-        """Let a token wait no more; its action is not taken if it is complete already."""
+        """Let a token wait no more. Where it is complete already, its action stays."""
         for waits in (self._replicated, self._purged, *self._readable.values()):
             waits.cancel(token)
 
@@ -351,8 +351,8 @@ class Leader:
         return EpochEnd(*self._log.end_offset_for_epoch(asked_epoch))
 
     def preferred_read_replica(self, offset: int, rack: str | None, racks: Mapping[int, str]) -> int | None:
-        """The replica in a consumer's rack that it had better fetch from (KIP-392): the leader itself, or the one that
-        is furthest; None: the leader, for want of one that has the offset.
+        """Return the replica that a consumer had better fetch from (KIP-392): the one in its rack with the greatest end
+        offset. None: the leader, which is in that rack, or is the only one that has the offset.
 
         Args:
             offset: That it asks for.
@@ -465,7 +465,7 @@ class Leader:
 
 
 def tick_all(leaders: Iterable[Leader], now_ms: int) -> list[Leader]:
-    """``tick`` the leaders for which something is due; those. Thousands of leaders cost a comparison each."""
+    """Call ``tick`` of the leaders for which something is due, and return them. The others cost a comparison each."""
     due = [leader for leader in leaders if leader.in_sync.lag_deadline_ms <= now_ms]
     for leader in due:
         leader.tick(now_ms)
