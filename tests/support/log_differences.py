@@ -34,8 +34,11 @@ LOG_END = "An append past offset 2^63 − 2"
 COPIED = "The copied offset"
 TIER_WATERMARK = "The high watermark of a tiered log"
 TIER_PRODUCERS = "Producers from the tier"
+DUE = "A log that is due by `max.compaction.lag.ms`"
+CUT_CHECKPOINT = "The cleaner's checkpoint of a log that is cut"
 CUT_PRODUCERS = "Producers behind a cut"
-ROWS = (*MET, FALLEN, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, COPIED, TIER_WATERMARK, TIER_PRODUCERS, CUT_PRODUCERS)
+_TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
+ROWS = (*MET, FALLEN, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, DUE, CUT_CHECKPOINT, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:
