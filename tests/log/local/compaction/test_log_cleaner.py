@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.support.living_logs import batch_of
-from tierlog.errors import ConfigError, CorruptRecordError, StoreError
+from tierlog.errors import ConfigError, CorruptRecordError, NoThreadError, StoreError
 from tierlog.log.local.compaction.cleaner_metrics import CLEANER_SERIES, LogCleanerMetrics
 from tierlog.log.local.compaction.log_cleaner import STOP_SECONDS_MAX, LogCleaner
 from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
@@ -19,9 +20,13 @@ from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.runtime.machine import Machine
-from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.machine import Machine, Process
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, SharedClock
+from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import FailingDisk
 
 LOGS = "/logs"
 KEY = ("orders", 0)
@@ -262,6 +267,97 @@ def test_directories_fail_alone(seed: int) -> None:
         wait_until_cleaned(machine, second.log("other", 0), second.cleaner_manager)
         assert not first.cleaner_manager.uncleanable
         assert first.cleaner_manager.cleaner_offset(KEY) is None
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("kind", [DiskOperation[name] for name in ("WRITE", "FSYNC", "RENAME", "UNLINK", "CREATE")])
+def test_a_disk_that_fails_a_cleaning(at: int, kind: DiskOperation) -> None:
+    """If this fails, a full disk costs records, ends a thread, or stops the other disks' logs."""
+    files = MemoryFiles()
+    machine, scheduler = ManualScheduler.machine(at, files)
+    paths = ["/a", "/b"]
+    with scheduler:
+        with LogDirectories.open(paths, machine=machine, config=CONFIG, runs_tasks=False) as directories:
+            for path in paths:
+                fill(directories.directory(path).log(path[1:], 0))
+                directories.directory(path).log(path[1:], 0).flush()
+        with (
+            FailingDisk(files, errno.ENOSPC, at=at, kinds={kind}, inside="/a/a-0", lasting=True) as disk,
+            LogDirectories.open(paths, machine=machine, config=CONFIG, cleaner_config=FAST) as directories,
+        ):
+            directories.load_logs()
+            other = directories.directory("/b")
+            wait_until_cleaned(machine, other.log("b", 0), other.cleaner_manager)
+            machine.clock.sleep(120)
+            assert directories.cleaner is not None
+            assert directories.cleaner.dead_thread_count == 0
+            # A file that cannot be removed stays until the next start.
+            assert list(directories.offline) == (["/a"] if disk.failed and kind is not DiskOperation.UNLINK else [])
+            assert disk.failed or at > 2
+            assert not other.cleaner_manager.uncleanable
+        with LogDirectory.open("/a", machine=machine, config=CONFIG, cleaner_config=FAST) as directory:
+            log = directory.log("a", 0)
+            assert log.log_end_offset == 30
+            wait_until_cleaned(machine, log, directory.cleaner_manager)
+
+
+class JumpingClock(SharedClock):
+    """Its time of day jumps."""
+
+    jump_ms = 0
+
+    def time_ms(self) -> int:
+        return super().time_ms() + self.jump_ms
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clock_that_jumps(seed: int) -> None:
+    """If this fails, a clock that is set ends compaction, or compacts what consumers have not read yet."""
+    clock = JumpingClock()
+    scheduler = ManualScheduler(seed, clock=clock)
+    machine = Machine(clock, SeededRng(seed), scheduler, MemoryFiles(clock), Process())
+    config = dataclasses.replace(CONFIG, min_compaction_lag_ms=3_600_000, message_timestamp_after_max_ms=2**62)
+    with scheduler, LogDirectory.open(LOGS, machine=machine, config=config, cleaner_config=FAST) as directory:
+        log, manager = directory.log(*KEY), directory.cleaner_manager
+        fill(log)
+        for jump_ms in (0, -(2**40), 3_000_000):
+            clock.jump_ms = jump_ms
+            machine.clock.sleep(10)
+            assert manager.cleaner_offset(KEY) in (None, 0)
+            assert cleaner_of(directory).time_since_last_run_ms <= 2000
+        clock.jump_ms = 2**40
+        wait_until_cleaned(machine, log, manager)
+        clock.jump_ms = -(2**40)
+        fill(log)
+        machine.clock.sleep(10)
+        assert cleaner_of(directory).dead_thread_count == 0
+        assert not manager.uncleanable
+
+
+class ThreadlessScheduler(ManualScheduler):
+    """Has no thread for a cleaner, until it has."""
+
+    has_threads = False
+
+    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
+        if "cleaner" in name and not self.has_threads:
+            raise NoThreadError(f"no thread for {name}")
+        return super().start(function, name=name)
+
+
+def test_no_thread_for_a_cleaner(caplog: pytest.LogCaptureFixture) -> None:
+    """If this fails, a process that is at its limit of threads cannot open its logs, or nobody is told."""
+    scheduler = ThreadlessScheduler(1)
+    machine = Machine(scheduler.clock, SeededRng(1), scheduler, MemoryFiles(scheduler.clock), Process())
+    with scheduler, LogDirectory.open(LOGS, machine=machine, config=CONFIG, cleaner_config=FAST) as directory:
+        log, cleaner = directory.log(*KEY), cleaner_of(directory)
+        fill(log)
+        assert cleaner.dead_thread_count == 1
+        assert "tierlog-log-cleaner-0: no log is cleaned by it" in caplog.text
+        scheduler.has_threads = True
+        cleaner.reconfigure(FAST)
+        assert cleaner.dead_thread_count == 0
+        wait_until_cleaned(machine, log, directory.cleaner_manager)
 
 
 @pytest.mark.parametrize("seed", range(5))
