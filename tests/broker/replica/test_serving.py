@@ -87,5 +87,7 @@ def test_a_scrape_tells_what_is_served_and_how_old_it_is(data: pathlib.Path, tmp
     assert float(figures["tierlog_replica_partitions"]) >= float(figures["tierlog_replica_topics"])
     assert float(figures["tierlog_replica_refresh_failed"]) == 0
     assert float(figures["tierlog_replica_newest_segment_age_seconds"]) > 0
+    assert 'tierlog_remote_cache_bytes{cache="indexes"}' in text
+    assert 'cache="manifests"' not in text, "a series that nothing counts"
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10)

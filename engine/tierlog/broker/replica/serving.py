@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _THREADS: Final = 2
 #: In the state directory.
 _LISTING_FILE: Final = "bucket-listing"
+#: The caches of a reader by segments: a manifest is read once, for the history, whose size is a series of the replica.
+_CACHES: Final = ("chunks_memory", "chunks_disk", "indexes")
 METRICS_PREFIX: Final = "tierlog_replica_"
 
 
@@ -94,7 +96,7 @@ class Replica:
         read_metadata = _metadata_reader(config, machine)
         tier = await worker.run(partial(self._open_tier, read_metadata))
         self._when_ended(worker, tier.close)
-        storage_metrics = StorageMetrics()
+        storage_metrics = StorageMetrics(caches=_CACHES)
         storage = server_config(config.tier_keys, machine=machine)
         reads = SegmentReads(tier, storage, machine=machine, metrics=storage_metrics)
         self._when_ended(worker, reads.close)

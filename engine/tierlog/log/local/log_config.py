@@ -403,6 +403,9 @@ class ProducerSettings:
         require_flag("transaction_partition_verification_enable", self.transaction_partition_verification_enable)
 
 
+_PRODUCERS: Final = ProducerSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class LogDirectoryConfig:
     """A broker's configuration, as far as its logs go by it; the fields are Kafka's names with "_" for ".".
@@ -438,18 +441,22 @@ class LogDirectoryConfig:
         "How long after opening the first of these tasks runs.", default=30_000, minimum=0
     )
     producer_id_expiration_ms: Int32 = key(
-        "After what silence a producer's sequence numbers are forgotten.", default=86_400_000, minimum=1
+        "After what silence a producer's sequence numbers are forgotten.",
+        default=_PRODUCERS.producer_id_expiration_ms,
+        minimum=1,
     )
     producer_id_expiration_check_interval_ms: Int32 = key(
         "How often such producers are looked for.", default=600_000, minimum=1
     )
     transaction_max_timeout_ms: Int32 = key(
-        "The longest transaction; a late one is told by it.", default=900_000, minimum=1
+        "The longest transaction; a late one is told by it.",
+        default=_PRODUCERS.transaction_max_timeout_ms,
+        minimum=1,
     )
     transaction_partition_verification_enable: bool = key(
         "Whether a transaction's first append must have been verified with its coordinator. Kafka: true. "
         "Here nobody speaks for a coordinator unless whoever embeds the log does.",
-        default=False,
+        default=_PRODUCERS.transaction_partition_verification_enable,
     )
 
     def __post_init__(self) -> None:

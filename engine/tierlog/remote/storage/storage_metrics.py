@@ -12,7 +12,7 @@ counted together, so that the memory of a broker and of its scraper has a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tierlog.remote.api import TopicIdPartition
@@ -365,14 +365,16 @@ class StorageMetrics(SeriesMetrics):
 
     Args:
         registry: Where the series are collected; each manager needs one of its own. None makes one.
+        caches: Those of CACHES that there can be.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, *, caches: tuple[str, ...] = CACHES) -> None:
         from prometheus_client import Counter
 
-        super().__init__(SERIES, registry)
+        table = (replace(series, values=caches) if series.label == "cache" else series for series in SERIES)
+        super().__init__(table, registry)
         self._partitions: PartitionMetrics | None = None
         self._count_fetched = self.counting("fetch_bytes_total")
         self._requests = _Requests()
