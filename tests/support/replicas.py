@@ -151,14 +151,9 @@ class Replica:
             read = self.log.read(offset, max_bytes=MAX_BYTES, isolation=isolation).records
             if not read:
                 return found
-            table = decode(
-                b"".join(part.read() for part in read), columns=["offset", "key", "value"], control_records=True
-            )
-            for row in table.to_pylist():
-                at = row["offset"]
-                epoch = self.log.leader_epoch_cache.epoch_for_offset(at)
-                assert epoch is not None
-                found[at] = (epoch, (row["key"] or b"") + row["value"])
+            data, columns = b"".join(part.read() for part in read), ["offset", "leaderEpoch", "key", "value"]
+            for row in decode(data, columns=columns, control_records=True).to_pylist():
+                found[row["offset"]] = (row["leaderEpoch"], (row["key"] or b"") + row["value"])
             offset = max(found) + 1
 
     def values(self, isolation: FetchIsolation = FetchIsolation.LOG_END) -> list[bytes]:

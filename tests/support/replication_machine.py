@@ -330,6 +330,8 @@ class ReplicationMachine(RuleBasedStateMachine):
             entries = list(replica.epochs.items())
             assert entries == sorted(set(entries)), "epochs rise"
             assert [start for _, start in entries] == sorted({start for _, start in entries}), "epochs rise"
+            for offset, (epoch, _) in records[replica.broker_id].items():
+                assert replica.log.leader_epoch_cache.epoch_for_offset(offset) == epoch, "lineages are of the records"
         for broker, replica in up.items():
             if replica.leader.is_leading and replica.leader.leader_epoch == self.state.leader_epoch:
                 for offset in range(replica.log.high_watermark):
