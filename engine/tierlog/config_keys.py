@@ -115,7 +115,7 @@ class Key:
         return self.kind == "Password"
 
     def read(self, text: str, name: str = "") -> Value:
-        """The value of a text, in range.
+        """Return the value of a text, in range.
 
         Args:
             text: As a configuration has it; white space around it does not count.
@@ -156,7 +156,7 @@ class Key:
         return frozenset(items)
 
     def check(self, value: Value, *, name: str = "", in_code: bool = False) -> Value:
-        """The value itself.
+        """Return the value itself.
 
         Raises:
             WrongValueError: of another type, or out of range.
@@ -199,7 +199,7 @@ class Key:
         return WrongValueError(name if self.is_secret else f"{name} {value!r:.80}", wanted, kafkas or wanted)
 
     def shown(self, value: Value) -> str:
-        """A value as Kafka writes it."""
+        """Return a value as Kafka writes it."""
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, frozenset | tuple):
@@ -217,7 +217,7 @@ def _shown_double(value: float) -> str:
 
 
 def key(meaning: str, *, default: Value | None = None, name: str = "", under: str = "", **facts: Any) -> Any:
-    """A field that is a row: see Key.
+    """Return a field that is a row: see Key.
 
     Args:
         meaning: As of a Key.
@@ -233,7 +233,7 @@ _ROWS: Final[dict[object, Mapping[str, Key]]] = {}
 
 
 def rows(table: type[Any]) -> Mapping[str, Key]:
-    """The rows of a configuration, by field. Fields that are no keys are left out."""
+    """Return the rows of a configuration, by field. Fields that are no keys are left out."""
     found = _ROWS.get(table)
     if found is None:
         found = _ROWS[table] = dict(_iter_rows(table))
@@ -251,8 +251,8 @@ def _iter_rows(table: type[Any]) -> Iterator[tuple[str, Key]]:
 
 
 def read_values(table: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration that are given, by any of their names; the names that do not count are checked all
-    the same.
+    """Return the fields of a configuration that are given, by any of their names; the names that do not count are
+    checked all the same.
 
     Raises:
         WrongValueError: a value is malformed or out of range.
@@ -274,10 +274,10 @@ def check_values(configuration: Any) -> None:
 
 
 def names_of(*tables: type[Any]) -> frozenset[str]:
-    """Every name under which a key of these configurations can be given."""
+    """Return every name under which a key of these configurations can be given."""
     return frozenset(name for table in tables for row in rows(table).values() for name in row.names)
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that is the most like another, for the error about an unknown one."""
+    """Return the known name that is the most like another, for the error about an unknown one."""
     return difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]

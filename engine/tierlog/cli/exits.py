@@ -107,7 +107,7 @@ def complain(text: str, *, level: int = logging.ERROR) -> None:
 
 
 def guarded(verb: Callable[P, ExitCode | None]) -> Callable[P, None]:
-    """A verb whose every ending is an exit code.
+    """Return a verb whose every ending is an exit code.
 
     The verb returns its code (None is DONE). typer would turn an interrupt into code 1 and print a traceback for the
     rest, so no exception may reach it.

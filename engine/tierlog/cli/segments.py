@@ -39,7 +39,7 @@ def base64_text(data: bytes | None) -> str | None:
 
 
 def epochs_text(epochs: Mapping[Any, int]) -> str:
-    """Leader epochs and their first offsets."""
+    """Return leader epochs and their first offsets."""
     return ",".join(f"{epoch}:{start}" for epoch, start in epochs.items())
 
 

@@ -29,14 +29,14 @@ def utc_text(timestamp_ms: int) -> str:
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Milliseconds of ``90s``, ``15m``, ``1h``, ``7d`` …; None for anything else."""
+    """Return milliseconds of ``90s``, ``15m``, ``1h``, ``7d`` …; None for anything else."""
     found = re.fullmatch(r"([0-9]{1,12})(ms|[smhdw])", text)
     return None if found is None else int(found[1]) * UNITS_MS[found[2]]
 
 
 def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) -> int:
-    """Milliseconds since 1970 of a time: ISO 8601 (UTC where no zone is given), how long ago (``90s``, ``1h``, ``7d``),
-    ``now``, or milliseconds.
+    """Return milliseconds since 1970 of a time: ISO 8601 (UTC where no zone is given), how long ago (``90s``, ``1h``,
+    ``7d``), ``now``, or milliseconds.
 
     Raises:
         ConfigError: the text has none of these forms, or is a number that is no plausible time in milliseconds.

@@ -82,8 +82,8 @@ class PartitionSegment(Protocol):
         """
 
     def collect_aborted(self, *, fetch_offset: int, upper_bound_offset: int) -> tuple[list[tuple[int, int, int]], bool]:
-        """((producer id, first offset, last offset) of aborted transactions in [fetch offset, upper bound), whether no
-        later segment can hold more). Raises CorruptIndexError. StoreError.
+        """Return ((producer id, first offset, last offset) of aborted transactions in [fetch offset, upper bound),
+        whether no later segment can hold more). Raises CorruptIndexError. StoreError.
         """
 
 
@@ -94,7 +94,7 @@ class RecordsPart(Protocol):
     def size_bytes(self) -> int: ...
 
     def read(self) -> Buffer:
-        """The bytes. Raises LogTruncatedError: the log was cut meanwhile. StoreError."""
+        """Return the bytes. Raises LogTruncatedError: the log was cut meanwhile. StoreError."""
 
 
 class PartitionEpochs(Protocol):
@@ -122,13 +122,13 @@ class PartitionEpochs(Protocol):
         """Return the epoch in which an offset was written; None before the first entry."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+        """Return (epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
 
     def epoch_entries_in_range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
         """Return the epochs of the offsets [start, end), as they go with a segment: the first begins at the start."""
 
     def epoch_with_offsets(self) -> dict[int, int]:
-        """Epoch to start offset, ascending."""
+        """Return epoch to start offset, ascending."""
 
 
 class PartitionLog(Protocol):
@@ -174,7 +174,7 @@ class PartitionLog(Protocol):
         """End of a copy, exclusive: a segment is copied once all of it lies below."""
 
     def open_transactions(self) -> Sequence[ProducerEntry]:
-        """The producers that have an open transaction, by its first offset: for a coordinator after a failover."""
+        """Return the producers with an open transaction, by its first offset: for a coordinator after a failover."""
 
     @property
     def highest_offset_in_remote_storage(self) -> int:
@@ -186,11 +186,12 @@ class PartitionLog(Protocol):
     def leader_epoch_cache(self) -> PartitionEpochs: ...
 
     def snapshot_at(self, offset: int) -> bytes | None:
-        """Bytes of the producer snapshot of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
+        """Return bytes of the producer snapshot of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
 
     def lease(self, segment: PartitionSegment) -> AbstractContextManager[LogSegmentData]:
-        """The files of a closed segment, as ``copy_log_segment_data`` takes them. Their paths open, for any code, until
-        the block ends, whatever retention, a truncation, a deletion of the log or a rename of its folder do meanwhile.
+        """Return the files of a closed segment, as ``copy_log_segment_data`` takes them. Their paths open, for any
+        code, until the block ends, whatever retention, a truncation, a deletion of the log or a rename of its folder do
+        meanwhile.
 
         Raises:
             ValueError: the segment is the active one. LookupError: the segment has gone.
@@ -208,8 +209,8 @@ class PartitionLog(Protocol):
         """
 
     def closed_segments(self, from_offset: int = 0) -> Sequence[tuple[PartitionSegment, int]]:
-        """The segments that a copy may take: (segment, end offset exclusive), ascending, from the one that contains
-        ``from_offset`` on, those that end at or below the last stable offset.
+        """Return the segments that a copy may take: (segment, end offset exclusive), ascending, from the one that
+        contains ``from_offset`` on, those that end at or below the last stable offset.
         """
 
     @property
@@ -289,7 +290,7 @@ class PartitionLog(Protocol):
         """Begin a leader epoch; durable on return."""
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+        """Return (epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
 
     def truncate_to(self, offset: int) -> bool:
         """Cut everything from an offset on, durably; whether anything was there. A tiered log that is cut below its

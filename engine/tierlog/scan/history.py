@@ -88,11 +88,11 @@ class PartitionHistory:
         return self.lineage.end_offset_exclusive
 
     def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[Span]:
-        """The spans that hold any of [first, end), cut to it."""
+        """Return the spans that hold any of [first, end), cut to it."""
         return list(self.iter_spans_between(first_offset, end_offset_exclusive))
 
     def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[Span]:
-        """The spans of ``spans_between``, one by one."""
+        """Yield the spans of ``spans_between``, one by one."""
         for span in self.lineage.spans:
             first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
             if first < end:
@@ -133,7 +133,7 @@ class TierHistory:
         pattern: str | re.Pattern[str] | None = None,
         assigned: Mapping[str, Collection[int]] | None = None,
     ) -> list[PartitionHistory]:
-        """The partitions of some topics, by topic name and partition; of all topics if nothing is given.
+        """Return the partitions of some topics, by topic name and partition; of all topics if nothing is given.
 
         Args:
             names: Topics; ``<topic id>:<topic>`` picks one of two topics of the same name.
@@ -181,7 +181,7 @@ class TierHistory:
         yield from (segment for _, segment in same.values())
 
     def history_of(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
-        """The history of one partition, by its segments: at least one, in any order.
+        """Return the history of one partition, by its segments: at least one, in any order.
 
         Raises:
             EncryptionKeyError: no key opens the newest checkpoint, and there is no list of faults. StoreError and its

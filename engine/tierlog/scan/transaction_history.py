@@ -22,7 +22,7 @@ from tierlog.scan.history import PartitionHistory
 
 
 def find_last_stable_offset(tier: Tier, history: PartitionHistory) -> int:
-    """First offset of the earliest transaction that is open at the end of the tier; the end if none is.
+    """Return the first offset of the earliest transaction that is open at the end of the tier; the end if none is.
 
     Raises:
         CorruptDataError, StoreError and their kinds: a log that has to be replayed cannot be read.
@@ -34,14 +34,14 @@ def find_last_stable_offset(tier: Tier, history: PartitionHistory) -> int:
 
 
 def open_transactions(tier: Tier, history: PartitionHistory) -> dict[int, int]:
-    """Producer id to first offset of each transaction that is open at the end of the tier; as above."""
+    """Return producer id to first offset of each transaction that is open at the end of the tier; as above."""
     return _replay_to_end(tier, history).open_transactions
 
 
 def aborted_transactions(
     tier: Tier, history: PartitionHistory, first_offset: int, end_offset_exclusive: int
 ) -> tuple[NDArray[np.void], list[TierlogError]]:
-    """The aborted transactions that touch [first, end), from the segments that hold their markers.
+    """Return the aborted transactions that touch [first, end), from the segments that hold their markers.
 
     Only markers inside of a span count: those of an abandoned branch aborted nothing.
 
@@ -75,7 +75,7 @@ def aborted_transactions(
 
 
 def aborted_in(tier: Tier, span: Span) -> NDArray[np.void]:
-    """The rows (TRANSACTION_DTYPE) of a segment's transaction index whose marker lies inside of the span.
+    """Return the rows (TRANSACTION_DTYPE) of a segment's transaction index whose marker lies inside of the span.
 
     Raises:
         CorruptIndexError, CorruptObjectError, ObjectNotFoundError: the index cannot be used; named.

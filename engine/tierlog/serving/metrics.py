@@ -40,7 +40,7 @@ class SecondsHistogram:
         return sum(self._counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound, durations up to it), as Prometheus has them."""
+        """Return (upper bound, durations up to it), as Prometheus has them."""
         found: list[tuple[str, float]] = []
         total = 0
         for bound, count in zip((*map(str, _SECONDS), "+Inf"), list(self._counts), strict=True):

@@ -113,7 +113,7 @@ class Wholeness:
         return not self.lacking(group)
 
     def lacking(self, group: ObjectGroup) -> list[str]:
-        """Suffixes of the objects that a segment needs and lacks."""
+        """Return suffixes of the objects that a segment needs and lacks."""
         lacking = sorted(_NEEDED[self._tier.layout] - group.objects.keys())
         if lacking and self._tier.layout == "aiven" and self._description in group.objects:
             lacking = self._lacking_of_manifest(group, lacking)

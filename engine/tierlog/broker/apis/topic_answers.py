@@ -58,7 +58,7 @@ class TopicAnswers(NamedTuple):
     operations: int
 
     def epochs(self, topic: Topic, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """(number, leader epoch) of a topic's partitions, UNKNOWN where none is cached. Does not wait."""
+        """Return (number, leader epoch) of a topic's partitions, UNKNOWN where none is cached. Does not wait."""
         found = []
         for number in partitions:
             partition = self.catalog.partition(topic.name, number)

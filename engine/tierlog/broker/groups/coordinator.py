@@ -93,11 +93,11 @@ class GroupCoordinator:
         return self._budget.used_bytes
 
     def find(self, group_id: str) -> Group | None:
-        """A group by its id."""
+        """Return a group by its id."""
         return self._groups.get(group_id)
 
     def groups(self) -> Collection[Group]:
-        """All groups, in the order in which they came to be."""
+        """Return all groups, in the order in which they came to be."""
         return self._groups.values()
 
     def _make(self, group_id: str) -> Group:

@@ -324,7 +324,7 @@ class DeleteGroups(GroupHandler):
 
 
 def group_handlers(coordinator: GroupCoordinator, catalog: Catalog, clock: Clock, *, node_id: int) -> list[Handler]:
-    """One handler for each API of groups.
+    """Return one handler for each API of groups.
 
     Args:
         coordinator: Answers them.

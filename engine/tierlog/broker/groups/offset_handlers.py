@@ -39,12 +39,12 @@ def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
 
 
 def not_served(asked: Any) -> ErrorCode:
-    """The error code that answers a request for a topic that is not served."""
+    """Return the error code that answers a request for a topic that is not served."""
     return ErrorCode.unknown_topic_or_partition if hasattr(asked, "name") else ErrorCode.unknown_topic_id
 
 
 def echoed(asked: Any) -> dict[str, Any]:
-    """The fields that name a topic in the answer as the request did."""
+    """Return the fields that name a topic in the answer as the request did."""
     return {"name": asked.name} if hasattr(asked, "name") else {"topic_id": asked.topic_id}
 
 

@@ -55,19 +55,21 @@ class Entities:
         return entity(**{field: value for field, value in values.items() if field in fields})
 
     def response(self, **values: object) -> ResponsePayload:
-        """The response itself, as ``make``; where it has a throttle time, that is none unless given."""
+        """Return the response itself, as ``make``; where it has a throttle time, that is none unless given."""
         payload: ResponsePayload = self.make(self._response, **{"throttle_time": _NO_TIME} | values)
         return payload
 
 
 @cache
 def entities_of(api_key: int, api_version: int) -> Entities:
-    """The entities of the responses of an API at a version. Raises kio's UnknownEntity for a version that it lacks."""
+    """Return the entities of the responses of an API at a version. Raises kio's UnknownEntity for a version that it
+    lacks.
+    """
     return Entities(load_payload_module(api_key, api_version, EntityType.response))
 
 
 def field_of(request: Any, name: str, default: Any = None) -> Any:
-    """A field of a request, or a default where its version lacks it."""
+    """Return a field of a request, or a default where its version lacks it."""
     return getattr(request, name, default)
 
 
@@ -125,10 +127,10 @@ def _arrays_of(kind: EntityClass) -> tuple[str, ...]:
 
 
 def topic_id_of(wire_id: uuid.UUID | None) -> Uuid:
-    """The id of a request's field; ZERO_UUID where kio says None."""
+    """Return the id of a request's field; ZERO_UUID where kio says None."""
     return ZERO_UUID if wire_id is None else Uuid(wire_id.bytes)
 
 
 def wire_id_of(topic_id: Uuid) -> uuid.UUID | None:
-    """The id for a response's field; None for ZERO_UUID, which kio writes as zeros."""
+    """Return the id for a response's field; None for ZERO_UUID, which kio writes as zeros."""
     return None if topic_id == ZERO_UUID else uuid.UUID(bytes=topic_id.raw)

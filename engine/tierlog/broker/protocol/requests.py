@@ -200,7 +200,7 @@ def _readers(api_key: int, api_version: int) -> tuple[EntityClass, Callable[[mem
 
 @cache
 def api_name(api_key: int) -> str:
-    """Kafka's name of an API, as ``ListOffsets``; ``API 1234`` for an unknown one."""
+    """Return Kafka's name of an API, as ``ListOffsets``; ``API 1234`` for an unknown one."""
     name = api_key_map.get(api_key)
     return f"API {api_key}" if name is None else "".join(word.capitalize() for word in name.split("_"))
 

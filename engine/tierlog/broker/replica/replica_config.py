@@ -29,7 +29,8 @@ INDEX_CACHE_BYTES: Final = 64 << 20
 
 
 def server_config(given: Mapping[str, object] | None, *, machine: Machine | None = None) -> StorageConfig:
-    """The configuration of a server's reads: the storage manager's keys, and a server's caches where it names none.
+    """Return the configuration of a server's reads: the storage manager's keys, and a server's caches where it names
+    none.
 
     Raises: as ``read_storage_config``.
     """
@@ -106,7 +107,7 @@ CONFIG_KEYS: Final = names_of(ServerConfig, GroupConfig, FetchLimits, SessionLim
 
 
 def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str | None = None) -> ReplicaConfig:
-    """The configuration of PATH and of a broker's keys; options are set on it by ``dataclasses.replace``.
+    """Return the configuration of PATH and of a broker's keys; options are set on it by ``dataclasses.replace``.
 
     Args:
         path: The served tier.
@@ -138,7 +139,7 @@ def with_security(
     users: str | None,
     user_topics: str | None = None,
 ) -> ReplicaConfig:
-    """The configuration with TLS where there is a certificate, and SASL where there are users.
+    """Return the configuration with TLS where there is a certificate, and SASL where there are users.
 
     Raises:
         ConfigError: ``sasl.enabled.mechanisms`` names none that is known, or there are topics of users and no users.
@@ -164,7 +165,7 @@ def with_security(
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
-    """(host, port) of ``HOST:PORT``; an IPv6 address stands in brackets, and no host is all addresses.
+    """Return (host, port) of ``HOST:PORT``; an IPv6 address stands in brackets, and no host is all addresses.
 
     Raises:
         ConfigError: malformed; names the option.

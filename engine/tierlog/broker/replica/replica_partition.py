@@ -131,7 +131,7 @@ class SegmentReads:
         return await self.worker.drive(self.batches.read_waits(segment, wanted), until_seconds=until_seconds)
 
     async def index(self, segment: StoredSegment, index_type: IndexType, *, until_seconds: float) -> bytes | None:
-        """A part of a segment beside its log; None if it has none.
+        """Return a part of a segment beside its log; None if it has none.
 
         Raises:
             StoreUnavailableError: not there in time. ObjectNotFoundError, CorruptObjectError, EncryptionKeyError,
@@ -149,11 +149,11 @@ class SegmentReads:
         return self._timeout_seconds
 
     async def look_up(self, search: Callable[[], Result]) -> Result:
-        """The result of a search over ``tier``, in a thread of its own kind, however long it takes."""
+        """Return the result of a search over ``tier``, in a thread of its own kind, however long it takes."""
         return await self._lookups.run(search)
 
     def lookup_turns(self) -> SingleCalls:
-        """Threads for searches over ``tier``, one after another, of one partition."""
+        """Return threads for searches over ``tier``, one after another, of one partition."""
         return self._lookups.one_at_a_time()
 
     def close(self) -> None:
@@ -204,16 +204,20 @@ class PartitionView:
         return self.offsets.last_stable_offset
 
     def find_span(self, offset: int) -> int:
-        """The number of the span that holds an offset, or of the next one behind a gap; ``len(spans)`` behind all."""
+        """Return the number of the span that holds an offset, or of the next one behind a gap; ``len(spans)`` behind
+        all.
+        """
         return bisect.bisect_right(self._ends, offset)
 
     def iter_transactional(self, number: int) -> Iterator[Span]:
-        """The spans from one on whose segments may have a transaction index."""
+        """Yield the spans from one on whose segments may have a transaction index."""
         for place in range(bisect.bisect_left(self._transactional, number), len(self._transactional)):
             yield self.spans[self._transactional[place]]
 
     def next_segment(self, segment_id: RemoteLogSegmentId, start_offset: int) -> StoredSegment | None:
-        """The segment that is read behind one with this id and start; None behind the last, or where it is not read."""
+        """Return the segment that is read behind one with this id and start; None behind the last, or where it is not
+        read.
+        """
         first = self.find_span(start_offset)
         nearby = self.spans[first : first + _SPANS_LOOKED_AT]
         for span, following in itertools.pairwise(nearby):
@@ -223,12 +227,12 @@ class PartitionView:
         return None
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch of an offset; UNKNOWN below all that are known."""
+        """Return the leader epoch of an offset; UNKNOWN below all that are known."""
         epoch = self._epochs.epoch_for_offset(offset)
         return UNKNOWN if epoch is None else epoch
 
     def end_offset_for(self, leader_epoch: int) -> EpochEndOffset:
-        """The end of an epoch, as a broker answers OffsetForLeaderEpoch."""
+        """Return the end of an epoch, as a broker answers OffsetForLeaderEpoch."""
         end = self.offsets.high_watermark
         return EpochEndOffset(*self._epochs.end_offset_for(leader_epoch, log_end_offset=end))
 
@@ -258,7 +262,7 @@ class AbortedTransactions:
         self._replayed: NDArray[np.void] | None = None
 
     async def find(self, number: int, found: FoundBatches, until_seconds: float) -> list[tuple[int, int]]:
-        """(producer id, first offset) of those that touch some batches, ascending by first offset, distinct.
+        """Return (producer id, first offset) of those that touch some batches, ascending by first offset, distinct.
 
         Args:
             number: Of the span that the batches are of.
@@ -486,7 +490,7 @@ class ReplicaPartition:
         return (await self._current()).view.size_bytes
 
     def next_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment | None:
-        """The segment that is read behind one, as far as that is known now. Any thread."""
+        """Return the segment that is read behind one, as far as that is known now. Any thread."""
         loaded = self._loaded
         if loaded is None:
             return None

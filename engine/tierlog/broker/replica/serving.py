@@ -228,7 +228,7 @@ class ReplicaMetrics:
         self.registry.register(cast("Collector", self))
 
     def collect(self) -> Iterable[Metric]:
-        """The series, as a registry asks for them."""
+        """Return the series, as a registry asks for them."""
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         catalog = self._catalog

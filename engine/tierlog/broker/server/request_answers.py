@@ -94,7 +94,7 @@ class RequestAnswers:
         self.topic_access: ReloadedFiles[TopicAccess] | None = None
 
     def iter_versions(self) -> Iterator[tuple[int, int]]:
-        """(API, version) of all that is served: the newest versions of all APIs first."""
+        """Yield (API, version) of all that is served: the newest versions of all APIs first."""
         for age in range(max(len(handler.versions) for handler in self._handlers.values())):
             for handler in self._handlers.values():
                 if age < len(handler.versions):

@@ -186,7 +186,7 @@ def _as_java(producer: Row) -> Row:
 
 
 def field_sizes(column: pa.Array) -> list[int]:
-    """Sizes in bytes of a binary column, -1 for null; the bytes themselves are not touched."""
+    """Return sizes in bytes of a binary column, -1 for null; the bytes themselves are not touched."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     sizes = np.diff(offsets)
     if column.null_count:
@@ -212,7 +212,7 @@ def _control_text(marker: ControlRecord) -> str:
 
 
 def iter_payloads(records: Records, decoder: Payloads | None) -> list[tuple[int, Payload]]:
-    """(row, payload) of the data records."""
+    """Yield (row, payload) of the data records."""
     if decoder is None:
         return []
     offsets = records.rows.column("offset").to_pylist()

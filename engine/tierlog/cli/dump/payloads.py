@@ -39,7 +39,7 @@ codecs.register_error("tierlog-as-java", _as_java)
 
 
 def java_text(data: bytes) -> str:
-    """Bytes as Java's ``new String(bytes, UTF_8)`` has them."""
+    """Return bytes as Java's ``new String(bytes, UTF_8)`` has them."""
     return data.decode("utf-8", "tierlog-as-java")
 
 

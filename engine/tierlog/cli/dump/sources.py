@@ -319,14 +319,14 @@ class IndexFindings:
 
 
 def offset_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(offsets, positions) of the entries that kafka-dump-log shows."""
+    """Return (offsets, positions) of the entries that kafka-dump-log shows."""
     raw = np.frombuffer(data, _OFFSET_ENTRY, count=len(data) // _OFFSET_ENTRY.itemsize)
     shown = raw[: _shown(raw["offset"])]
     return shown["offset"].astype(np.int64) + base_offset, shown["position"].astype(np.int64)
 
 
 def time_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(timestamps, offsets) of the entries that kafka-dump-log shows."""
+    """Return (timestamps, offsets) of the entries that kafka-dump-log shows."""
     raw = np.frombuffer(data, _TIME_ENTRY, count=len(data) // _TIME_ENTRY.itemsize)
     shown = raw[: _shown(raw["offset"])]
     return shown["timestamp"].astype(np.int64), shown["offset"].astype(np.int64) + base_offset

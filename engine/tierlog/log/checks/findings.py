@@ -130,7 +130,7 @@ def _checksum(value: int) -> str:
 
 
 def finding_of(error: TierlogError, where: str) -> Finding:
-    """Any error of a room below, as a finding: bad bytes and missing objects are faults; other errors mean "not
+    """Return any error of a room below, as a finding: bad bytes and missing objects are faults; other errors mean "not
     checked".
     """
     if isinstance(error, CorruptDataError):

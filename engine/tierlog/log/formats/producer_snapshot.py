@@ -39,7 +39,7 @@ ENTRY_SIZE_BYTES = _ENTRY.itemsize
 
 
 def first_sequence(last_sequence: int, offset_delta: int) -> int:
-    """The first sequence number of a batch. Sequence numbers wrap from 2^31-1 to 0."""
+    """Return the first sequence number of a batch. Sequence numbers wrap from 2^31-1 to 0."""
     first = last_sequence - offset_delta
     return first if first >= 0 else first + 2**31
 
@@ -84,7 +84,7 @@ class ProducerSnapshot:
     entries: tuple[ProducerEntry, ...]
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id → first offset of its open transaction."""
+        """Return producer id → first offset of its open transaction."""
         return {e.producer_id: e.transaction_first_offset for e in self.entries if e.transaction_first_offset >= 0}
 
 

@@ -136,7 +136,7 @@ def parse_entry(data: Buffer, position: int = 0) -> RemoteLogIndexEntry:
 
 
 def iter_entries(data: Buffer) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
-    """(position, entry) of all entries of a file.
+    """Yield (position, entry) of all entries of a file.
 
     Raises:
         CorruptIndexError: see ``parse_entry``; also BAD_ORDER for an entry that does not begin behind the one before
@@ -177,7 +177,9 @@ def encode_identifier(key: str, position: int = 0) -> bytes:
 
 
 def parse_identifier(identifier: bytes) -> tuple[str, int]:
-    """(key, position) of an identifier of ours; each has one spelling. Raises CorruptIndexError: not of our form."""
+    """Return (key, position) of an identifier of ours; each has one spelling. Raises CorruptIndexError: not of our
+    form.
+    """
     try:
         key, mark, digits = identifier.decode().rpartition("#")
     except UnicodeDecodeError as cause:

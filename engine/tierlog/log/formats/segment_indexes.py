@@ -57,7 +57,9 @@ class OffsetIndex:
         return indexes.offset_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(offsets, positions) of the entries in use: Kafka offsets and byte positions; both rise in a sound file."""
+        """Return (offsets, positions) of the entries in use: Kafka offsets and byte positions; both rise in a sound
+        file.
+        """
         return indexes.read_offset_index(self.data, self.base_offset)
 
     def _int64s(self, **numbers: int) -> Iterator[int]:
@@ -119,7 +121,7 @@ class TimeIndex:
         return indexes.time_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(timestamps in ms, absolute offsets) of the entries in use."""
+        """Return (timestamps in ms, absolute offsets) of the entries in use."""
         return indexes.read_time_index(self.data, self.base_offset)
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:

@@ -54,8 +54,8 @@ _USUAL: Final = ("true", "false", "yes", "no", "on", "off", "enabled", "disabled
 
 
 def quoted(value: str, wanted: str) -> str:
-    """The value, with a space in front, if it may be shown: a number, a class, or text close to the wanted one. Else
-    "".
+    """Return the value, with a space in front, if it may be shown: a number, a class, or text close to the wanted one.
+    Else "".
 
     Args:
         value: The value that a key was given.

@@ -116,8 +116,8 @@ class RemoteIndexFile:
         return TimeIndex(rows, 0).lookup(_int64(timestamp_ms)).offset
 
     def iter_entries(self, files: Files, position: int = 0) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
-        """(position, entry) from a position on. Raises CorruptIndexError: no entry begins there, or a later one is
-        damaged.
+        """Yield (position, entry) from a position on. Raises CorruptIndexError: no entry begins there, or a later one
+        is damaged.
         """
         return _iter_log(files, self.log_path, position, self.log_bytes)
 

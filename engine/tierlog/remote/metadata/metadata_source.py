@@ -159,7 +159,7 @@ class _Filling:
 
 
 def record_values(run: MetadataBatches | MetadataValues) -> Iterator[tuple[int, bytes]]:
-    """(offset, value) of the records that have one."""
+    """Yield (offset, value) of the records that have one."""
     if isinstance(run, MetadataValues):
         yield from ((at, value) for at, value in zip(run.offsets, run.values, strict=True) if value is not None)
         return

@@ -240,7 +240,9 @@ class SegmentTable(NativeSegmentTable, Closeable):
         _check_done(metadata, done)
 
     def snapshot(self) -> TableSnapshot:
-        """The table's partitions and segments as a snapshot has them; no event may be applied before it is written."""
+        """Return the table's partitions and segments as a snapshot has them; no event may be applied before it is
+        written.
+        """
         return TableSnapshot(self, self._writing)
 
     def settle(self, pages: int = 1) -> bool:
@@ -278,8 +280,8 @@ class SegmentTable(NativeSegmentTable, Closeable):
         return found, rows.view(np.recarray)
 
     def list(self, partition: TopicIdPartition, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments in all states but DELETE_SEGMENT_FINISHED, ascending by start offset, each as of a moment of its
-        own.
+        """Yield the segments in all states but DELETE_SEGMENT_FINISHED, ascending by start offset, each as of a moment
+        of its own.
 
         Args:
             partition: Of which partition.
@@ -290,8 +292,8 @@ class SegmentTable(NativeSegmentTable, Closeable):
             yield from self._get_rows(partition, rows[at : at + _LISTED_AT_ONCE])
 
     def columns(self, partition: TopicIdPartition, epoch: int | None = None) -> SegmentColumns:
-        """The segments that ``list`` gives, in its order, as columns; copied out with the GIL released, so that no
-        later event changes them.
+        """Return the segments that ``list`` gives, in its order, as columns; copied out with the GIL released, so that
+        no later event changes them.
         """
         if epoch is not None and epoch < 0:
             raise ValueError(f"leader epoch {epoch} is negative")
@@ -319,7 +321,7 @@ class SegmentTable(NativeSegmentTable, Closeable):
 
 
 def update_of(metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataUpdate:
-    """The update that brings a started segment to this state."""
+    """Return the update that brings a started segment to this state."""
     return RemoteLogSegmentMetadataUpdate(
         metadata.remote_log_segment_id,
         event_timestamp_ms=metadata.event_timestamp_ms,

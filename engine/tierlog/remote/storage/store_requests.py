@@ -251,7 +251,9 @@ class StoreRequests:
     # --- queued ---
 
     def wait_of(self, load: SharedLoad[Any, Any], what: str, timeout_seconds: float) -> Wait:
-        """A wait for a load: its time runs from when its request was sent, or the last sign that the queue moves."""
+        """Return a wait for a load: its time runs from when its request was sent, or the last sign that the queue
+        moves.
+        """
         return Wait(load, what, GOES_ON, timeout_seconds, lambda: load.began_at_seconds or self.progress_at_seconds)
 
     def note_sent(self, load: SharedLoad[Any, Any]) -> bool:

@@ -98,11 +98,11 @@ class Tier(Closeable):
         return self._layout.foreign_objects
 
     def describe(self) -> str:
-        """The tier's URL and layout for messages, without secrets."""
+        """Return the tier's URL and layout for messages, without secrets."""
         return f"{self._store.describe()} ({self.layout})"
 
     def topics(self, candidates: Iterable[Candidate] | None = None) -> tuple[StoredTopic, ...]:
-        """The topics that keys name, by name and id.
+        """Return the topics that keys name, by name and id.
 
         Args:
             candidates: The segments of an earlier listing; None lists, and reads nothing else.
@@ -123,7 +123,7 @@ class Tier(Closeable):
         partitions: Collection[int] | None = None,
         faults: list[TierlogError] | None = None,
     ) -> Iterator[StoredSegment]:
-        """The whole segments of the tier, by topic, partition, start offset and segment id.
+        """Yield the whole segments of the tier, by topic, partition, start offset and segment id.
 
         The listing comes first, then the descriptions of the wanted segments (manifests, checkpoints, index ends),
         several at a time; nothing of other topics is fetched. Uploads that never became whole are no segments.
@@ -153,7 +153,7 @@ class Tier(Closeable):
     def find_candidates(
         self, wanted: SegmentFilter | None = None, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
-        """The whole segments of a listing, as its keys show them, ordered as ``iter_segments``.
+        """Yield the whole segments of a listing, as its keys show them, ordered as ``iter_segments``.
 
         Args:
             wanted: The segments to find; None for all.
@@ -189,7 +189,7 @@ class Tier(Closeable):
         return self._layout.load(candidate)
 
     def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | memoryview | None:
-        """A part of a segment beside its log, decrypted: the bytes that the broker had.
+        """Return a part of a segment beside its log, decrypted: the bytes that the broker had.
 
         Returns:
             None if the part is known to be absent (always possible for TRANSACTION; for the others where a layout
@@ -213,7 +213,7 @@ class Tier(Closeable):
         prefetch: int | None = None,
         store: ObjectStore | None = None,
     ) -> Generator[tuple[int, memoryview]]:
-        """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
+        """Yield the untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
 
         Neighbouring chunks come in one GET a window; ``prefetch`` windows are fetched while one is used. Memory:
         (prefetch + 2) windows, each at least one chunk. Closing the iterator cancels the pending ones. A window is the
@@ -315,7 +315,7 @@ TRANSACTIONAL_ATTRIBUTE = 0x10
 
 
 def place_of(segment: StoredSegment) -> str:
-    """A segment in messages: its topic-partition and object."""
+    """Return a segment in messages: its topic-partition and object."""
     return f"{segment.topic_id_partition} {segment.name}"
 
 

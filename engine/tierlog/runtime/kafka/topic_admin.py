@@ -224,7 +224,8 @@ class TopicAdmin(Closeable):
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
-        """Partition → (first offset that is there, offset of the next record), as they are between call and return.
+        """Return partition → (first offset that is there, offset of the next record), as they are between call and
+        return.
 
         Raises:
             ObjectNotFoundError: there is no such topic or partition.
@@ -233,7 +234,7 @@ class TopicAdmin(Closeable):
         return {number: (log.start_offset, log.end_offset) for number, log in found.items()}
 
     def leader_logs(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LeaderLog]:
-        """Partition → its leader's log, as it is between call and return.
+        """Return partition → its leader's log, as it is between call and return.
 
         Raises:
             ObjectNotFoundError: there is no such topic or partition.

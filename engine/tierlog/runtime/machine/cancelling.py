@@ -84,7 +84,7 @@ _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_s
 
 @contextmanager
 def cancelled_by(scope: CancelScope) -> Iterator[None]:
-    """A block whose reads, in this thread, raise CancelledReadError once the scope is cancelled. Blocks nest."""
+    """Return a block whose reads, in this thread, raise CancelledReadError once the scope is cancelled. Blocks nest."""
     token = _scopes.set((*_scopes.get(), scope))
     try:
         yield
@@ -125,7 +125,7 @@ def require_wanted() -> None:
 
 @contextmanager
 def ended_by_scopes(cancel: Callable[[], object]) -> Iterator[None]:
-    """A block during which ``cancel`` is called, in any thread, if the scope of one of this thread's blocks is
+    """Return a block during which ``cancel`` is called, in any thread, if the scope of one of this thread's blocks is
     cancelled.
     """
     with ExitStack() as entered:

@@ -216,8 +216,8 @@ class Files(ReadableFiles, Protocol):
         """
 
     def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
-        """(name, size) of the files in a directory, by name: cheaper than ``iter_directory``, for names are all that is
-        asked for, but for the size of files whose names end with ``sized``; that of others is -1.
+        """Return (name, size) of the files in a directory, by name: cheaper than ``iter_directory``, for names are all
+        that is asked for, but for the size of files whose names end with ``sized``; that of others is -1.
         """
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
@@ -236,8 +236,8 @@ class Files(ReadableFiles, Protocol):
         """
 
     def lease(self, path: str) -> LeasedFile:
-        """A path that opens this file until it is closed, even if its name is changed or removed. It makes no name on
-        any disk. Raises ObjectNotFoundError.
+        """Return a path that opens this file until it is closed, even if its name is changed or removed. It makes no
+        name on any disk. Raises ObjectNotFoundError.
         """
 
     def open_write(self, path: str) -> WritableFile:
@@ -312,7 +312,7 @@ def store_error(error: OSError, path: str) -> StoreError:
 
 @contextlib.contextmanager
 def translated(path: str) -> Iterator[None]:
-    """A block whose OS errors become those of :mod:`tierlog.errors`."""
+    """Return a block whose OS errors become those of :mod:`tierlog.errors`."""
     try:
         yield
     except StoreError:

@@ -406,7 +406,7 @@ class PosixFiles:
                 yield _info(child, found)
 
     def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
-        """(name, size) of the files in a directory, by name; -1 for those whose names do not end with ``sized``."""
+        """Return (name, size) of the files in a directory, by name; -1 where a name does not end with ``sized``."""
         with translated(path), os.scandir(path) as entries:
             found = [
                 (each.name, -1 if not sized or not each.name.endswith(sized) else _size_of(each))
@@ -464,7 +464,7 @@ class PosixFiles:
             raise _read_error(cause, path) from cause
 
     def lease(self, path: str) -> LeasedFile:
-        """A path that opens this file until it is closed: that of an open descriptor (Linux's /proc)."""
+        """Return a path that opens this file until it is closed: that of an open descriptor (Linux's /proc)."""
         with translated(path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return LeasedFile(f"/proc/{os.getpid()}/fd/{descriptor}", partial(os.close, descriptor))

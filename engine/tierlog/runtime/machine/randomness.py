@@ -12,7 +12,7 @@ class Rng(Protocol):
     """Randomness, as the rest of the program sees it. Thread safety: any number of threads."""
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
+        """Return random bytes for keys, IVs and ids; in production from the operating system's generator."""
 
     def uniform(self, low: float, high: float) -> float:
         """Draw a random number from low to high, both included: for jitter, and for events of some probability."""
@@ -25,7 +25,7 @@ class SystemRng:
     """The randomness of this machine."""
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
+        """Return random bytes for keys, IVs and ids; in production from the operating system's generator."""
         return os.urandom(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
@@ -45,7 +45,7 @@ class SeededRng:
         self._lock = threading.Lock()
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
+        """Return random bytes for keys, IVs and ids; in production from the operating system's generator."""
         with self._lock:
             return self._random.randbytes(size_bytes)
 

@@ -56,7 +56,7 @@ class DiskFault:
     rng: Rng | None = None
 
     def error(self, path: str) -> StoreError:
-        """The error that a caller of ``Files`` sees."""
+        """Return the error that a caller of ``Files`` sees."""
         cause = OSError(self.errno, os.strerror(self.errno), path)
         error = store_error(cause, path)
         error.__cause__ = cause
@@ -113,7 +113,7 @@ class MemoryDisk:
         self._listed: set[str] = set()
 
     def name_of(self, path: str) -> str:
-        """A path as the disk's names have it."""
+        """Return a path as the disk's names have it."""
         return normal(path if self.base is None else posixpath.abspath(path))
 
     def _seek(self, name: str) -> None:
@@ -131,7 +131,7 @@ class MemoryDisk:
             self._set(name, BaseContent(found))
 
     def find(self, name: str) -> Content | None:
-        """The content of a file; None if the name is no file's."""
+        """Return the content of a file; None if the name is no file's."""
         if name in self.leased:
             return self.leased[name]
         self._seek(name)
@@ -149,13 +149,13 @@ class MemoryDisk:
         self.leased.pop(name, None)
 
     def directory_info(self, name: str, path: str) -> FileInfo:
-        """A directory, under a path."""
+        """Return a directory, under a path."""
         found = self.base.find(self._based[name] or "/") if self.base is not None and name in self._based else None
         return FileInfo(path, 0, 0, is_directory=True) if found is None else replace(found, path=path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A block with the disk's lock held, which is reentrant.
+        """Return a block with the disk's lock held, which is reentrant.
 
         Raises:
             StoreError: the machine has crashed.
@@ -227,7 +227,7 @@ class MemoryDisk:
         return name in self._children
 
     def children(self, folder: str) -> list[str]:
-        """The files and directories in a directory, by name."""
+        """Return the files and directories in a directory, by name."""
         if self.base is not None and folder in self._based and folder not in self._listed:
             self._listed.add(folder)
             for entry in self.base.iter_directory(self._based[folder] or "/"):
@@ -398,7 +398,7 @@ def _apply(files: dict[str, Content], names: dict[str, Content | None]) -> None:
 
 
 def normal(path: str) -> str:
-    """A path as the disk's names have it."""
+    """Return a path as the disk's names have it."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 

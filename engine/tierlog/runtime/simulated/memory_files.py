@@ -75,7 +75,7 @@ class MemoryFiles:
         self._disk.hook = hook
 
     def find(self, path: str) -> FileInfo | None:
-        """Size, kind and times of a file or directory; None if the path names nothing."""
+        """Return size, kind and times of a file or directory; None if the path names nothing."""
         name = self._disk.name_of(path)
         with self._disk.held():
             content = self._disk.find(name)
@@ -84,14 +84,14 @@ class MemoryFiles:
             return self._disk.directory_info(name, path) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
-        """Size, kind and times of a file or directory. Raises ObjectNotFoundError."""
+        """Return size, kind and times of a file or directory. Raises ObjectNotFoundError."""
         found = self.find(path)
         if found is None:
             raise ObjectNotFoundError(f"{path}: no such file or directory")
         return found
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """A directory's entries by name."""
+        """Yield a directory's entries by name."""
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
         folder = self._disk.name_of(path)
@@ -103,7 +103,7 @@ class MemoryFiles:
                 yield replace(found, path=f"{path.rstrip('/')}/{name.rpartition('/')[2]}")
 
     def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
-        """(name, size) of the files in a directory, by name; -1 for those whose names do not end with ``sized``."""
+        """Return (name, size) of the files in a directory, by name; -1 where a name does not end with ``sized``."""
         entries = (entry for entry in self.iter_directory(path) if not entry.is_directory)
         return [(each.name, each.size_bytes if sized and each.name.endswith(sized) else -1) for each in entries]
 
@@ -112,7 +112,7 @@ class MemoryFiles:
         return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content of a file. Raises StoreError if it is larger than the limit."""
+        """Return the content of a file. Raises StoreError if it is larger than the limit."""
         with self._disk.held(), self.open_read(path) as file:
             if file.size_bytes > limit_bytes:
                 raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
@@ -121,11 +121,11 @@ class MemoryFiles:
         return bytes(data)
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """The content of a file: there are only regular files here."""
+        """Return the content of a file: there are only regular files here."""
         return self.read_whole(path, limit_bytes=limit_bytes)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """The part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
+        """Return the part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
         caller's alone as long as a view of it is held.
         """
         with self.open_read(path) as file:
@@ -142,7 +142,7 @@ class MemoryFiles:
         return None
 
     def lease(self, path: str) -> LeasedFile:
-        """A path that opens this file until it is closed."""
+        """Return a path that opens this file until it is closed."""
         with self._disk.held():
             content = self._disk.find(self._disk.name_of(path))
             if content is None:
@@ -151,7 +151,7 @@ class MemoryFiles:
         return LeasedFile(f"/{name}", partial(self._disk.end_lease, name))
 
     def open_write(self, path: str) -> WritableFile:
-        """A new file that gets its name on commit."""
+        """Return a new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX
         with self._disk.held():
             if self._disk.name_of(temporary) in self._disk.locked:
@@ -168,7 +168,7 @@ class MemoryFiles:
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - no other user is here
-        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
+        """Return a file to change in place, made (empty) if it does not exist; its directory must exist."""
         return _MemoryUpdatableFile(self._open(path, make=True))
 
     def put(self, path: str, data: bytes) -> None:
@@ -251,7 +251,7 @@ class MemoryFiles:
         return self._disk.capacity_bytes
 
     def try_lock(self, path: str) -> FileLock | None:
-        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
+        """Return the lock of a name, a file that exists while the lock is held; None if any process holds it."""
         name = self._disk.name_of(path)
         with self._disk.held():
             self._require_parent(name, path)

@@ -154,7 +154,7 @@ class BaseContent(Content):
         return self.base_bytes + len(self.data)
 
     def info(self, path: str) -> FileInfo:
-        """Size, times and rights, under a path; the identity of a file that was not changed."""
+        """Return size, times and rights, under a path; the identity of a file that was not changed."""
         identity = self._info.identity if self.modified_ms == self._info.modified_ms else (0, 0)
         return replace(
             self._info, path=path, size_bytes=self.size_bytes, modified_ms=self.modified_ms, identity=identity

@@ -129,7 +129,7 @@ def _bucket_of(scheme: str, url: str) -> tuple[str, str, dict[str, str]]:
 
 
 def split_last(url: str) -> tuple[str, str]:
-    """(folder, last name) of a URL or a path; ("", "") where there is nothing above."""
+    """Return (folder, last name) of a URL or a path; ("", "") where there is nothing above."""
     scheme, rest = _split(url)
     if scheme == "file":
         folder, _, name = os.path.abspath(rest).rpartition("/")

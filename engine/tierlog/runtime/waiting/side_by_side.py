@@ -18,7 +18,7 @@ _CALLS_A_TURN: Final = 32
 
 @asynccontextmanager
 async def timeout(seconds: float, timers: Timers = LOOP_TIMERS) -> AsyncIterator[None]:
-    """A block of a task that is cancelled after a time, as ``asyncio.timeout``, by a machine's clock. Raises
+    """Return a block of a task that is cancelled after a time, as ``asyncio.timeout``, by a machine's clock. Raises
     TimeoutError.
     """
     async with asyncio.timeout(None) as limit:

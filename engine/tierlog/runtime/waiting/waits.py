@@ -200,7 +200,7 @@ class WaitingThreads:
 
 
 def seconds_left(wait: Wait, began_seconds: float, now_seconds: float) -> float:
-    """Seconds that the wait may still take. Raises StoreUnavailableError where none are left."""
+    """Return seconds that the wait may still take. Raises StoreUnavailableError where none are left."""
     since = max(began_seconds, wait.progress())
     left = min(since + wait.timeout_seconds, began_seconds + PATIENCE * wait.timeout_seconds) - now_seconds
     if left <= 0:

@@ -114,7 +114,9 @@ class BatchBorders:
         return int(self.positions[entry]) if entry < len(self.positions) else self.size_bytes
 
     def cut(self, start_position: int, end_position: int, max_bytes: int) -> list[tuple[int, int]]:
-        """Pieces of about even size, each at most ``max_bytes`` where the borders allow it, in order, without a gap."""
+        """Return pieces of about even size, each at most ``max_bytes`` where the borders allow it, in order, without a
+        gap.
+        """
         total = end_position - start_position
         if total <= 0:
             return []

@@ -46,7 +46,7 @@ class OffsetBounds:
 def resolve_bounds(
     tier: Tier, request: ScanRequest, histories: Sequence[PartitionHistory], lose: Callable[[str], None]
 ) -> tuple[OffsetBounds, ...]:
-    """The bounds of each partition, in the order of the histories.
+    """Return the bounds of each partition, in the order of the histories.
 
     Args:
         tier: For snapshots, and for searches by timestamp.
@@ -163,7 +163,7 @@ class ScanPlan:
         return sum(scan_range.size_bytes for scan_range in self.ranges)
 
     def tasks(self) -> list[tuple[ScanRange, ...]]:
-        """The ranges put together into tasks, in order."""
+        """Return the ranges put together into tasks, in order."""
         return list(self.grouped)
 
 
@@ -192,7 +192,8 @@ class PreparedScan:
         self.limits = self._limits()
 
     def iter_ranges(self) -> Iterator[ScanRange]:
-        """The ranges by topic, partition and offset; never many in memory, perhaps fewer than the requested tasks.
+        """Yield the ranges by topic, partition and offset; never many in memory, perhaps fewer than the requested
+        tasks.
 
         Raises:
             DataLossError, CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot
@@ -201,7 +202,7 @@ class PreparedScan:
         return self._cutter().iter_ranges(self._wanted)
 
     def iter_tasks(self) -> Iterator[tuple[ScanRange, ...]]:
-        """Ranges put together into tasks, in order; as many as the request asks for at least.
+        """Yield ranges put together into tasks, in order; as many as the request asks for at least.
 
         Raises:
             As ``iter_ranges``.

@@ -228,8 +228,8 @@ class LastRecords:
     choose: Choose = iter
 
     def first_offsets(self, histories: Sequence[PartitionHistory]) -> dict[str, dict[int, int]]:
-        """Topic -> partition -> offset of the first of its last ``count`` records, or where its scan begins if it has
-        fewer. For ``ScanRequest.starting_offsets``.
+        """Return topic -> partition -> offset of the first of its last ``count`` records, or where its scan begins if
+        it has fewer. For ``ScanRequest.starting_offsets``.
 
         Raises:
             As ``plan_scan`` and ``read_scan_range``.

@@ -326,7 +326,7 @@ def _is_same(sent: bytes | None, found: Buffer | None) -> bool:
 def find_contradiction(
     kind: IndexType, source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata
 ) -> str | None:
-    """A fact on which two replicas' files of one segment contradict each other.
+    """Return a fact on which two replicas' files of one segment contradict each other.
 
     Args:
         kind: The kind of file.

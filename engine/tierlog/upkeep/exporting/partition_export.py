@@ -171,7 +171,7 @@ class PartitionExport:
         return 0 if latest is None else latest.epoch
 
     def cautions(self) -> list[str]:
-        """Warnings for a cluster that goes on writing to this log; known after ``run``.
+        """Return warnings for a cluster that goes on writing to this log; known after ``run``.
 
         Raises:
             StoreError and its kinds.

@@ -55,7 +55,7 @@ ORDER: Final = (
 def find_leader_logs(
     topics: TopicAdmin, partitions: Iterable[TopicIdPartition], *, timeout_seconds: float
 ) -> dict[TopicIdPartition, LeaderLog]:
-    """The logs of those partitions that the cluster has, under the same topic id, by their leaders' answers.
+    """Return the logs of those partitions that the cluster has, under the same topic id, by their leaders' answers.
 
     Raises:
         StoreUnavailableError: a leader does not answer within the time, which is that of each topic.

@@ -61,7 +61,7 @@ class ServedTopics:
         return name in self._ids or any(pattern.match(name) for pattern in self._patterns)
 
     def choose(self, newest_ms: Mapping[TopicIdPartition, int]) -> dict[str, Topic]:
-        """The topics that are served, by name, ascending. Topics that are left out are logged, once.
+        """Return the topics that are served, by name, ascending. Topics that are left out are logged, once.
 
         Args:
             newest_ms: The partitions of a bucket, and when the youngest object of each was written.

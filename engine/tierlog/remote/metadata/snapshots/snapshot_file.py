@@ -48,7 +48,7 @@ from tierlog.runtime.machine.files import ReadableFile, WritableFile
 
 @contextlib.contextmanager
 def as_snapshot_faults(position: int = 0) -> Iterator[None]:
-    """A block whose CorruptRecordError, and ValueError of a value that cannot be, is a CorruptIndexError.
+    """Return a block whose CorruptRecordError, and ValueError of a value that cannot be, is a CorruptIndexError.
 
     Args:
         position: Of the record's first byte in the file.

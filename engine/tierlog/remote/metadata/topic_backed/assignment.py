@@ -241,7 +241,7 @@ class Removals:
         self._newest: dict[TopicIdPartition, PendingRemoval] = {}
 
     def find(self, partition: TopicIdPartition) -> PendingRemoval | None:
-        """The newest state of a partition's removal, FINISHED too; None if there is none."""
+        """Return the newest state of a partition's removal, FINISHED too; None if there is none."""
         return self._newest.get(partition)
 
     def allows(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> bool:

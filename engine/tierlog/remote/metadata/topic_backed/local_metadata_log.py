@@ -213,8 +213,8 @@ class LocalMetadataLog(Closeable):
         return {number: _bounds(self._partition(number).log) for number in partitions}
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[MetadataBatches]:
-        """Whole batches from these offsets on, as MetadataLog says; an equal share of the bytes for each partition, one
-        batch of each at least. A run begins with the batch that holds its offset.
+        """Return whole batches from these offsets on, as MetadataLog says; an equal share of the bytes for each
+        partition, one batch of each at least. A run begins with the batch that holds its offset.
         """
         wanted = {number: self._partition(number).log for number in positions}
         clock = self._machine.clock

@@ -43,7 +43,7 @@ class IndexCache(LoadingCache[_Key, bytes]):
         return found
 
     def fetch(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
-        """A part's bytes as the broker had them, which ``find`` did not have.
+        """Return a part's bytes as the broker had them, which ``find`` did not have.
 
         Raises:
             ObjectNotFoundError: its object is gone. CorruptObjectError: shorter than described, or not authentic.

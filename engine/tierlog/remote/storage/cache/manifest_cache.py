@@ -141,7 +141,7 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
         return self._cache.peek(_key_of(metadata))
 
     def fetch(self, metadata: RemoteLogSegmentMetadata) -> Waits[OpenedSegment]:
-        """The segment's description, which ``find`` did not have.
+        """Return the segment's description, which ``find`` did not have.
 
         Raises:
             As SegmentLookup.steps; StoreUnavailableError if it is not there in time.

@@ -62,7 +62,7 @@ class LogSizes:
         return self.chunk_bytes * self.bundle_chunks
 
     def borrowed(self) -> list[int]:
-        """Sizes of all buffers without which the copy cannot go on: the part's, then source and result in turn."""
+        """Return the sizes of all buffers that the copy needs: the part's, then source and result in turn."""
         pair = [self.bundle_bytes, self.stored_chunk_bytes * self.bundle_chunks]
         return [self.first_part_bytes, *pair * self.bundles]
 

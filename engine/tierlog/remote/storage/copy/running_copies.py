@@ -63,7 +63,7 @@ class RunningCopy:
         self.changed = self.machine.scheduler.condition()
 
     def age_seconds(self) -> float:
-        """Seconds since the copy began."""
+        """Return seconds since the copy began."""
         return self.machine.clock.monotonic_seconds() - self.began_seconds
 
     def check(self) -> None:
@@ -187,7 +187,7 @@ class RunningCopies:
             return sorted(self._copies.values(), key=lambda copy: copy.began_seconds)
 
     def oldest_age_seconds(self) -> float:
-        """Age of the oldest copy; 0 without one."""
+        """Return the age of the oldest copy; 0 without one."""
         return max((copy.age_seconds() for copy in self.copies()), default=0.0)
 
     def _count(self, phase: str) -> int:

@@ -79,7 +79,7 @@ class ChunkRun:
 
 
 def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
-    """Ascending chunks grouped by request: neighbours, of at most so many original bytes together."""
+    """Return ascending chunks grouped by request: neighbours, of at most so many original bytes together."""
     runs: list[list[MissingChunk]] = []
     size = 0
     for chunk in missing:
@@ -256,7 +256,7 @@ class ChunkFetcher:
             self._metrics.add("cache_misses_total", misses, label=label)
 
     def stored_memory_of(self, log: SegmentLog, views: Sequence[ChunkView]) -> int:
-        """Bytes that one request for neighbouring chunks brings beside the chunks themselves.
+        """Return bytes that one request for neighbouring chunks brings beside the chunks themselves.
 
         One chunk that is stored as it is becomes the chunk itself.
         """
@@ -264,7 +264,7 @@ class ChunkFetcher:
         return 0 if is_kept else sum(view.stored_size for view in views)
 
     def in_requests(self, missing: Sequence[MissingChunk]) -> list[list[MissingChunk]]:
-        """Ascending chunks, cut into those that one request gets."""
+        """Return ascending chunks, cut into those that one request gets."""
         return neighbours(missing, size_bytes_max=self._request_bytes_max)
 
     def _begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:

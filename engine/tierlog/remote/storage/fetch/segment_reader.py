@@ -177,7 +177,7 @@ class SegmentReader:
             self._ask_for_size(cache.label, lambda: cache.figures)
 
     def open_log(self, segment: StoredSegment) -> SegmentLog:
-        """The log of a segment, for the calls below. Opens its key: work for a thread where it is encrypted.
+        """Return the log of a segment, for the calls below. Opens its key: work for a thread where it is encrypted.
 
         Raises:
             EncryptionKeyError: no key of the ring opens it.
@@ -185,8 +185,8 @@ class SegmentReader:
         return open_log(self._key_ring, segment)
 
     def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
-        """The bytes of a range whose chunks are all in the cache in memory; None if one is not. Does not wait. The
-        views are the chunks' own memory, which stays as it is when the cache drops them.
+        """Return the bytes of a range whose chunks are all in the cache in memory; None if one is not. Does not wait.
+        The views are the chunks' own memory, which stays as it is when the cache drops them.
 
         Args:
             log: Of ``open_log``.
@@ -222,7 +222,7 @@ class SegmentReader:
         return not log.segment.transformed and self._chunks.is_local and self._chunks.requests.reads_directly
 
     def read_directly(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
-        """The bytes of a range in memory of their own, read in this thread past the caches.
+        """Return the bytes of a range in memory of their own, read in this thread past the caches.
 
         Raises:
             CorruptObjectError: the file ends before. ObjectNotFoundError. StoreError and its kinds.
@@ -284,7 +284,7 @@ class SegmentReader:
         return self._indexes.find(segment, index_type)
 
     def read_index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
-        """A part of a segment beside its log, which ``find_index`` did not have.
+        """Return a part of a segment beside its log, which ``find_index`` did not have.
 
         Raises:
             ObjectNotFoundError: its object is gone. Else as ``fetch_index``.
@@ -317,7 +317,7 @@ class SegmentReader:
         return load.result()
 
     def log_waits(self, segment: StoredSegment) -> Waits[SegmentLog]:
-        """The log of a segment, opened once.
+        """Return the log of a segment, opened once.
 
         Raises:
             EncryptionKeyError: no key of the ring opens it.
@@ -373,7 +373,7 @@ class SegmentReader:
         return found
 
     def ready_file(self, log: SegmentLog) -> ReadyFile | None:
-        """The file of a log that is a plain file of this machine, open; its bytes begin at
+        """Return the file of a log that is a plain file of this machine, open; its bytes begin at
         ``log.segment.log.position``. None where there is none to be had at once.
         """
         if not self.reads_directly(log):
@@ -387,7 +387,8 @@ class SegmentReader:
         return file
 
     def copy_ready(self, log: SegmentLog, file: ReadyFile, start: int, end_exclusive: int) -> memoryview | None:
-        """The bytes of a range, as of ``read_waits``, in memory of their own, if the system has all of them in memory.
+        """Return the bytes of a range, as of ``read_waits``, in memory of their own, if the system has all of them in
+        memory.
 
         ``file`` is that of ``ready_file``.
         """
@@ -398,7 +399,7 @@ class SegmentReader:
         return out.toreadonly()
 
     def index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes | None]:
-        """A part of a segment beside its log; None if it has none.
+        """Return a part of a segment beside its log; None if it has none.
 
         Raises:
             StoreUnavailableError: not there in time. ObjectNotFoundError, CorruptObjectError, EncryptionKeyError,
@@ -500,7 +501,7 @@ def make_chunk_cache(
     count_evictions: Callable[[str, int], None],
     on_damage: Callable[[], None],
 ) -> ChunkCache | None:
-    """The configured cache; None for none. Raises ConfigError."""
+    """Return the configured cache; None for none. Raises ConfigError."""
     kind, size = config.fetch_chunk_cache_class, config.fetch_chunk_cache_size
     if kind is None or size is None:
         return None

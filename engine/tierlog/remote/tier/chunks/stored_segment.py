@@ -118,8 +118,8 @@ class StoredSegment:
         return self.log.key, self.size_bytes, self.last_modified_ms
 
     def narrowed(self, start_position: int, end_position_exclusive: int) -> Self:
-        """The same segment for a reader of one range of its log: it knows where the chunks of that range lie, and no
-        others, so that its pickle does not grow with the segment.
+        """Return the same segment for a reader of one range of its log: it knows where the chunks of that range lie,
+        and no others, so that its pickle does not grow with the segment.
         """
         if self.chunk_index is None or start_position == end_position_exclusive:
             return self
@@ -139,7 +139,7 @@ class StoredSegment:
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
-    """All bytes of a range of a part's object.
+    """Return all bytes of a range of a part's object.
 
     Raises:
         CorruptObjectError: the object ends before; StoreError and its kinds.
@@ -178,7 +178,7 @@ class UnitReader:
             raise EncryptionKeyError(f"{segment.name.rpartition('.')[0]}.{_DESCRIPTION}: {error}") from error
 
     def decrypted_size(self, stored: memoryview, *, position: int) -> int:
-        """Size of a unit without IV and tag. Raises CorruptObjectError if it is too short to hold them."""
+        """Return the size of a unit without IV and tag. Raises CorruptObjectError if it is too short to hold them."""
         if self._cipher is None:
             return len(stored)
         if len(stored) < UNIT_OVERHEAD_BYTES:
@@ -250,7 +250,7 @@ class UnitReader:
 def fetch_part(
     store: ObjectStore, key_ring: KeyRing, segment: StoredSegment, part: StoredPart | None
 ) -> bytes | memoryview | None:
-    """A part beside the log, decrypted; None for none, b"" without a request for an empty one."""
+    """Return a part beside the log, decrypted; None for none, b"" without a request for an empty one."""
     if part is None:
         return None
     if part.size_bytes == 0:
@@ -265,7 +265,7 @@ def fetch_part(
 
 
 def open_part(key_ring: KeyRing, segment: StoredSegment, part: StoredPart, stored: memoryview) -> memoryview:
-    """A part beside the log from its stored bytes, which are not empty.
+    """Return a part beside the log from its stored bytes, which are not empty.
 
     Raises:
         CorruptObjectError: not authentic. EncryptionKeyError.
@@ -279,7 +279,7 @@ def open_part(key_ring: KeyRing, segment: StoredSegment, part: StoredPart, store
 
 
 def part_name(segment: StoredSegment, part: StoredPart) -> str:
-    """A part's object for messages: as the segment's name, with the part's own last element."""
+    """Return a part's object for messages: as the segment's name, with the part's own last element."""
     if part.key == segment.log.key:
         return segment.name
     folder, _, _ = segment.name.rpartition("/")
@@ -345,7 +345,7 @@ class SegmentLog:
         return self.index.original_chunk_size
 
     def views(self, start: int, end_exclusive: int) -> list[ChunkView]:
-        """The chunks of a range, which is not empty.
+        """Return the chunks of a range, which is not empty.
 
         Raises:
             CorruptObjectError: a chunk is said to be larger than any way to store it makes it.
@@ -371,7 +371,7 @@ class SegmentLog:
         return min((position // self.chunk_size + 1) * self.chunk_size, self.size_bytes)
 
     def open_chunk(self, stored: memoryview, view: ChunkView) -> memoryview:
-        """A stored chunk as the broker's bytes, in memory of its own, or the first ``until`` of them; read-only.
+        """Return a stored chunk as the broker's bytes, in memory of its own, or the first ``until`` of them; read-only.
 
         Raises:
             CorruptObjectError: not authentic, not a zstd frame, or not of its size.
@@ -459,7 +459,7 @@ class PlainLog:
         self._segment = segment
 
     def read(self, piece: tuple[int, int]) -> Window:
-        """The bytes [start, end) of the log."""
+        """Return the bytes [start, end) of the log."""
         log = self._segment.log
         start, end = piece
         found = fetch_exactly(self._store, log, self._segment.name, log.position + start, log.position + end)
@@ -479,7 +479,7 @@ class ChunkedLog:
         return chunk_size * max(1, min(window_bytes // chunk_size, CHUNKS_TOGETHER_MAX))
 
     def read(self, piece: tuple[int, int]) -> Window:
-        """The untransformed bytes [start, end) of the log; the last chunk is decompressed no further than that."""
+        """Return the untransformed bytes [start, end) of the log; the last chunk is decompressed up to the end only."""
         log, (start, end) = self._log, piece
         views = log.views(start, end)
         base, last = views[0].position, views[-1]

@@ -46,7 +46,7 @@ def id_of(key: str) -> Uuid:
 
 
 def reader_of(store: ObjectStore, info: ObjectInfo) -> ReadRange:
-    """Ranges of one object; a short answer is a CorruptObjectError."""
+    """Return ranges of one object; a short answer is a CorruptObjectError."""
     part = whole_object(info)
 
     def read(start: int, end: int) -> memoryview:
@@ -98,7 +98,7 @@ def fetch_epochs(store: ObjectStore, info: ObjectInfo | None) -> LeaderEpochs:
 
 
 def end_of(bounds: SegmentBounds, start_offset: int, size_bytes: int) -> tuple[int, int]:
-    """(end offset inclusive, max timestamp in ms) of a segment that is closed.
+    """Return (end offset inclusive, max timestamp in ms) of a segment that is closed.
 
     A damaged tail says nothing of the end: then both are the largest that they can be, so that the segment is never
     left out of a read, and reading it names the damage.
@@ -111,7 +111,7 @@ def end_of(bounds: SegmentBounds, start_offset: int, size_bytes: int) -> tuple[i
 def epochs_of(
     checkpoint: LeaderEpochs, bounds: SegmentBounds | None, start_offset: int, end_offset: int
 ) -> dict[int, int]:
-    """Epochs of a segment: of the checkpoint, else of its batches, else epoch 0 for all of it."""
+    """Return epochs of a segment: of the checkpoint, else of its batches, else epoch 0 for all of it."""
     known = dict(checkpoint.range(start_offset, end_offset + 1).entries)
     return known or (bounds.leader_epochs if bounds is not None else {}) or {0: start_offset}
 

@@ -121,7 +121,7 @@ class SegmentObjects(ABC):
 
     @abstractmethod
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
-        """(key, content) of the objects that are written between the log and the description, in this order."""
+        """Return (key, content) of the objects that are written between the log and the description, in this order."""
 
     @abstractmethod
     def description(self, log: StoredLog) -> bytes:

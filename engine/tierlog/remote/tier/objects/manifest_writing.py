@@ -64,7 +64,7 @@ def stored_chunk_index(
 
 
 def place_indexes(sizes: Iterable[tuple[IndexType, int]]) -> tuple[tuple[IndexType, int, int], ...]:
-    """(type, position, size) of each index, from (type, stored size) in INDEX_ORDER."""
+    """Return (type, position, size) of each index, from (type, stored size) in INDEX_ORDER."""
     placed, position = [], 0
     for kind, size in sizes:
         placed.append((kind, position, size))

@@ -176,7 +176,9 @@ class ObjectStore(Protocol):
         """
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Uploads under way whose key begins with ``prefix``, of all clients; none where a store cannot list them."""
+        """Yield uploads under way whose key begins with ``prefix``, of all clients; none where a store cannot list
+        them.
+        """
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Abort an upload that ``iter_uploads`` found; a missing one is fine."""

@@ -99,7 +99,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def short_text(error: BaseException) -> str:
-    """Obstore's message without its debug form, without queries of URLs: those may hold signatures."""
+    """Return obstore's message without its debug form, without queries of URLs: those may hold signatures."""
     text = str(error).partition("\n\nDebug source:")[0]
     return _QUERY.sub(r"\1?…", text).strip()
 

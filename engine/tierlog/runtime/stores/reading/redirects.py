@@ -72,7 +72,7 @@ _KEY_FILE_BYTES_MAX: Final = 1 << 20
 def own_hosts_only(
     scheme: str, bucket: str, config: Mapping[str, str], client: Mapping[str, str], files: Files
 ) -> dict[str, str]:
-    """Options of obstore's HTTP client by which it reaches the store's hosts alone; none where a proxy is used.
+    """Return options of obstore's HTTP client by which it reaches the store's hosts alone; none where a proxy is used.
 
     Args:
         scheme: s3, gs or az.

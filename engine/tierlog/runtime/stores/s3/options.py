@@ -36,7 +36,7 @@ def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credentia
 
 
 def address_config(bucket: str, options: StoreOptions, files: Files) -> dict[str, str]:
-    """Options for the crate under obstore in another process, which gets the keys that a file has now."""
+    """Return options for the crate under obstore in another process, which gets the keys that a file has now."""
     config = _placed(bucket, options)
     if options.credentials_file is not None:
         keys = read_key_file(options.credentials_file, files)
@@ -56,7 +56,7 @@ def _placed(bucket: str, options: StoreOptions) -> dict[str, str]:
 
 
 def obstore_config(bucket: str, options: StoreOptions, credentials: AwsCredentials) -> dict[str, str]:
-    """Options for obstore's store."""
+    """Return options for obstore's store."""
     config = _placed(bucket, options)
     if isinstance(credentials, FixedCredentials) and credentials.keys() is None:
         config["skip_signature"] = "true"

@@ -70,7 +70,9 @@ class StoreOptions:
     check_reads: bool = False
 
     def retry_config(self) -> dict[str, Any]:
-        """Limits of tries, in obstore's form: it looks at the time before a pause, and tries once more behind it."""
+        """Return limits of tries, in obstore's form: it looks at the time before a pause, and tries once more behind
+        it.
+        """
         pause = min(_LONGEST_PAUSE, self.retry_timeout / 9)
         longest = max(pause, timedelta(milliseconds=1))  # of none its chance has nothing to choose from
         return {
