@@ -23,6 +23,7 @@ from tierlog.arguments import (
     require_function,
     require_int32,
     require_int64,
+    require_type,
     require_writable,
 )
 from tierlog.errors import CorruptIndexError, StoreError
@@ -408,15 +409,13 @@ class UnifiedLog(LogView, Closeable):
 
     def update_config(self, config: LogConfig) -> None:
         """Use another configuration from now on; the active segment's index sizes stay. The cleaning of a log that is
-        not compacted any more is aborted.
+        not compacted any more is aborted first. Raises LogBusyError: it did not end in time; nothing has changed.
         """
-        was_compacted = self.config.is_compacted
-        with self._changing():
+        require_type("config", config, LogConfig, "a LogConfig")
+        ends_compaction = self.config.is_compacted and not config.is_compacted
+        with self._pausing(None) if ends_compaction else contextlib.nullcontext(), self._changing():
             is_now_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
             self._contents.set_config(config, is_tiered=is_now_tiered)
-        if was_compacted and not config.is_compacted:
-            with self._pause_cleaning(None):
-                pass
 
     def close(self) -> None:
         """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable. Raises

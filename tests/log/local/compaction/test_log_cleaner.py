@@ -18,6 +18,7 @@ from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.log_config import CleanerConfig, LogConfig
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_errors import LogBusyError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine, Process
@@ -186,6 +187,35 @@ def test_a_thread_that_hangs_is_left(seed: int, caplog: pytest.LogCaptureFixture
         assert "tierlog-log-cleaner-0: still cleans 60 s after it was to end" in caplog.text
         machine.clock.sleep(20 * STOP_SECONDS_MAX)
         assert scheduler.unfinished == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cleaning_that_hangs_is_busy(seed: int) -> None:
+    """If this fails, a follower waits for ever for a disk that hangs, or cuts a log under its cleaner."""
+    machine, scheduler = ManualScheduler.machine(seed)
+    with scheduler:
+        with LogDirectory.open(LOGS, machine=machine, config=CONFIG, runs_tasks=False) as directory:
+            log, manager = directory.log(*KEY), directory.cleaner_manager
+            fill(log)
+            manager.write_checkpoint(KEY, 12)
+            assert manager.states.begin(KEY)
+            for attempt in (
+                lambda: log.truncate_to(4),
+                lambda: log.truncate_fully_and_start_at(7),
+                lambda: log.update_config(LogConfig(segment_bytes=1000)),
+                lambda: directory.delete_log(*KEY),
+            ):
+                begun = machine.clock.monotonic_seconds()
+                with pytest.raises(LogBusyError, match="orders-0: a cleaning did not end within 60 s"):
+                    attempt()
+                assert machine.clock.monotonic_seconds() - begun == pytest.approx(60)
+            assert (log.log_end_offset, manager.cleaner_offset(KEY), log.config) == (30, 12, CONFIG)
+            assert manager.states.state_of(KEY).kind == "in progress"
+            log.truncate_to(29)  # of the active segment alone
+        assert log.is_closed
+        with LogDirectory.open(LOGS, machine=machine, config=CONFIG, runs_tasks=False) as directory:
+            assert directory.last_stop.was_clean
+            assert directory.log(*KEY).log_end_offset == 29
 
 
 @pytest.mark.parametrize("seed", range(5))
