@@ -294,6 +294,13 @@ class ListLog:
         self._producers = producers
         self._snapshot(offset).write_bytes(producer_snapshot)
 
+    def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
+        if self.log_end_offset == self.local_log_start_offset:
+            raise ValueError(f"{self.folder}: has no records")
+        own, start = self.leader_epoch_cache.epochs, self.log_start_offset
+        self.leader_epoch_cache.epochs = own.continuing(LeaderEpochs(epochs), start, self.local_log_start_offset)
+        self.must_be_rebuilt = False
+
     def truncate_to(self, offset: int) -> bool:
         if offset >= self.log_end_offset:
             return False

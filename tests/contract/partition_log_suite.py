@@ -377,6 +377,33 @@ class PartitionLogContract:
         log.truncate_fully_and_start_at(5)
         assert (log.log_start_offset, log.log_end_offset, log.must_be_rebuilt) == (5, 5, False)
 
+    def test_a_lineage_that_begins_too_late_is_completed(self, rig: LogRig) -> None:
+        """A leader has nobody to fetch its records from: they stay, and their tier is found again."""
+        log = rig.log
+        log.truncate_fully_and_start_at(500, 20)
+        with pytest.raises(ValueError, match="records"):
+            log.complete_lineage([(0, 0)])
+        rig.append(2, leader_epoch=3, timestamp_ms=TIMESTAMP_MS)
+        assert log.leader_epoch_cache.epoch_with_offsets() == {3: 500}
+        for wrong in ([(0, 21)], [], [(0, 0), (4, 300)]):
+            with pytest.raises(ValueError, match="epoch"):
+                log.complete_lineage(wrong)
+        assert log.leader_epoch_cache.epoch_with_offsets() == {3: 500}
+        log.complete_lineage([(0, 0), (2, 300), (5, 700)])
+        assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 2: 300, 3: 500}
+        log.complete_lineage([(1, 10)])
+        assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 2: 300, 3: 500}, "nothing is missing any more"
+        assert (log.log_start_offset, log.log_end_offset, log.must_be_rebuilt) == (20, 502, False)
+        assert log.end_offset_for_epoch(2) == (2, 500)
+        assert log.read(500, max_bytes=1, isolation=FetchIsolation.LOG_END).records
+
+    def test_an_epoch_that_goes_on_in_the_tier(self, rig: LogRig) -> None:
+        """It begins there, and nowhere else."""
+        rig.log.truncate_fully_and_start_at(500, 20)
+        rig.append(2, leader_epoch=3, timestamp_ms=TIMESTAMP_MS)
+        rig.log.complete_lineage([(0, 0), (3, 300)])
+        assert rig.log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 3: 300}
+
     def producers_at(self, log: PartitionLog, offset: int) -> list[ProducerEntry]:
         """The producers that the log's snapshot of an offset names, by id."""
         snapshot = log.snapshot_at(offset)

@@ -61,6 +61,8 @@ class Pair:
             ours = self._caught_up(told, ours)
         if told.startswith("taken") and ours.startswith("refused -1") and rows.batches_overlap(words):
             return self._part(rows.OVERLAP)
+        if told.startswith("taken") and ours.startswith("refused -1") and rows.epochs_fall(words):
+            return self._part(rows.FALLEN)
         if words[0] in ("leader", "follower"):
             ours = self._with_recovery_point(told, ours)
         if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):

@@ -11,6 +11,7 @@ from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import KafkaError, LogTruncatedError
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.replication import (
     AlterPartition,
     AuxStateBuilt,
@@ -385,6 +386,39 @@ def test_a_leader_rebuilds_its_log_before_it_appends() -> None:
     assert (replica.append(b"x"), replica.epochs) == (6, {0: 0, 4: 5})
     assert tick_all([leader], 20 * LAG_MS) == [], "they lag as of now"
     leader.fetch(2, FetchRecords(4, 6, 4, 0), max_bytes=1, now_ms=20 * LAG_MS)
+
+
+def test_a_leader_whose_lineage_begins_too_late_keeps_its_records() -> None:
+    """It may be the only replica: its lineage is completed from the tier, and no record goes."""
+    replica = cut_below_its_segments()
+    log = replica.log
+    log.truncate_fully_and_start_at(6, 0)
+    for _ in range(2):
+        log.append_as_leader(batch_of([b"here"]), leader_epoch=3)
+    log.flush()
+    replica.crash()
+    replica.start()
+    log, leader = replica.log, replica.leader
+    # As told by the directory's checkpoint: without it the tier's part is not of the log.
+    log.close()
+    replica.log = log = type(log).open(
+        log.folder,
+        machine=replica.machine,
+        config=replica.config,
+        remote_log_enabled=True,
+        checkpoints=LogCheckpoints(recovery_point=0, log_start_offset=0, high_watermark=8),
+    )
+    assert (log.must_be_rebuilt, log.log_start_offset, log.local_log_start_offset) == (True, 0, 6)
+    leader = Leader(log, LEADER, Brokers())
+    leader.lead(LeaderAndIsr(4, 0, (LEADER,), frozenset((LEADER,))), 0)
+    (build,) = leader.take_actions()
+    assert isinstance(build, BuildAuxState)
+    assert (build.epoch, build.offset, build.log_start_offset) == (-1, 5, 0)
+    log.complete_lineage([(0, 0), (2, 4)])
+    leader.on_built(build, AuxStateBuilt(log.log_end_offset), 0)
+    leader.append(batch_of([b"behind"]), required_acks=1, now_ms=0)
+    assert replica.values() == [b"here", b"here", b"behind"]
+    assert replica.epochs == replica.epochs_on_disk == {0: 0, 2: 4, 3: 6, 4: 8}
 
 
 def test_a_leader_that_resigns_asks_for_its_log_no_more() -> None:

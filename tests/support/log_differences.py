@@ -24,9 +24,9 @@ OFFSETS = "A damaged base offset or magic"
 DAMAGE = "A damaged batch below the recovery point"
 EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
-#: Random lives meet the rows up to here, and that of a tiered log's high watermark.
-MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS)
 FALLEN = "Leader epochs that fall"
+#: Random lives meet the rows up to here, and that of a tiered log's high watermark.
+MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS, FALLEN)
 DELTA = "A negative last offset delta"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
@@ -38,7 +38,7 @@ DUE = "A log that is due by `max.compaction.lag.ms`"
 CUT_CHECKPOINT = "The cleaner's checkpoint of a log that is cut"
 CUT_PRODUCERS = "Producers behind a cut"
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-ROWS = (*MET, FALLEN, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, DUE, CUT_CHECKPOINT, CUT_PRODUCERS)
+ROWS = (*MET, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, DUE, CUT_CHECKPOINT, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:
@@ -54,6 +54,14 @@ def batches_overlap(words: tuple[object, ...]) -> bool:
         return False
     columns = scan_batches(bytes.fromhex(str(words[1])))[0]
     return any(columns["base_offset"][1:] <= columns["last_offset"][:-1])
+
+
+def epochs_fall(words: tuple[object, ...]) -> bool:
+    """Whether batches that a follower is sent are of an earlier epoch than those before."""
+    if words[0] != "follower":
+        return False
+    epochs = scan_batches(bytes.fromhex(str(words[1])))[0]["leader_epoch"]
+    return any(epochs[1:] < epochs[:-1])
 
 
 def lost_batches(told: str, ours: str) -> bool:

@@ -254,8 +254,9 @@ class PartitionLog(Protocol):
     @property
     def must_be_rebuilt(self) -> bool:
         """Whether the log is tiered and lacks what it must have of the tier: it was cut below its first segment, or its
-        lineage does not reach back to its start. ``start_from_tier`` ends that. The log takes appends all the same:
-        ``Leader`` and ``Follower`` of ``tierlog.replication`` make none until then, nor may another caller.
+        lineage does not reach back to its start. ``start_from_tier`` ends that, or ``complete_lineage``. The log takes
+        appends all the same: ``Leader`` and ``Follower`` of ``tierlog.replication`` make none until then, nor may
+        another caller.
         """
 
     def start_from_tier(
@@ -268,6 +269,14 @@ class PartitionLog(Protocol):
         Raises:
             ValueError: negative, a start behind the offset, or a lineage that begins above the start.
             CorruptIndexError: the snapshot is none. Nothing has changed then.
+        """
+
+    def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
+        """Add the tier's epochs in front of those of the records here, which stay; durable on return. It ends
+        ``must_be_rebuilt`` of a log with records, whose leader has nobody to fetch them from.
+
+        Raises ValueError: they begin above the log start, or are later than the records'; or the log is empty, and has
+        to begin from the tier. Nothing has changed then.
         """
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:

@@ -152,10 +152,10 @@ class Leader:
         self._log.assign_epoch_start_offset(leader_epoch, self._epoch_start_offset)
 
     def _to_rebuild(self, leader_epoch: int) -> BuildAuxState:
-        """Ask for the log behind the segment of the tier that has this log's last offset."""
-        last_offset = self._log.log_end_offset - 1
-        epoch = self._log.leader_epoch_cache.epoch_for_offset(last_offset)
-        return BuildAuxState(leader_epoch, _epoch(epoch), last_offset, self._log.log_start_offset)
+        """Ask for what belongs to the offset in front of the records here."""
+        offset = self._log.local_log_start_offset - 1
+        epoch = self._log.leader_epoch_cache.epoch_for_offset(offset)
+        return BuildAuxState(leader_epoch, _epoch(epoch), offset, self._log.log_start_offset)
 
     def on_built(self, build: BuildAuxState, built: AuxStateBuilt, now_ms: int) -> None:
         """Take word that the log was rebuilt, and begin the epoch; that of an earlier leadership changes nothing. A log

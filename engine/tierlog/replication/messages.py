@@ -99,7 +99,7 @@ class BuildAuxState:
     """Begin the log anew behind a segment of the tier: look up the segment that holds an offset in an epoch, fetch its
     leader epochs and its producer snapshot, and call ``start_from_tier`` of the log. Executed by the RemoteLogManager,
     on no fetcher's, request's or event loop's thread. A request of a follower, and an action of a leader whose own log
-    must be rebuilt.
+    must be rebuilt: where that has records, they stay, and ``complete_lineage`` of the log is called instead.
 
     Attributes:
         leader_epoch: Of the leadership in which it is asked for.
@@ -150,10 +150,10 @@ class FetchedRecords(Generic[Part_co]):
 
 
 class AuxStateBuilt(NamedTuple):
-    """The log was begun anew from the tier.
+    """The log was begun anew from the tier, or its lineage was completed.
 
     Attributes:
-        next_offset: Where it begins, and ends, now.
+        next_offset: Where it ends now.
     """
 
     next_offset: int

@@ -70,6 +70,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "epochs": [(0, 0)],
         "producer_snapshot": encode_producer_snapshot(()),
     },
+    "complete_lineage": {"epochs": [(0, 0)]},
     "update_config": {"config": LogConfig()},
     "rename_folder": {"folder": "/logs/orders-0.0123-delete"},
     "log_segments": {"from_offset": None, "to_offset": None},

@@ -157,6 +157,21 @@ class LeaderEpochs:
         """
         return self.truncate_from_start(start_offset).truncate_from_end(end_offset_exclusive)
 
+    def continuing(self, earlier: LeaderEpochs, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
+        """Return these epochs behind those that another lineage has of the offsets [start, end), or up to the first of
+        these; they alone, where they begin at or below the start. Raises ValueError: the other one begins behind the
+        start, or is of later epochs.
+        """
+        own, first = list(self.entries), self.earliest
+        if first is not None and first.start_offset <= start_offset:
+            return self
+        front = earlier.range(start_offset, end_offset_exclusive if first is None else first.start_offset)
+        if front.earliest is None or front.latest is None or front.earliest.start_offset > start_offset:
+            raise ValueError(f"no epoch is given for offset {start_offset}")
+        if own and own[0].epoch < front.latest.epoch:
+            raise ValueError(f"epoch {front.latest.epoch} in front of epoch {own[0].epoch}")
+        return LeaderEpochs([*front.entries, *(entry for entry in own if entry.epoch > front.latest.epoch)])
+
 
 def parse_leader_epochs(data: Buffer) -> LeaderEpochs:
     """Read a ``leader-epoch-checkpoint`` file or the epoch index of a tiered segment.

@@ -21,7 +21,7 @@ from typing_extensions import Buffer
 from tierlog._native.appends import AssignedBatch, LeaderAppends, LogEnd, Refusal
 from tierlog.arguments import require_int64, require_text
 from tierlog.errors import StoreError
-from tierlog.log.formats.leader_epochs import encode_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LeaderChecks, LogAppendInfo, assign_batch, check_sent_batches
@@ -543,6 +543,16 @@ class LogContents:
         if self._write_recovery_point is not None:
             self._publish_recovery_point()  # with the log start, which the file need not tell any more
             self._forget_tier_start(above=-1)
+
+    def complete_lineage(self, earlier: LeaderEpochs) -> None:
+        """Add the tier's epochs in front of those of the records. Raises ValueError: it is no lineage of this log, or
+        the log has to begin from the tier. Nothing has changed then.
+        """
+        is_needed = self._tier_start is not None and self._tier_start.state is TierStartState.NEEDED
+        if is_needed or self._local.log_end_offset == self.local_start:
+            raise ValueError(f"{self._local.folder}: has no records that a lineage could belong to")
+        self.epochs.replace(self.epochs.epochs.continuing(earlier, self.log_start, self.local_start))
+        self.must_be_rebuilt = False
 
     @property
     def _latest_epoch(self) -> int:

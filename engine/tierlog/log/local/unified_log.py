@@ -28,7 +28,9 @@ from tierlog.arguments import (
 )
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.leader_epoch_cache import require_entries
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig, ProducerSettings
@@ -358,6 +360,20 @@ class UnifiedLog(LogView, Closeable):
         )
         with self._pausing(start.offset), self._changing():
             self._contents.start_from_tier(start)
+
+    def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
+        """Add the epochs of what only the tier has in front of those of the records here, which stay: for a leader
+        whose log's lineage begins above its start. Durable on return.
+
+        Args:
+            epochs: (epoch, start offset), ascending, of the tier's last segment in front of this log's records.
+
+        Raises ValueError: they begin above the log start, or are later than the records'; or the log is empty, and has
+        to begin from the tier. Nothing has changed then.
+        """
+        lineage = LeaderEpochs(require_entries("epochs", epochs))
+        with self._changing():
+            self._contents.complete_lineage(lineage)
 
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""
