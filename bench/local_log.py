@@ -22,6 +22,7 @@ import gc
 import hashlib
 import os
 import pathlib
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +70,8 @@ INDEX, INDEX_BYTES, INDEX_BASE = "Kafka's OffsetIndex", 10 << 20, 1_000_000
 QUESTIONS, AT_ONCE = 1 << 20, 64
 #: Of the start: a directory's partitions, the segments and the batches of each, the threads.
 PARTITIONS, SEGMENTS, BATCHES_A_SEGMENT, THREADS = 1000, 20, 4, 2
+#: A JVM's, beside those of the logs.
+SPARE_FILES = 400
 TOPIC = "orders"
 #: Of the indexes of a segment that is appended to, by Kafka: whole entries of each.
 ALLOCATED_BYTES = 10_485_744
@@ -402,12 +405,12 @@ class Bench:
         self.suite.add(what, told, quotient(ours, theirs), 1.3, least=False)
 
     def open(self) -> None:
-        """A directory of a thousand logs, after a clean stop and after a kill, beside Kafka's LogManager."""
-        batches, folder, partitions = (
-            self.folder / "batches",
-            self.folder / "opened",
-            max(4, int(PARTITIONS * self.scale)),
-        )
+        """A directory of a thousand logs, after a clean stop and after a kill, beside Kafka's LogManager, which opens
+        each ``.log``: fewer logs where the system allows it fewer files.
+        """
+        batches, folder = self.folder / "batches", self.folder / "opened"
+        allowed = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES) // SEGMENTS
+        partitions = max(4, min(allowed, int(PARTITIONS * self.scale)))
         write_batches(batches, SEGMENTS * BATCHES_A_SEGMENT, idempotent=True)
         write_directory(folder, batches, partitions)
         classes = java_class_path(PEERS / "OpenTurns.java", self.folder / "classes")
