@@ -318,8 +318,10 @@ class UnifiedLog(LogView, Closeable):
     # ---- shortening: a cleaning that is under way is aborted first (LogBusyError: it did not end in time)
 
     def delete_old_segments(self) -> int:
-        """Retention: set segments aside by start offset, size and time; how many went."""
-        with self._changing():
+        """Retention: set segments aside by start offset, size and time; how many went. A cleaning that is under way is
+        aborted first.
+        """
+        with self._pausing(None) if self.config.is_compacted else contextlib.nullcontext(), self._changing():
             return self._contents.delete_old_segments(self._machine.clock.time_ms())
 
     def truncate_to(self, offset: int) -> bool:

@@ -203,6 +203,7 @@ def test_a_cleaning_that_hangs_is_busy(seed: int) -> None:
                 lambda: log.truncate_to(4),
                 lambda: log.truncate_fully_and_start_at(7),
                 lambda: log.update_config(LogConfig(segment_bytes=1000)),
+                log.delete_old_segments,
                 lambda: directory.delete_log(*KEY),
             ):
                 begun = machine.clock.monotonic_seconds()

@@ -279,10 +279,28 @@ def test_a_log_that_is_closed_is_not_cleaned() -> None:
         fill(log, 3)
         (found,) = chosen(directory).values()
         log.close()
-        assert not directory.cleaner_manager.begin(found)
+        assert not directory.cleaner_manager.begin(found, NOW_MS)
         again = directory.log("orders", 0)
-        assert not directory.cleaner_manager.begin(found)
+        assert not directory.cleaner_manager.begin(found, NOW_MS)
         assert chosen(directory)["orders-0"].log is again
+
+
+def test_a_log_that_was_cut_since_it_was_looked_at() -> None:
+    """If this fails, a cleaning goes by offsets that were cut, and what is appended then counts as compacted."""
+    with directory_of(machine_of()) as directory:
+        log, manager = directory.log("orders", 0), directory.cleaner_manager
+        fill(log, 6)
+        (found,) = chosen(directory).values()
+        assert found.first_uncleanable_offset == 6
+        log.truncate_to(2)
+        fill(log, 1)
+        begun = manager.begin(found, NOW_MS)
+        assert begun is not None
+        assert begun.first_uncleanable_offset == 3
+        manager.end(begun, 3)
+        log.truncate_fully_and_start_at(0)
+        assert manager.begin(found, NOW_MS) is None
+        assert manager.states.is_free(found.key)
 
 
 def test_leaving_compaction_aborts() -> None:
@@ -293,9 +311,9 @@ def test_leaving_compaction_aborts() -> None:
         manager = directory.cleaner_manager
         (found,) = chosen(directory).values()
         log.update_config(LogConfig())
-        assert not manager.begin(found)
+        assert not manager.begin(found, NOW_MS)
         log.update_config(CONFIG)
-        assert manager.begin(found)
+        assert manager.begin(found, NOW_MS)
         manager.states.end(found.key)
         directory.delete_log("orders", 0)
-        assert not manager.begin(found)
+        assert not manager.begin(found, NOW_MS)

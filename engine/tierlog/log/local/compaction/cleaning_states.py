@@ -59,9 +59,7 @@ class CleaningStates:
             return key not in self._cleaning and key not in self._pauses
 
     def begin(self, key: PartitionKey) -> bool:
-        """Begin to clean a partition, or to delete its oldest segments: whether the caller may, because it is free.
-        The caller that may calls ``end``.
-        """
+        """Begin to clean a partition, if it is free; whether it was. The caller that cleans it calls ``end``."""
         with self._changed:
             if key in self._cleaning or key in self._pauses or self._is_closed:
                 return False

@@ -188,8 +188,9 @@ class LogCleaner(Closeable):
         found = [pair for pair in dirty if pair[1].may_be_cleaned]
         stats = PreCleanStats(max(delays, default=0), len(delays), len(found))
         for manager, log in sorted(found, key=lambda pair: pair[1].urgency, reverse=True):
-            if manager.begin(log):
-                return _Chosen(manager, log, stats)
+            begun = manager.begin(log, now_ms)  # looked at again: it may have been cut since
+            if begun is not None:
+                return _Chosen(manager, begun, stats)
         return None
 
     # ---- what operators look at, under Kafka's names

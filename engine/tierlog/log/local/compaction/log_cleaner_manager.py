@@ -19,7 +19,6 @@ from tierlog.log.local.compaction.cleaning_states import CleaningStates
 from tierlog.log.local.directory.directory_files import PartitionKey
 from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError, LogTruncatedError
-from tierlog.log.local.log_reads import LogState
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 
@@ -75,34 +74,50 @@ class LogCleanerManager:
     def _look_at(self, key: PartitionKey, log: UnifiedLog, now_ms: int) -> LogToClean | None:
         try:
             with log.reading() as state:
-                known = self._state.checkpoints.cleaner_offset(key)
-                offsets = find_cleanable_offsets(state, log.config, known, now_ms)
+                offsets = find_cleanable_offsets(state, log.config, self.cleaner_offset(key), now_ms)
                 found = LogToClean.of(key, log, state, offsets, now_ms)
             if offsets.is_reset:
-                self._reset(log, state, known)
+                self._reset(key, log)
         except Exception as error:  # noqa: BLE001 - a fault in one log must not keep others from being cleaned
             self.note_failure(key, log, error)
             return None
         return found
 
-    def _reset(self, log: UnifiedLog, state: LogState, known: int | None) -> None:
-        """Write the log's start in place of a checkpoint that lies in front of it, or behind the log's end."""
-        start, end = state.offsets.log_start_offset, state.offsets.log_end_offset
-        if known is not None and (known > end or "delete" not in log.config.cleanup_policy):  # retention raises a start
-            text = "%s: the cleaner's checkpoint %d is not in [%d, %d]: the log is cleaned from its start on"
-            _log.warning(text, log.folder, known, start, end)
-        self.write_checkpoint((log.topic, log.partition), start)
+    def _reset(self, key: PartitionKey, log: UnifiedLog) -> None:
+        """Write the log's start in place of a checkpoint that lies in front of it, or behind the log's end; unless the
+        log is being cleaned, or cut, which both write another one.
+        """
+        if not self.states.pause_if_free(key):
+            return
+        try:
+            known, offsets, policy = self.cleaner_offset(key), log.offsets, log.config.cleanup_policy
+            start, end = offsets.log_start_offset, offsets.log_end_offset
+            if known is None or start <= known <= end:
+                return
+            if known > end or "delete" not in policy:  # with retention a start rises
+                text = "%s: the cleaner's checkpoint %d is not in [%d, %d]: the log is cleaned from its start on"
+                _log.warning(text, log.folder, known, start, end)
+            self.write_checkpoint(key, start)
+        finally:
+            self.states.resume(key)
 
-    def begin(self, chosen: LogToClean) -> bool:
-        """Begin to clean a log, if it is free, and is the one that the directory has now. Whether the caller may; it
-        calls ``states.end``.
+    def begin(self, chosen: LogToClean, now_ms: int) -> LogToClean | None:
+        """Begin to clean a log, if it is free, and is the one that the directory has now.
+
+        Returns:
+            What is to be cleaned of it: from here on nothing can be cut. The caller calls ``end``. None: nothing is.
         """
         if not self.states.begin(chosen.key):
-            return False
-        if self._logs().get(chosen.key) is chosen.log and chosen.log.config.is_compacted:
-            return True
-        self.states.end(chosen.key)
-        return False
+            return None
+        found = None
+        try:
+            if self._logs().get(chosen.key) is chosen.log and chosen.log.config.is_compacted:
+                found = self._look_at(chosen.key, chosen.log, now_ms)
+                found = found if found is not None and found.may_be_cleaned else None
+        finally:
+            if found is None:
+                self.states.end(chosen.key)
+        return found
 
     def end(self, cleaned: LogToClean, next_dirty_offset: int | None) -> None:
         """End what ``begin`` began, with the checkpoint first; None: the cleaning was aborted, and changed nothing."""
@@ -116,35 +131,34 @@ class LogCleanerManager:
     # ---- retention
 
     def delete_old_segments(self, check: Callable[[], None]) -> None:
-        """Run retention of the compacted logs, those that are free: by their start, and with ``compact,delete`` by size
-        and time. By the cleaner's thread.
+        """Run retention of the compacted logs that are not being cleaned: by their start, and with ``compact,delete``
+        by size and time. By the cleaner's thread.
 
         Args:
             check: Called before each log; raises to end the call.
         """
         for key, log in self._logs().items():
             check()
-            if not self._is_wanted(key, log) or self._state.failure is not None or not self.states.begin(key):
-                continue
-            try:
-                if log.config.is_compacted:
-                    log.delete_old_segments()
-            except Exception as error:  # noqa: BLE001 - as above
-                self.note_failure(key, log, error)
-            finally:
-                self.states.end(key)
+            if self._state.failure is None and self._is_wanted(key, log):
+                try:
+                    self._delete_old_segments(log, is_compacted=True)
+                except Exception as error:  # noqa: BLE001 - a fault in one log must not keep others from theirs
+                    self.note_failure(key, log, error)
 
     def retain(self, log: UnifiedLog) -> None:
-        """Run retention of a log that is not compacted, in which it is not cleaned, should it become compacted. Not of
-        a compacted one: see above.
+        """Run retention of a log, if it is not compacted: the cleaner does it for those that are.
 
         Raises:
             LogOfflineError. LogClosedError.
         """
+        self._delete_old_segments(log, is_compacted=False)
+
+    def _delete_old_segments(self, log: UnifiedLog, *, is_compacted: bool) -> None:
+        """Run retention of a log, if its policy is this one; no cleaning begins meanwhile, should that change."""
         key = log.topic, log.partition
         if self.states.pause_if_free(key):
             try:
-                if not log.config.is_compacted:
+                if log.config.is_compacted == is_compacted:
                     log.delete_old_segments()
             finally:
                 self.states.resume(key)
