@@ -227,7 +227,7 @@ def test_a_size_or_a_position_is_not_negative(name: str) -> None:
     ],
 )
 def test_such_numbers_elsewhere(name: str, call: Callable[[int], object], number: int) -> None:
-    """If this fails, what a program gets wrong comes out far below, in the words of who met it first."""
+    """If this fails, what a program gets wrong comes out far below, in the words of the code that met it first."""
     with pytest.raises(ValueError, match=f"^{name} "):
         call(number)
 

@@ -45,7 +45,7 @@ def options_of_replica() -> set[str]:
 
 @pytest.mark.parametrize("path", [UNIT, DOCKERFILE], ids=lambda path: path.name)
 def test_the_options_that_are_shown_are_there(path: pathlib.Path) -> None:
-    """Who copies the example gets a server that does not start."""
+    """A user who copies the example gets a server that does not start."""
     shown = set(re.findall(r"(?<=[\s=])--[a-z-]+", path.read_text()))
     others = {"--system", "--home-dir", "--shell", "--now", "--read-only", "--cap-drop", "--security-opt", "--from"}
     others |= {"--no-install-recommends", "--no-cache-dir", "--start-period", "--log-level", "--log-format", "--help"}

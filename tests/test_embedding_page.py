@@ -46,7 +46,7 @@ def run(code: str, *, data: pathlib.Path, tier: pathlib.Path) -> list[str]:
 
 
 def test_the_thirty_lines(data: pathlib.Path, tier: pathlib.Path) -> None:
-    """They are the first thing that an embedder runs; if they fail she believes nothing else on the page."""
+    """They are the first thing that an embedder runs; if they fail, nothing else is believed on the page."""
     code = code_of("docs/embedding.md", "Thirty lines")
     lines = run(code, data=data, tier=tier)
     assert [line.split()[0] for line in lines] == ["0", "310", "654", "993", "1309", "5.0"]
@@ -66,7 +66,7 @@ def test_the_thirty_lines_of_metadata(data: pathlib.Path, tier: pathlib.Path) ->
 
 
 def test_the_lines_for_event_loops(data: pathlib.Path, tier: pathlib.Path) -> None:
-    """The same for who has a loop."""
+    """The same for an embedder with a loop."""
     configs = re.search(r"configs = \{.*?\n\}\n", code_of("docs/embedding.md", "Thirty lines"), re.DOTALL)
     assert configs is not None
     lines = run(configs[0] + code_of("docs/embedding.md", "Event loops"), data=data, tier=tier)

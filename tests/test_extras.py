@@ -1,4 +1,4 @@
-"""Packages that only some need: nothing else asks for them, and who lacks one is told what to install."""
+"""Packages that only some need: nothing else asks for them, and the error for a missing one says what to install."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_module_is_imported_without_any_extra() -> None:
 
 
 def test_a_folder_is_read_without_any_extra(data: pathlib.Path) -> None:
-    """Who reads a broker's disk installs no client of a cloud and no cipher."""
+    """A reader of a broker's disk installs no client of a cloud and no cipher."""
     log_dir = str(data / "main-plain" / "local-before" / "broker1")
     code = (
         f"import tierlog\nfor where in {[log_dir, str(data / 'main-plain' / 'objects')]!r}:\n"

@@ -55,7 +55,9 @@ def test_the_page_runs(places: dict[str, str]) -> None:
 
 
 def test_the_page_names_every_job() -> None:
-    """A function that is exported and told nowhere is found by nobody; one that is told and not exported fails."""
+    """A function that is exported and documented nowhere is found by nobody; one that is documented and not exported
+    fails.
+    """
     named = set(re.findall(r"tierlog\.upkeep\.(\w+)", (ROOT / PAGE).read_text()))
     assert named <= set(upkeep.__all__)
     assert {name for name in upkeep.__all__ if name.islower()} <= named

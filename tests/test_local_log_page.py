@@ -36,7 +36,7 @@ def run(code: str, folder: pathlib.Path) -> list[str]:
 
 
 def test_the_page_runs(tmp_path: pathlib.Path) -> None:
-    """They are the first thing that an embedder runs, one after the other; if one fails she believes nothing else."""
+    """They are the first thing that an embedder runs, one after the other; if one fails, nothing else is believed."""
     found = blocks()
     assert list(found) == ["Thirty lines", "Sending without copying", "Event loops"]
     _, _, used = found["Thirty lines"].partition("\n\n\n")
@@ -50,7 +50,7 @@ def test_the_page_runs(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_page_names_every_public_name() -> None:
-    """A name that is exported and told nowhere is found by nobody; one that is told and not exported fails."""
+    """A name that is exported and documented nowhere is found by nobody; the reverse fails."""
     from tierlog.log import local
 
     text = (ROOT / PAGE).read_text()

@@ -282,7 +282,7 @@ class TestSeveralTopics:
         return [tuple(row.values()) for row in table.to_pylist()]
 
     def test_names(self) -> None:
-        """Who wants two topics would read twice, and put them together by hand."""
+        """A user who wants two topics would read twice, and put them together by hand."""
         both = self.rows("fx-epochs") + self.rows("fx-txn")
         assert self.rows(["fx-txn", "fx-epochs"]) == both
         assert self.rows(("fx-epochs", "fx-txn", "fx-txn")) == both

@@ -193,7 +193,7 @@ def test_who_takes_it(tmp_path: pathlib.Path) -> None:
 
 
 def test_errors_keep_their_type(tmp_path: pathlib.Path) -> None:
-    """Who catches CorruptRecordError would not, or would take half of a topic for the whole."""
+    """A caller that catches CorruptRecordError would not, or would take half of a topic for the whole."""
     polars = pytest.importorskip("polars")
     error = CorruptRecordError("CRC-32C 1, stored 2")
 

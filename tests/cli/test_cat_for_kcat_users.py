@@ -222,7 +222,7 @@ def test_options_that_make_no_sense(tierlog: Run, logs: pathlib.Path, options: l
 
 
 def test_columns(tierlog: Run, logs: pathlib.Path) -> None:
-    """Otherwise who wants the keys reads the values too, and cuts them off again."""
+    """Otherwise a user who wants the keys reads the values too, and cuts them off again."""
     orders = [logs, "orders", "--partition", "0"]
     lines = tierlog("cat", *orders, "--columns", "offset,key", "--format", "json").text.splitlines()
     assert lines == [

@@ -144,7 +144,7 @@ class PartitionLogContract:
         assert [(each.base_offset, end) for each, end in log.closed_segments(3)] == [(3, 6)]
 
     def test_an_offset_that_the_tier_alone_has(self, log: PartitionLog) -> None:
-        """A follower is told that it has moved, a consumer is answered from the tier."""
+        """A follower gets the error that it has moved, a consumer an answer from the tier."""
         log.truncate_fully_and_start_at(500, 20)
         for offset, is_in_tier in ((19, False), (20, True), (499, True), (501, False)):
             with pytest.raises(OffsetOutOfRangeError) as raised:
@@ -338,7 +338,7 @@ class PartitionLogContract:
         assert (log.last_stable_offset, log.high_watermark) == (40, 100)
 
     def test_the_high_watermark_is_not_below_the_local_start(self, log: PartitionLog) -> None:
-        """Who publishes one that is would delete segments that the log offers."""
+        """A manager that publishes one that is would delete segments that the log offers."""
         log.truncate_fully_and_start_at(500, 20)
         assert (log.update_high_watermark(30), log.high_watermark) == (500, 500)
         assert log.update_high_watermark(900) == 500

@@ -215,8 +215,8 @@ class StorageManagerContract:
     def test_a_local_files_fault_is_not_the_stores(
         self, manager: RemoteStorageManager, segment: ClosedSegment, tmp_path: pathlib.Path, fault: str
     ) -> None:
-        """The broker's disk must be looked at; who takes it for the store's failure looks at the bucket, and the
-        broker tries again for ever.
+        """The broker's disk must be looked at; an operator who takes it for the store's failure looks at the bucket,
+        and the broker tries again for ever.
         """
         paths = {"missing": str(tmp_path / "missing"), "a folder": str(tmp_path)}
         path = paths.get(fault, str(tmp_path / ("\udcff" if fault == "a surrogate" else "\0")))
@@ -230,7 +230,7 @@ class StorageManagerContract:
     def test_a_segment_that_is_gone_is_neither_a_range_nor_a_file(
         self, manager: RemoteStorageManager, segment: ClosedSegment
     ) -> None:
-        """What the store has lost must not be taken for a mistake of the broker, or for a fault of her disk."""
+        """What the store has lost must not be taken for a mistake of the broker, or for a fault of the disk."""
         for fetch in (
             lambda: read(manager, segment, 0, None, None),
             lambda: manager.fetch_index(segment.finished(), IndexType.OFFSET),

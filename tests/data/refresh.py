@@ -1,6 +1,6 @@
 """Chooses the committed subset of the golden data: run as ``python tests/data/refresh.py FIXTURES``.
 
-Everything is copied byte for byte but ``objects.json``, which is cut to the topics that are kept.
+Everything is copied byte for byte but ``objects.json``, which is cut to the topics that stay.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_rights_that_are_documented_suffice(secured: Secured, tmp_path: path
 
 
 def test_a_reader_cannot_write(secured: Secured, tmp_path: pathlib.Path) -> None:
-    """And is told so, once, instead of trying for two minutes."""
+    """And reads so, once, instead of trying for two minutes."""
     KafkaMetadataLogs(read_topic_based_config(secured.manager_keys(tmp_path, secured.keys("manager")))).open(
         timeout_seconds=30
     ).close()

@@ -57,7 +57,7 @@ def segment(bucket: Bucket, first: int, end: int) -> None:
 
 @pytest.mark.parametrize("form", TABLES)
 def test_the_job_merges_each_record_once(tmp_path: pathlib.Path, form: str) -> None:
-    """Who copies the page would have records twice in the lake, or lack those of a new partition."""
+    """A user who copies the page would have records twice in the lake, or lack those of a new partition."""
     (version,) = re.findall(r"on Spark (\d+\.\d+\.\d+)", (ROOT / PAGE).read_text())
     settings = dict(line.split() for line in block("", f"{form}-spark").splitlines())
     settings |= {"spark.sql.warehouse.dir": f"{tmp_path}/warehouse", "spark.jars.ivy": str(install.home() / "ivy")}

@@ -208,7 +208,7 @@ class TestClusters:
         assert one.highest_offset_for_epoch(PARTITION, 0) == two.highest_offset_for_epoch(PARTITION, 0)
 
     def test_a_topic_that_is_made_anew_under_a_manager(self, start: Start, bootstrap: str) -> None:
-        """Somebody deleted it: what it said is gone, which is told; the manager goes on with what comes."""
+        """Somebody deleted it: what it said is gone, which is logged; the manager goes on with what comes."""
         manager = start()
         lead(manager, PARTITION)
         finish(manager, segment(1, 0, 9), segment(2, 10, 19))

@@ -20,7 +20,7 @@ TOPIC_SECONDS = 120.0
 
 
 def test_kafkas_consumer_reads_what_a_real_consumer_read(fixtures: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Otherwise history is another than the broker's for most who read it. It is told of leader epochs, too: by these
+    """Otherwise history is another than the broker's for most who read it. It gets leader epochs, too: by these
     a consumer sees that a log was cut.
     """
     needs_a_broker()

@@ -47,7 +47,7 @@ def run(tools: KafkaTools, tool: str, server: RunningReplica, *arguments: str) -
 def test_the_console_consumer_prints_what_a_real_consumer_read(
     tools: KafkaTools, fixtures: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The first tool that anybody tries: her records would be others than those of the broker."""
+    """The first tool that anybody tries: it would show other records than the broker's."""
     compared = 0
     for server, cases in golden_replicas(fixtures, tmp_path, CONFIG):
         for case, isolation, expected in expected_reads(cases):
@@ -122,7 +122,7 @@ def test_the_perf_consumer_counts_all_records_and_bytes(
 
 
 def _size(content: bytes | str | None) -> int:
-    """Of a key or a value; large ones are told as size and digest."""
+    """Of a key or a value; large ones are shown as size and digest."""
     return int(content.partition(":")[0]) if isinstance(content, str) else len(content or b"")
 
 
@@ -241,7 +241,7 @@ def test_groups_are_set_to_the_ends_of_the_tier(
 def test_tools_see_the_topics_and_may_not_change_them(
     tools: KafkaTools, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An operator would believe that she has made or emptied a topic, or wait for a server that never says no."""
+    """An operator would believe that a topic was made or emptied, or wait for a server that never says no."""
     run_folder = data / "main-plain"
     cases = [case for case in tiered_topics(data) if case.run == run_folder]
     partitions = {(case.topic, partition) for case in cases for partition in tiered_offsets(case)}

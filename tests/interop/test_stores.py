@@ -68,7 +68,7 @@ def test_the_command_reads_a_bucket(server: StoreServer, data: pathlib.Path, tmp
 
 @INTEROP
 def test_a_path_of_sparks_names_the_same_container(azure: StoreServer, data: pathlib.Path) -> None:
-    """A data engineer pastes the abfss:// path that all her other jobs have."""
+    """A data engineer pastes the abfss:// path that all other jobs have."""
     folder = data / "main-plain" / "objects"
     path, options = as_abfss(azure, azure.upload(folder, "abfss"))
     local = tierlog.read(str(folder), "fx-txn").read_all()

@@ -76,7 +76,7 @@ def test_combine_takes_sizes_beyond_memory() -> None:
     ids=["bytearray", "memoryview", "arrow", "numpy", "array"],
 )
 def test_any_contiguous_buffer_will_do(data: object) -> None:
-    """Else a caller copies what she has into bytes first."""
+    """Else a caller copies its buffer into bytes first."""
     assert checksums.crc32c(data) == 0xE3069283  # type: ignore[arg-type]
 
 

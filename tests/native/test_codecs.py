@@ -238,7 +238,7 @@ def test_output_must_be_writable() -> None:
 
 @given(st.binary(max_size=5000), st.integers(0, 6000), st.integers(1, 40), st.booleans())
 def test_a_prefix_is_the_start_of_the_content(content: bytes, wanted: int, times: int, told: bool) -> None:
-    """If this fails, who asks for a part of a chunk gets other bytes than who asks for all of it."""
+    """If this fails, a part of a chunk has other bytes than the whole chunk has there."""
     content *= times
     frame = zstandard.ZstdCompressor(write_content_size=told).compress(content)
     out = bytearray(len(content))

@@ -42,7 +42,7 @@ def expect_frame(frame: bytes, data: bytes, level: int) -> None:
 
 @given(CONTENT, st.sampled_from([-5, 1, 3, 9]))
 def test_frames_are_those_of_the_library(data: bytes, level: int) -> None:
-    """Otherwise the plugin cannot open what we wrote, or objects differ from hers without a reason."""
+    """Otherwise the plugin cannot open what we wrote, or objects differ from the plugin's without a reason."""
     expect_frame(compressed(data, level), data, level)
 
 

@@ -38,7 +38,7 @@ def check_partition(log: PartitionLog, isolation: str, *, with_oracle: bool) -> 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("log", list(partition_logs(DATA)), ids=str)
 def test_a_partition_reads_as_a_consumer_read_it(log: PartitionLog, isolation: str) -> None:
-    """Otherwise a user gets other records from the bucket than from her brokers."""
+    """Otherwise a user gets other records from the bucket than from the brokers."""
     if not check_partition(log, isolation, with_oracle=True):
         assert log.answers("read_uncommitted"), "every topic has the answer of a plain consumer"
 

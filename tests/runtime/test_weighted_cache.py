@@ -42,7 +42,7 @@ class TestPolicy:
         assert sum(cache.find(key) == "hot" for key in range(50)) >= 45
 
     def test_asking_on_for_the_same_chunk_is_one_use(self) -> None:
-        """If this fails, a sequential reader's small reads make each chunk she passes look hot."""
+        """If this fails, a sequential reader's small reads make each chunk on its way look hot."""
         cache = cache_of(100)
         for key in range(50):
             cache.put(key, "hot", 1)
@@ -90,7 +90,7 @@ class TestBounds:
         assert len(cache) == 3
 
     def test_what_nobody_asked_for_leaves_with_age(self) -> None:
-        """If this fails, memory of segments that nobody reads any more is never given back."""
+        """If this fails, memory of segments that nobody reads any more is never released."""
         clock = ManualClock()
         cache = cache_of(100, clock=clock, retention_ms=1000)
         cache.put(1, "kept", 1)
@@ -191,7 +191,7 @@ class PlainS3Fifo:
         return left
 
     def evict(self) -> list[int]:
-        """Who left, if somebody did: or one went from its queue into the main one."""
+        """Which entry left, if one did: or one went from its queue into the main one."""
         if self.small and (not self.main or 10 * self.bytes_of(self.small) > self.limit):
             key = self.small.pop(0)
             if not self.uses[key]:

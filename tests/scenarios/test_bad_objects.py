@@ -141,7 +141,7 @@ def test_no_bad_object_makes_the_reader_swell(data: pathlib.Path, tmp_path: path
 
 
 def test_a_missing_key_is_named_with_the_object_that_asks_for_it(data: pathlib.Path) -> None:
-    """The id is in the manifest; who looks into the log for it finds ciphertext."""
+    """The id is in the manifest; a reader that looks into the log for it finds ciphertext."""
     with open_tier(str(data / "zstd-aes" / "objects"), layout="aiven") as tier:
         segment = next(iter(tier.iter_segments()))
         with pytest.raises(EncryptionKeyError, match=r"^\S+\.rsm-manifest: no private key with id 'k1'"):

@@ -84,7 +84,7 @@ def test_credentials_that_expire_halfway_and_are_renewed(
 def test_credentials_that_expire_halfway_and_are_not(
     step: str, broken: Broken, segment: ClosedSegment, tmp_path: pathlib.Path
 ) -> None:
-    """Who has no rights any more cannot clean up either: it is told, and ``orphans --delete`` does it later."""
+    """A manager without rights cannot clean up either: the log says so, and ``orphans --delete`` does it later."""
     with broken.manager(tmp_path) as manager:
         whole = segment.with_id(2)
         require_copied(broken, manager, whole)

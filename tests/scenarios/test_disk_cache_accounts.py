@@ -187,7 +187,7 @@ def usual_umask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("usual_umask")
 def test_files_are_for_their_owner_alone(tmp_path: pathlib.Path) -> None:
-    """If this fails, every user of the host reads what consumers read, where the cache is kept in the clear."""
+    """If this fails, every user of the host reads what consumers read, where the cache is in the clear."""
     cache = DiskChunkCache(str(tmp_path), 1 << 20, machine=Machine(), encrypted=False)
     cache.put(ChunkKey("a.log", 1), chunk_of(1))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tierlog-chunks").rglob("*")}

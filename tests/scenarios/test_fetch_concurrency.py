@@ -102,7 +102,7 @@ class TestOneThread:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_who_leaves_a_chunk_unopened_leaves_it_to_others(self, data: pathlib.Path, seed: int) -> None:
-        """If this fails, a consumer is late since another, who was to open their chunk, was closed before she did."""
+        """If this fails, a consumer is late since another, which was to open their chunk, was closed before it did."""
         segment, keys = segment_of(data, "zstd-aes")
         took: list[float] = []
 

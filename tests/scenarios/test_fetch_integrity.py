@@ -37,7 +37,7 @@ def stored(segment: BucketSegment, suffix: str) -> bytearray:
 
 
 class TestChangedObjects:
-    """Who can write to the bucket."""
+    """An attacker with the right to write to the bucket."""
 
     @pytest.mark.parametrize("form", ["plain", "aes"])
     def test_swapped_chunks_are_found(self, data: pathlib.Path, form: str) -> None:

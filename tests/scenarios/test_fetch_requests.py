@@ -40,7 +40,7 @@ class TestOpening:
 
     @pytest.mark.parametrize(("end", "opened"), [(1000, 1000), (4 * MIB, 4 * MIB)])
     def test_a_range_opens_what_it_needs(self, compressed: BucketSegment, end: int, opened: int) -> None:
-        """If this fails, who reads a mebibyte pays for decompressing four."""
+        """If this fails, a reader of a mebibyte pays for decompressing four."""
         bucket = MemoryBucket()
         bucket.add(compressed)
         with fetcher_over(bucket) as fetcher:
@@ -163,7 +163,7 @@ class TestRequests:
 
 
 class HoldingBucket(MemoryBucket):
-    """Begins reads of logs and answers none of them before it is told to."""
+    """Begins reads of logs and answers none of them before the test lets it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,7 +245,7 @@ class TestIndexes:
             assert [suffix for suffix, _, _ in bucket.gets] == ["rsm-manifest"]
 
     def test_large_ones_come_alone(self) -> None:
-        """If this fails, who wants 20 bytes of lineage downloads megabytes of offsets."""
+        """If this fails, a reader of 20 bytes of lineage downloads megabytes of offsets."""
         segment = make_segment(sound_log(5), indexes={IndexType.OFFSET: bytes(3 * MIB)}).stored()
         wanted = segment.parts[IndexType.LEADER_EPOCH]
         bucket = MemoryBucket()
@@ -256,7 +256,7 @@ class TestIndexes:
 
 
 class TestPrefetch:
-    """Ahead of who reads on, and of nobody else."""
+    """Ahead of a reader that reads on, and of no other."""
 
     def sizes(self, form: str = "plain") -> tuple[BucketSegment, MemoryBucket]:
         log = sound_log(48 * MIB // BATCH_BYTES, batch_bytes=BATCH_BYTES)

@@ -179,7 +179,7 @@ def test_a_pool_without_workers_yet_survives(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_a_process_shares_begins_anew_in_the_child() -> None:
-    """A lock that another thread of the parent held at that moment would never be let go."""
+    """A lock that another thread of the parent held at that moment would never be released."""
     THIS_PROCESS.shared("a test's", lambda: "parent's")
     held, go = threading.Event(), threading.Event()
 

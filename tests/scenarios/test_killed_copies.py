@@ -102,7 +102,7 @@ class Scene:
                 assert b"".join(windows) == self.segment.log
 
     def require_exactly_removable(self) -> None:
-        """What is left of the dead copy is told by a listing, all of it; the rest is the other segment, untouched."""
+        """A listing names what is left of the dead copy, all of it; the rest is the other segment, untouched."""
         own = str(self.segment.metadata.remote_log_segment_id.id)
         extra = {key for key in self.objects() if key not in self.before}
         assert all(own in key for key in extra)

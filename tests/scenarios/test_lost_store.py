@@ -17,7 +17,7 @@ from tierlog.remote.tier import open_tier
 
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_segment_is_unavailable_and_not_deleted(tmp_path: pathlib.Path, chunked: bool) -> None:
-    """If this fails, a broker whose mount is away for a minute is told for ever that its segments are gone."""
+    """If this fails, a broker whose mount is away for a minute reads for ever that its segments are gone."""
     segment = make_segment(sound_log(base_offset=100)).closed_in(tmp_path / "log")
     root = tmp_path / "store"
     root.mkdir()

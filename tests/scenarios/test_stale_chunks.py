@@ -50,7 +50,7 @@ def test_the_same_key_copied_again_is_read_anew(
     copies: tuple[tuple[int, bool, bool], tuple[int, bool, bool]],
     form: str,
 ) -> None:
-    """If this fails, a bucket that was restored or copied into again is unreadable for who kept a cache."""
+    """If this fails, a bucket that was restored or copied into again is unreadable for readers with a cache."""
     keys = throwaway_keys(data)
     first, second = (copied(log, how, keys) for how in copies)
     options: dict[str, Any] = {"fetch_chunk_cache_class": form.split(maxsplit=1)[0], "fetch_chunk_cache_size": MIB}

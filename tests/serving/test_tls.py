@@ -1,4 +1,4 @@
-"""TLS: who is let in, whom the client meets, and a certificate that changes."""
+"""TLS: which clients are let in, which server they meet, and a certificate that changes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_client_that_goes_in_the_midst_of_the_handshake_has_a_reason(
 def test_a_client_that_does_not_trust_the_certificate_has_a_reason(
     tmp_path: pathlib.Path, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The most common fault of all is told in OpenSSL's words, if at all."""
+    """The most common fault of all is logged in OpenSSL's words, if at all."""
     context = ssl.create_default_context()
     context.maximum_version = version
     with serving(config=tls_config(write_certificates(tmp_path))) as running:
@@ -162,7 +162,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: pathlib.Path)
 
 
 def test_a_renewed_certificate_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who renews certificates by a timer sends no signal."""
+    """A timer that renews certificates sends no signal."""
     monkeypatch.setattr(server, "_FILES_PERIOD_SECONDS", 0.05)
     files = write_certificates(tmp_path / "old")
     renewed = write_certificates(tmp_path / "new")

@@ -172,7 +172,7 @@ def check_lineage(log: UnifiedLog, found: Found, have: list[ExpectedBatch]) -> N
 def check_transactions(log: UnifiedLog, found: Found, have: list[ExpectedBatch], expected: ExpectedLog) -> None:
     """What is aborted and what is open is what a replay of the batches says.
 
-    A transaction is told by those of its batches that a reader gets: a log that has to replay its producers from its
+    A transaction is known by those of its batches that a reader gets: a log that has to replay its producers from its
     start on, as Kafka's does, knows none in front of it, and says that it begins there.
     """
     if not have:

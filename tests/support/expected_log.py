@@ -15,7 +15,7 @@ HEADER_BYTES = 61
 
 @dataclass(frozen=True)
 class Producer:
-    """Who sent a batch. ``marker``: "commit" or "abort", of a control batch."""
+    """The sender of a batch. ``marker``: "commit" or "abort", of a control batch."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -116,7 +116,7 @@ class ExpectedLog:
             under way.
         end_offset: Where the next batch goes.
         start_offset: What lies below may be gone: deleted, or moved to a tier.
-        deleted_below: What lies below may be forgotten, and who sent it: the log was told to begin behind it.
+        deleted_below: What lies below may be forgotten, and its sender: the log begins behind it since then.
         flushed_offset: What lies below was said to be on the disk.
         loose_from: Of a truncation that is under way: what lies from there on may be gone, in any order.
     """

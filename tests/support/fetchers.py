@@ -1,4 +1,4 @@
-"""A SegmentFetcher over a store in memory, with made segments in it; closed with all bytes of its budget given back."""
+"""A SegmentFetcher over a store in memory, with made segments in it; closed with all bytes of its budget released."""
 
 from __future__ import annotations
 

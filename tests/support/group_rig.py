@@ -114,7 +114,7 @@ class StepStore:
             count = None if count is None else count - 1
 
     def crash(self) -> None:
-        """Lose what was not written; nobody is told."""
+        """Lose what was not written, without an error."""
         self._waiting.clear()
 
     def _apply(self, change: Change) -> None:

@@ -1,7 +1,7 @@
 """A partition's log as a list of batches: what the living log has to do, in as few words as possible.
 
 Written from ``docs/formats/log-files.md`` (Kafka's behaviour), not from the code that it judges. Nothing is indexed,
-nothing is kept twice: every answer is searched for in the list.
+nothing is stored twice: every answer is searched for in the list.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ Sizes = Callable[[], int]
 async def read_on(
     partition: ReplicaPartition, *, read_committed: bool, max_bytes: Sizes, from_offset: int | None = None
 ) -> list[tuple[int, FoundBatches]]:
-    """All answers of a consumer who reads on to the end, with the offset that she asked for."""
+    """All answers of a consumer that reads on to the end, with the offset that it asked for."""
     offsets = await partition.load()
     offset = offsets.log_start_offset if from_offset is None else from_offset
     end = offsets.last_stable_offset if read_committed else offsets.high_watermark

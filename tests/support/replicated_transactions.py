@@ -290,7 +290,7 @@ class TransactionsMachine(ReplicationMachine):
         assert seen == found.committed_values(stable), f"committed records of broker {replica.broker_id}"
 
     def _compare(self, one: Replica, other: Replica) -> None:
-        """Below both last stable offsets readers of committed records are told the same."""
+        """Below both last stable offsets readers of committed records get the same."""
         stable = min(one.log.last_stable_offset, other.log.last_stable_offset)
         told = [
             {

@@ -59,7 +59,7 @@ def test_a_read_has_a_bound() -> None:
 
 
 def test_offsets_without_records() -> None:
-    """Markers of transactions take offsets; who waits for the end would wait for ever."""
+    """Markers of transactions take offsets; a reader that waits for the end would wait for ever."""
     topic = MemoryMetadataTopic(1)
     topic.append(0, b"a")
     topic.skip(0, 2)
@@ -89,7 +89,7 @@ def test_offsets_that_are_lost(position: int) -> None:
 
 
 def test_faults() -> None:
-    """A lost acknowledgement and a lost record look the same to who appended."""
+    """A lost acknowledgement and a lost record look the same to the appender."""
     topic = MemoryMetadataTopic(1)
     log = opened(topic)
     topic.lose_acknowledgements = topic.drop_appends = 1

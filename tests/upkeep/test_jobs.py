@@ -196,7 +196,7 @@ def test_a_wrong_type_is_named(name: str, tmp_path: pathlib.Path, monkeypatch: p
 
 
 def test_no_error_speaks_in_options_of_the_command(bucket: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A Python user would look for an option that her function does not have."""
+    """A Python user would look for an option that the function does not have."""
     SCRIPTS["1"](tmp_path / "other")
     (tmp_path / "full").write_text("something")
     wrong: list[Callable[[], object]] = [

@@ -32,7 +32,7 @@ from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch
 
 
 class Deletions(FailingStore):
-    """Remembers what was deleted, and refuses descriptions if it is told to."""
+    """Remembers what was deleted, and refuses descriptions if it is to."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store, {}, rng=random.Random(0), clock=ManualClock())
@@ -131,7 +131,7 @@ def test_a_segment_that_becomes_whole_meanwhile_stays(tmp_path: pathlib.Path) ->
 
 
 def test_a_clock_that_is_wrong_makes_nothing_old(tmp_path: pathlib.Path) -> None:
-    """Who deletes goes by the store's clock: a machine a year ahead would else delete copies under way."""
+    """A deletion goes by the store's clock: a machine a year ahead would else delete copies under way."""
     bucket = made(tmp_path / "bucket")
     bucket.path("u1", "rsm-manifest").unlink()
     ahead = replace(Machine(), clock=ManualClock(time_ms=4_000_000_000_000))

@@ -72,7 +72,7 @@ def test_arrow_and_spark_agree_on_every_type(table: str) -> None:
 
 
 def test_a_given_schema_is_honoured() -> None:
-    """spark.read.schema(...) chooses and orders columns; NOT NULL is kept."""
+    """spark.read.schema(...) chooses and orders columns; NOT NULL stays."""
     given = spark.StructType(
         [spark.StructField("offset", spark.LongType(), nullable=False), spark.StructField("value", spark.BinaryType())]
     )

@@ -85,7 +85,7 @@ def test_the_bounds_and_what_is_left_say_what_was_asked(
     ],
 )
 def test_what_is_not_understood_goes_back_untouched(offered: Any) -> None:
-    """Spark drops a filter that is not given back: the rows would be wrong."""
+    """Spark drops a filter that is not returned: the rows would be wrong."""
     bounds, left = absorb([offered], RecordFilter())
     assert left == [offered]
     assert left[0] is offered
@@ -93,7 +93,7 @@ def test_what_is_not_understood_goes_back_untouched(offered: Any) -> None:
 
 
 def test_columns_that_are_never_null_need_no_check() -> None:
-    """Spark offers IsNotNull beside every comparison; given back, it costs a pass over the rows."""
+    """Spark offers IsNotNull beside every comparison; returned, it costs a pass over the rows."""
     assert absorb([spark.IsNotNull(("offset",)), spark.IsNotNull(("timestamp",))], RecordFilter())[1] == []
 
 

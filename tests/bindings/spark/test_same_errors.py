@@ -80,7 +80,7 @@ def check_object(by_engine: dict[str, Read], name: str, folder: pathlib.Path) ->
 
 @pytest.mark.parametrize("name", SOME_OBJECTS)
 def test_a_damaged_segment(by_engine: dict[str, Read], tmp_path: pathlib.Path, name: str) -> None:
-    """Who follows an error text of the one engine in a runbook does not find it in the other's logs."""
+    """A user who follows an error text of the one engine in a runbook does not find it in the other's logs."""
     check_object(by_engine, name, tmp_path)
 
 
@@ -186,7 +186,7 @@ def folder_in_place(bucket: Bucket) -> None:
 def test_a_bucket_that_is_harmed(
     by_engine: dict[str, Read], orders: Bucket, harm: Callable[[Bucket], None], after_load: bool
 ) -> None:
-    """Retention, a hand that slipped, a bad disk: before the listing or after it, each is told alike."""
+    """Retention, a hand that slipped, a bad disk: before the listing or after it, both engines report each alike."""
     if not after_load:
         harm(orders)
     frames = {

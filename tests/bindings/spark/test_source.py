@@ -369,7 +369,7 @@ def test_streaming_is_refused_in_words(spark: SparkSession, engine: str, jar: st
 def test_writing_is_refused_in_words(
     spark: SparkSession, read: Read, engine: str, mode: str, tmp_path: pathlib.Path
 ) -> None:
-    """Who writes would be told which option a reader lacks, one after the other, and at last: not implemented."""
+    """A user who writes would read which option a reader lacks, one after the other, and at last: not implemented."""
     frame = read(TXN, subscribe="fx-txn")
     batch = frame.write.format("tierlog").mode(mode).option("engine", engine)
     for writing in (batch, batch.option("path", str(tmp_path))):

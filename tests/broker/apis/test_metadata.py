@@ -91,7 +91,7 @@ def test_all_topics_and_none(topics: MemoryCatalog, version: int) -> None:
 
 
 def test_all_topics_are_those_of_now(topics: MemoryCatalog) -> None:
-    """The answer that is kept would hide new topics, and epochs that have changed."""
+    """A cached answer would hide new topics, and epochs that have changed."""
     handler = handler_of(topics)
     assert len(ask(handler, 12, None).topics) == 2
     topics.add("new", batches=BATCHES)

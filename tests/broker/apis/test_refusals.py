@@ -65,7 +65,7 @@ def test_no_refusal_is_one_that_clients_try_again(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("version", HANDLERS[0].versions)
 def test_produce(version: int) -> None:
-    """A producer would believe that its records are kept."""
+    """A producer would believe that its records are stored."""
     topic_id = uuid.UUID(int=5)
     topics = [{"name": "t", "topic_id": topic_id, "partition_data": [{"index": n, "records": b"x"} for n in (3, 4)]}]
     answer = call(HANDLERS[0], version, make_request(0, version, acks=1, timeout=TIMEOUT, topic_data=topics))

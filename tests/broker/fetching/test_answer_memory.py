@@ -1,4 +1,4 @@
-"""Memory of answers: never more than there is, always given back, in turns."""
+"""Memory of answers: never more than there is, always released, in turns."""
 
 from __future__ import annotations
 

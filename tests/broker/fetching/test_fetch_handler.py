@@ -192,7 +192,9 @@ def test_limits_are_kafkas() -> None:
 
 
 def test_the_end_of_a_segment_is_not_waited_at() -> None:
-    """Who asks for more bytes than a segment has left would wait at the end of each, for records that are there."""
+    """A client that asks for more bytes than a segment has left would wait at the end of each, for records that are
+    there.
+    """
 
     async def test(rig: FetchRig) -> None:
         (partition,) = rig.catalog.add("orders")

@@ -287,7 +287,7 @@ def test_no_slots_mean_no_sessions() -> None:
 
 
 def test_what_is_known_to_be_quiet_ends_with_a_change() -> None:
-    """Otherwise a session that added a partition is told nothing of it until a partition changes, or a watch stays."""
+    """Otherwise a session that added a partition hears nothing of it until a partition changes, or a watch stays."""
     run_on("asyncio", _quiet_until_a_change)
 
 

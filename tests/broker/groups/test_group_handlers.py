@@ -213,7 +213,7 @@ async def fetched(wire: Wire, version: int, *, everything: bool = False, stable:
 
 @versions(COMMIT)
 def test_offsets_are_committed_at_any_version(version: int) -> None:
-    """Otherwise a consumer's place is lost, or that of a topic that is not served is kept."""
+    """Otherwise a consumer's place is lost, or that of a topic that is not served is stored."""
 
     async def test(wire: Wire) -> None:
         answer = await wire.ask(COMMIT, version, **commit_fields(version))

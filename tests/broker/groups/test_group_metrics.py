@@ -25,7 +25,7 @@ def figures(rig: Rig, end_offset_of: EndOffsetOf | None = None) -> dict[str, flo
 
 
 def test_groups_members_commits_and_rebalances_are_told() -> None:
-    """Whoever runs the server learns from her users that a group rebalances all day, or that no commit is stored."""
+    """An operator learns from users that a group rebalances all day, or that no commit is stored."""
     rig = Rig()
     assert figures(rig)['tierlog_groups{state="Stable"}'] == 0
     [joined] = rig.stable(1)

@@ -1,4 +1,4 @@
-"""What clients are told of what went wrong here."""
+"""The errors that clients get for faults of this side."""
 
 from __future__ import annotations
 

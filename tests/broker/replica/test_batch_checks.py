@@ -1,4 +1,4 @@
-"""The checksums of what is served: a bit that rots is told to the client, and never handed out."""
+"""The checksums of what is served: a client gets an error for a bit that rots, never the bit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def flip(path: pathlib.Path, position: int, bit: int = 1) -> None:
 
 
 async def consume(here: Served, offset: int, end: int, max_bytes: int) -> tuple[list[int], CorruptDataError | None]:
-    """The offsets that a consumer gets who does not check, and what ended it."""
+    """The offsets that a consumer without checks gets, and what ended it."""
     got: list[int] = []
     try:
         while offset < end:

@@ -98,7 +98,7 @@ def test_chunks_and_index_entries_of_any_size(tmp_path: pathlib.Path, chunk_size
 
 
 def test_a_place_that_was_remembered_is_checked(tmp_path: pathlib.Path) -> None:
-    """After its file was replaced a reader who goes on would get the middle of a batch, or an error for ever."""
+    """After its file was replaced a reader that goes on would get the middle of a batch, or an error for ever."""
     Bucket(tmp_path).segment("u1", BATCHES, lineage={0: 0})
 
     async def check(here: Served) -> None:

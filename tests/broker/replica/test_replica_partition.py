@@ -50,7 +50,7 @@ MIB = 1 << 20
 
 
 async def rows_read(here: Served, read_committed: bool, chance: random.Random) -> list[Row]:
-    """All rows of a consumer who reads each partition on with answers of any size."""
+    """All rows of a consumer that reads each partition on with answers of any size."""
     got: list[Row] = []
     for (_, number), partition in here.partitions.items():
         read = await read_on(

@@ -391,7 +391,7 @@ def test_what_is_read_once_is_always_new() -> None:
 
 
 def test_what_is_read_often_stays_known() -> None:
-    """The pieces that all consumers want would be forgotten for those of one who passes."""
+    """The pieces that all consumers want would be forgotten for those of one that passes."""
     pieces, chance = RecentPieces(10, Machine()), random.Random(5)
     pieces.note("hot")
     for number in range(1000):

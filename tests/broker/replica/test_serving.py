@@ -69,7 +69,7 @@ def test_no_client_gets_in_before_the_state_is_read(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.server
 def test_a_scrape_tells_what_is_served_and_how_old_it_is(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Otherwise an operator learns from her users that a replica has stopped following its bucket."""
+    """Otherwise an operator learns from users that a replica has stopped following its bucket."""
     port = free_port()
     with replica(data / "main-plain" / "objects", tmp_path, "--monitor", f"127.0.0.1:{port}", "--refresh", "0.2"):
         for path in ("livez", "readyz", "healthz"):

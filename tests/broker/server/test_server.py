@@ -192,7 +192,7 @@ def ask_for_bodies(client: Client) -> None:
 
 
 def test_buffers_are_written_whole_and_released_once() -> None:
-    """Records that are lost in an answer are lost to the consumer; a buffer that is not given back is lost to all."""
+    """Records that are lost in an answer are lost to the consumer; a buffer that is not released is lost to all."""
     bodies = Bodies(0, 1, 3 << 20, 7, 0, 5 << 20, 100_000)
     with serving([Call(bodies.answer)]) as running, running.client() as client:
         for _ in range(3):
@@ -377,7 +377,7 @@ def test_clients_are_told_the_address_that_they_reached_or_the_advertised_one() 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
 def test_a_listener_that_is_open_to_all_is_warned_of(host: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever meant "this machine" and wrote 0.0.0.0 hands all history to her network, and is not told."""
+    """A user who meant "this machine" and wrote 0.0.0.0 hands all history to the network, without a warning."""
     with serving(config=ServerConfig(host=host, port=0)):
         pass
     assert ("event=no_authentication host=0.0.0.0" in caplog.text) is (host == "0.0.0.0")

@@ -18,7 +18,7 @@ def read_server_config(properties: dict[str, str]) -> ServerConfig:
 
 
 def test_every_limit_can_be_set_by_a_file() -> None:
-    """Who has slow clients, or hostile ones, could change nothing but the code."""
+    """An operator with slow clients, or hostile ones, could change nothing but the code."""
     config = read_server_config({key: str(number) for number, key in enumerate(KEYS, 7)})
     assert [getattr(config, field) for field in KEYS.values()] == list(range(7, 7 + len(KEYS)))
     not_limits = ("host", "port", "advertised", "security", "ssl", "sasl_enabled", "sasl_users", "user_topics")

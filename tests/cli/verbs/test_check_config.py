@@ -121,7 +121,7 @@ class TestS3:
     def test_what_an_operator_gets_wrong(
         self, s3: StoreServer, tmp_path: pathlib.Path, change: dict[str, str], told: str, advice: str
     ) -> None:
-        """If this fails, she is told that it failed, and not what to do."""
+        """If this fails, an operator reads that it failed, and not what to do."""
         config = write(tmp_path, **{**s3_keys(s3), "storage__s3__api__call__timeout": "2000", **change})
         code, out, err = run(config)
         assert code == 3
@@ -135,7 +135,7 @@ class TestS3:
         assert "Traceback" not in out
 
     def test_the_prefix_is_masked(self, s3: StoreServer, tmp_path: pathlib.Path) -> None:
-        """If this fails, what the operator wants hidden is in her terminal's log."""
+        """If this fails, what the operator wants hidden is in the terminal's log."""
         keys = {**s3_keys(s3), "key__prefix": "hidden-place/", "key__prefix__mask": "true"}
         code, out, err = run(write(tmp_path, **keys))
         assert (code, err) == (0, "")

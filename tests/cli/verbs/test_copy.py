@@ -272,7 +272,7 @@ def test_ids_depend_on_content(tierlog: Run, tmp_path: pathlib.Path) -> None:
 
 
 def test_custom_metadata_is_what_a_broker_would_keep(tierlog: Run, tmp_path: pathlib.Path) -> None:
-    """Who registers the copied segments with a cluster needs it."""
+    """A user who registers the copied segments with a cluster needs it."""
     disk = made_disk(tmp_path, tierlog)
     config = properties(
         tmp_path / "c.properties",

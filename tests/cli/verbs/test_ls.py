@@ -138,7 +138,7 @@ def test_two_buckets_below_one_folder_are_told_apart(tierlog: Run, tmp_path: pat
 
 
 def test_topics_alone(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
-    """Otherwise who wants the names reads through all segments, and no script can loop over them."""
+    """Otherwise a user who wants the names reads through all segments, and no script can loop over them."""
     bucket = data / "main-plain/objects"
     assert tierlog("ls", bucket, "--topics").text.splitlines() == ["fx-epochs", "fx-lso", "fx-txn"]
     assert tierlog("ls", bucket, "^fx-[el]", "--topics").text.splitlines() == ["fx-epochs", "fx-lso"]
@@ -172,7 +172,7 @@ def test_several_topics(tierlog: Run, data: pathlib.Path) -> None:
 
 
 def test_totals_by_topic(tierlog: Run, data: pathlib.Path) -> None:
-    """Otherwise who asks what fills a bucket adds up hundreds of lines by hand."""
+    """Otherwise a user who asks what fills a bucket adds up hundreds of lines by hand."""
     path = data / "main-plain/objects"
     segments = tierlog("ls", path, "--output", "json").lines
     totals = {str(line["topic"]): line for line in tierlog("ls", path, "--totals", "--output", "json").lines}

@@ -78,7 +78,7 @@ def test_offsets_of_a_group_outlive_a_killed_server(data: pathlib.Path, tmp_path
 
 
 def test_only_the_wanted_topics_are_served(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Otherwise who may read one topic reads them all."""
+    """Otherwise a user with the right to one topic reads them all."""
     from confluent_kafka.admin import AdminClient
 
     topics = sorted({case.topic for case in tiered_topics(data) if case.run.name == "main-plain"})
@@ -88,7 +88,7 @@ def test_only_the_wanted_topics_are_served(data: pathlib.Path, tmp_path: pathlib
 
 
 def test_a_user_sees_the_topics_that_are_hers(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Who may connect would read every topic; and a right that is withdrawn would last until a restart."""
+    """Any client that connects would read every topic; and a right that is withdrawn would last until a restart."""
     from confluent_kafka import Consumer, KafkaError
     from confluent_kafka.admin import AdminClient
 

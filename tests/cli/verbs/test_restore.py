@@ -39,7 +39,7 @@ def age(root: pathlib.Path, seconds: float) -> None:
 
 
 def test_a_dry_run_tells_each_segment(tierlog: Run, bucket: Bucket) -> None:
-    """It is what she decides by before anything is written."""
+    """An operator decides by it before anything is written."""
     outcome = tierlog("restore", bucket.root, "--output", "json")
     assert (outcome.code, outcome.err) == (0, "")
     first, second = outcome.lines
@@ -162,7 +162,7 @@ def test_wrong_use(tierlog: Run, bucket: Bucket, arguments: tuple[str, ...], cod
 def test_a_copy_under_the_new_id_is_what_the_plugin_looks_for(
     tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path, shape: str
 ) -> None:
-    """It knows a topic's objects by the id that the topic has now; the old ones stay for who still has the old id."""
+    """It knows a topic's objects by the id that the topic has now; the old ones stay for clients with the old id."""
     config = tmp_path / "tier.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in SHAPES[shape].items()))
     disk, dest = data / "main-plain" / "local-before" / "broker1", tmp_path / "bucket"

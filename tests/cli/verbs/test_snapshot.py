@@ -1,4 +1,4 @@
-"""``tierlog snapshot``: what an operator sees of the metadata, and what she hands on."""
+"""``tierlog snapshot``: what an operator sees of the metadata, and hands on."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_random_damage_is_found_or_harmless(tierlog: Run, tmp_path: pathlib.Path
 def test_a_torn_tail_of_one_file_is_told_in_plain_words(
     tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """If this fails, who checks one log of a running broker is told that it is damaged, and no more."""
+    """If this fails, the check of one log of a running broker says that it is damaged, and no more."""
     source = data / "main-plain/local-before/broker1/fx-txn-0"
     shutil.copytree(source, tmp_path / "fx-txn-0")
     *_, closed, last = sorted((tmp_path / "fx-txn-0").glob("*.log"))

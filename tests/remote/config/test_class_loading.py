@@ -128,7 +128,7 @@ def test_a_root_that_is_not_there(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_third_partys_store(tmp_path: pathlib.Path) -> None:
-    """If this fails, nobody can bring a store of her own."""
+    """If this fails, nobody can bring another store."""
     given = config(storage_backend_class=f"{THIRD}.FolderStore", storage_folder=str(tmp_path))
     store = open_backend(given)
     assert store.put("k", b"v").size_bytes == 1
@@ -155,7 +155,7 @@ def test_classes_that_are_no_store(name: str, told: str) -> None:
 
 
 def test_managers_by_name() -> None:
-    """If this fails, a broker implementer cannot plug in a storage manager of her own."""
+    """If this fails, a broker implementer cannot plug in another storage manager."""
     assert type(load_storage_manager("tests.remote.config.test_class_loading.WholeManager")).__name__ == "WholeManager"
     for name, told in (
         ("tests.remote.config.test_class_loading.NoStore", "is no RemoteStorageManager"),

@@ -228,7 +228,7 @@ def test_what_is_whole_is_accepted() -> None:
     ],
 )
 def test_the_size_of_a_part(keys: dict[str, str], size: int) -> None:
-    """If this fails, a part size that an operator chose for her store is not used."""
+    """If this fails, a part size that an operator chose for the store is not used."""
     assert read_storage_config(keys).part_bytes == size
 
 

@@ -82,7 +82,7 @@ def test_credential_files() -> None:
 
 
 def test_a_stores_own_key_wins() -> None:
-    """If this fails, who overrides one key of a broker's configuration reads with the broker's."""
+    """If this fails, a user who overrides one key of a broker's configuration reads with the broker's."""
     keys = {"storage.s3.region": "theirs", "storage.s3.api.call.timeout": "9000", "storage.s3.endpoint.url": "http://h"}
     made = read("s3", keys, region="mine", retry_timeout="2s")
     assert made.config == {"region": "mine", "endpoint": "http://h"}

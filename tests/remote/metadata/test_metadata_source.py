@@ -127,7 +127,7 @@ def test_states_and_how_far_the_metadata_reaches(tmp_path: pathlib.Path) -> None
 
 
 def test_a_segment_of_which_only_updates_are_there(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Else objects that the metadata gives to somebody count as nobody's; and nobody is told of the odd event."""
+    """Else objects that the metadata gives to somebody count as nobody's; and nothing reports the odd event."""
     finished = [*life(1, State.COPY_SEGMENT_FINISHED), update(State.COPY_SEGMENT_FINISHED, segment(2))]
     write_topic(tmp_path, 0, finished)
     with caplog.at_level(logging.WARNING), open_metadata(str(tmp_path), remember_departed=True) as view:

@@ -90,7 +90,7 @@ def test_a_folder_is_asked_once_and_nothing_stays(tmp_path: pathlib.Path, lines:
 
 
 def test_it_can_be_switched_off(tmp_path: pathlib.Path, lines: Any) -> None:
-    """Credentials that may only read must be able to serve readers; who they are is told all the same."""
+    """Credentials that may only read must be able to serve readers; their owner is logged all the same."""
     with TieredStorageManager() as manager:
         manager.configure(local_keys(tmp_path / "store") | {"store.probe.enabled": "false"})
         assert manager.store_traits is None

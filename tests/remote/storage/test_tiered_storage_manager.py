@@ -264,7 +264,9 @@ def test_a_copy_that_fails_before_its_first_part_keeps_no_memory(disk: _Disk) ->
 def test_a_failure_of_the_store_is_no_local_files(
     segment: ClosedSegment, fault: StoreError, told: type[Exception]
 ) -> None:
-    """A folder as a store fails as the broker's own disk does: who cannot tell them apart replaces the wrong disk."""
+    """A folder as a store fails as the broker's own disk does: an operator who cannot tell them apart replaces the
+    wrong disk.
+    """
 
     class Refusing(PassingStore):
         def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:

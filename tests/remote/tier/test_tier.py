@@ -46,7 +46,7 @@ class TestLooking:
         ],
     )
     def test_each_layout(self, data: pathlib.Path, place: str, layout: str) -> None:
-        """If this fails, a user must know and type what her broker's plugin writes."""
+        """If this fails, a user must know and type what the broker's plugin writes."""
         found, starts = offsets(data / place)
         assert found == layout
         assert starts
@@ -169,7 +169,7 @@ class TestNoTier:
             open_tier(str(tmp_path / "nowhere"))
 
     def test_something_else(self, data: pathlib.Path) -> None:
-        """If this fails, the user does not learn that she is one folder off."""
+        """If this fails, the user does not learn that the path is one folder off."""
         with pytest.raises(ConfigError, match=r"it holds k1/private\.der"):
             open_tier(str(data / "keys"))
 

@@ -172,7 +172,7 @@ def test_records_without_a_broker_end_with_an_error(silent: str) -> None:
 
 
 def test_a_record_that_nobody_takes_may_be_tried_again(silent: str) -> None:
-    """Whoever waits is told within ``delivery.timeout.ms``."""
+    """A waiting caller gets the error within ``delivery.timeout.ms``."""
     late = settings("producer", silent, delivery_timeout_ms="300", linger_ms="0")
     with RecordProducer(late, "t", machine=Machine()) as producer:
         error = producer.append(0, b"x").exception(LIMIT_SECONDS)

@@ -86,7 +86,7 @@ class TestPool:
         assert pool.lent_bytes == 0
 
     def test_memory_is_used_again_when_the_last_view_is_gone(self) -> None:
-        """If this fails, each chunk pays for fresh pages, or a reader's bytes change under her."""
+        """If this fails, each chunk pays for fresh pages, or a reader's bytes change while it has them."""
         pool = pool_of()
         first = pool.take(4 * MIB)
         first[:4] = b"mine"
@@ -105,14 +105,14 @@ class TestPool:
         assert (pool.kept_bytes, pool.lent_bytes) == (0, 8 * MIB)
 
     def test_a_buffer_outlives_its_pool(self) -> None:
-        """If this fails, who still reads at the end of the process reads memory that is gone."""
+        """If this fails, a thread that still reads at the end of the process reads memory that is gone."""
         buffer = pool_of().take(MIB)
         gc.collect()
         buffer[:] = b"x" * MIB
         assert bytes(buffer) == b"x" * MIB
 
     def test_what_is_kept_is_bounded(self) -> None:
-        """If this fails, the memory of one burst is kept whole."""
+        """If this fails, the memory of one burst is held whole."""
         pool = pool_of(10 * MIB)
         buffers = [pool.take(4 * MIB) for _ in range(10)]
         del buffers

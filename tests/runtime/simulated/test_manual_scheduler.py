@@ -54,7 +54,7 @@ def interleaved(machine: Machine) -> list[str]:
 
 
 class TestOrder:
-    """Who goes on, and when."""
+    """Which task goes on, and when."""
 
     def test_a_seed_repeats_a_run(self) -> None:
         """If this fails, a failure that a simulation found cannot be looked at again."""

@@ -91,7 +91,7 @@ def test_what_an_error_means(cloud: str, status: int, body: bytes, kind: type[St
 
 
 def test_azures_code_where_there_is_no_body() -> None:
-    """If this fails, who looks into a conflict of Azure's sees a status and no reason."""
+    """If this fails, a user who looks into a conflict of Azure's sees a status and no reason."""
     found = answer(409, b"", x_ms_error_code="BlobAlreadyExists")
     fault = azure.find_fault(found)
     assert fault is not None
@@ -207,7 +207,7 @@ def test_an_object_with_a_hole_is_never_whole(sizes: list[int], missing: int, da
 
 
 def test_a_redirect_is_refused_and_says_where_to() -> None:
-    """An operator would see "status 307" and nothing of the endpoint that she should have named."""
+    """An operator would see "status 307" and nothing of the endpoint that the configuration lacks."""
     answer = HttpAnswer(307, {"location": "https://user:s3cret@other.example:9000/b/k?X-Amz-Signature=5ec2e7"}, b"")
     for find_fault in READERS.values():
         fault = find_fault(answer)

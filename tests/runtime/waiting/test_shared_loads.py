@@ -33,7 +33,7 @@ class Refusing(InlinePool):
     ],
 )
 def test_who_waits_is_told_why(refused: Exception, told: type[Exception]) -> None:
-    """If this fails, she waits for ever, or hears that what is open was closed."""
+    """If this fails, a caller waits for ever, or hears that what is open was closed."""
     under_way: SharedLoads[str, int] = SharedLoads(Machine())
     load = under_way.alone("k")
     under_way.continue_in(Refusing(refused), load, lambda: None)

@@ -1,4 +1,4 @@
-"""Who waits for a store leaves when it wants to, whatever the store does."""
+"""A caller that waits for a store leaves when it wants to, whatever the store does."""
 
 from __future__ import annotations
 

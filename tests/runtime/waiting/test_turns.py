@@ -184,7 +184,9 @@ def test_any_order_of_events(seed: int) -> None:
 
 @pytest.mark.parametrize("close", [True, False])
 def test_streams_that_are_dropped(close: bool, dropping: Callable[[bool], int]) -> None:
-    """If this fails, thirty forgotten streams cost the read budget for good, or nobody tells who forgot them."""
+    """If this fails, thirty forgotten streams cost the read budget for good, or nothing names the code that forgot
+    them.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert dropping(close) == 0

@@ -18,7 +18,7 @@ AT_ONCE = 2
 
 
 class Bell:
-    """A condition that counts who was woken."""
+    """A condition that counts the tasks that it woke."""
 
     def __init__(self) -> None:
         self.rung = 0

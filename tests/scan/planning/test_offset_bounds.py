@@ -1,4 +1,4 @@
-"""Which partitions an offset is asked for, and what is told where one is missing."""
+"""Which partitions an offset is asked for, and the error where one is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS = TopicSelection.of_names(["orders"])
 
 
 def missing(root: pathlib.Path, partitions: int) -> str:
-    """What is told if Spark names the first partition alone."""
+    """The error if Spark names the first partition alone."""
     for partition in range(partitions + 1):
         Bucket(root, partition=partition).segment("u", [message(0, "m", 0)], lineage={0: 0})
     request = ScanRequest(ORDERS, starting_offsets={"orders": {0: 0}})

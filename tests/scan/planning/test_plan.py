@@ -334,7 +334,7 @@ class TestLoss:
             assert ("-2" in str(caught.value) or "-1," in str(caught.value)) == ("offsets" in next(iter(given)))
 
     def test_a_partition_that_is_not_read(self, thirty: Bucket) -> None:
-        """Who gave timestamps would look for a wrong offset."""
+        """A user who gave timestamps would look for a wrong offset."""
         with open_tier(str(thirty.root)) as tier:
             request = ScanRequest(ORDERS, starting_timestamps={"orders": {0: 7, 3: 7}})
             with pytest.raises(ConfigError, match=r"starting timestamps are given for .* not read: orders-3"):
@@ -342,7 +342,7 @@ class TestLoss:
 
     @pytest.mark.parametrize(("which", "offset"), [("starting", 5), ("starting", 301), ("ending", 301), ("ending", 5)])
     def test_offsets_outside_of_the_tier(self, thirty: Bucket, which: str, offset: int) -> None:
-        """The user would take what is left for what she asked for."""
+        """The user would take what is left for what was asked for."""
         for suffix in ("log", "indexes", "rsm-manifest"):
             thirty.path("u0", suffix).unlink()
         wrong = {f"{which}_offsets": {"orders": {0: offset}}}

@@ -92,7 +92,7 @@ def test_a_budget_is_what_may_be_spent_in_all(tmp_path: pathlib.Path) -> None:
 
 
 def test_partitions_without_records_have_neither(tmp_path: pathlib.Path) -> None:
-    """If this fails, an offset is told that no record has."""
+    """If this fails, an offset is returned that no record has."""
     with ranges_of(tmp_path, batches(0, 5, empty=5), batches(5, 5, empty=5)) as (tier, ranges):
         assert find_first_offset(tier, ranges, ByteBudget(MUCH)) is None
         assert find_last_offset(tier, ranges, ByteBudget(MUCH)) is None

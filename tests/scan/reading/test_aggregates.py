@@ -178,7 +178,7 @@ def test_a_summary_is_asked_for_in_known_words() -> None:
 
 
 def test_a_log_that_ends_within_a_batch_has_no_summary(tmp_path: pathlib.Path) -> None:
-    """If this fails, a count leaves out the last batch of a segment that was cut, and nobody is told."""
+    """If this fails, a count leaves out the last batch of a segment that was cut, without an error."""
     bucket = Bucket(tmp_path)
     bucket.segment("u", [Batch(0, (b"a", b"b")), Batch(2, (b"c", b"d"))], lineage={0: 0})
     with open_tier(str(tmp_path)) as tier:

@@ -130,7 +130,7 @@ def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
 
 
 def test_dropping_it_closes_the_ranges_under_way() -> None:
-    """Windows in flight, files and threads of an abandoned read would stay."""
+    """Windows that are read, files and threads of an abandoned read would stay."""
     ended: list[int] = []
     closed: list[str] = []
 

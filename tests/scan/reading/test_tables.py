@@ -38,7 +38,7 @@ def batches(root: pathlib.Path, topic: str, size: int = 1 << 27, **options: obje
 
 
 def test_batches_are_those_of_kafkas_dump(data: pathlib.Path) -> None:
-    """An operator who looks for a batch would be told another one."""
+    """An operator who looks for a batch would be shown another one."""
     table = batches(data / "main-plain" / "objects", "fx-txn")
     with gzip.open(data / "main-plain" / "expected-dump" / "broker1" / "fx-txn-0.dump.txt.gz", "rt") as lines:
         dump = lines.read()

@@ -174,7 +174,7 @@ def bucket(tmp_path: pathlib.Path) -> Bucket:
 
 
 def test_dead_branches_are_registered_and_told_apart(bucket: Bucket) -> None:
-    """A broker deletes them by retention only if its metadata has them; a reader must be told what she will see."""
+    """A broker deletes them by retention only if its metadata has them; a reader must know what it will see."""
     (partition,) = restored(bucket.root)
     assert len(partition.segments) == 4
     assert partition.history is not None

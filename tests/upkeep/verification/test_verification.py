@@ -1,4 +1,4 @@
-"""Verifying a tier: what cannot be checked is told apart from what is wrong, and stops nothing else."""
+"""Verifying a tier: what cannot be checked is distinguished from what is wrong, and stops nothing else."""
 
 from __future__ import annotations
 

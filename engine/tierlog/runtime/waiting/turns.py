@@ -118,7 +118,7 @@ class Ticket(Pending):
 
     def look(self) -> None:
         """Take back the memory of streams that were dropped."""
-        self._budget.bury()
+        self._budget.release_dropped()
 
     def tell(self) -> None:
         """Call all callbacks."""
@@ -156,7 +156,7 @@ class MemoryBudget:
     def held_bytes(self) -> int:
         """Bytes that are held now; above the total only while one chunk larger than that is read."""
         if self._dropped:
-            self.bury()
+            self.release_dropped()
         return self._total_bytes - self._left_bytes
 
     @property
@@ -197,7 +197,7 @@ class MemoryBudget:
             wanted_bytes: The most that it is granted while there is plenty.
         """
         if self._dropped:
-            self.bury()
+            self.release_dropped()
         ticket = Ticket(self, key, least_bytes, max(least_bytes, wanted_bytes))
         with self._lock:
             if not self._waiting and self._grant(ticket):
@@ -255,7 +255,7 @@ class MemoryBudget:
         for ticket in (*granted, *told):
             ticket.tell()
 
-    def bury(self) -> None:
+    def release_dropped(self) -> None:
         """Release the memory of dropped streams."""
         while self._dropped:
             try:

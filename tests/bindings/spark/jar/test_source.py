@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_plan_says_who_reads(read: Read, bucket: Bucket) -> None:
-    """Who adds the jar and sees no speed has nothing else to look at."""
+    """A user who adds the jar and sees no speed has nothing else to look at."""
     frame = read(bucket.root, subscribe="orders").select("offset", "value").filter("offset > 3")
     assert f"tierlog engine=jar path={bucket.root} columns=[value, offset] filters=[offset > 3]" in executed(frame)
     by_python = read(bucket.root, subscribe="orders", engine="python")

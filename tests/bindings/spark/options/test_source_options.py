@@ -1,4 +1,4 @@
-"""Options: what Spark's Kafka source takes means the same here, and what is wrong is told before anything is read."""
+"""Options: what Spark's Kafka source takes means the same here, and a mistake is an error before anything is read."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_options_of_the_kafka_source_are_ignored_with_one_warning() -> None:
 
 
 def test_options_that_a_table_has_no_use_for_are_named() -> None:
-    """table=segments with startingOffsets gives all segments; a user who is not told believes in a smaller tier."""
+    """table=segments with startingOffsets gives all segments; without an error a user believes in a smaller tier."""
     _, warning = parse_options(BASE | {"table": "Segments", "startingoffsets": "earliest", "minpartitions": "3"})
     assert warning == ("options without effect here: minPartitions (table=segments), startingOffsets (table=segments)")
     assert parse_options(BASE | {"table": "batches", "startingoffsets": "earliest"})[1] is None

@@ -123,7 +123,7 @@ def check_sound(history: PartitionHistory) -> None:
 
 
 async def read(catalog: BucketCatalog, rng: random.Random, seen: set[TopicIdPartition]) -> None:
-    """A consumer: asks for partitions that are told of, misses objects, waits for news."""
+    """A consumer: asks for the partitions that it knows, misses objects, waits for news."""
     while True:
         topics = list(catalog.topics())
         if topics:

@@ -1,4 +1,4 @@
-"""The file in which the last listing is kept: what it gives back, and what of it is never believed."""
+"""The file of the last listing: what is read from it, and what of it is never believed."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_saving_is_seldom_and_failing_is_no_harm(tmp_path: pathlib.Path, caplog:
 
 
 class NoListing(PassingStore):
-    """A store that is away for who lists."""
+    """A store that answers no listing."""
 
     def iter_objects(self, prefix: str = "") -> object:  # type: ignore[override]
         raise StoreUnavailableError("503")

@@ -41,7 +41,7 @@ def without_etags(candidates: Iterable[Candidate]) -> list[tuple[str, int, str, 
 
 
 def check_same_candidates(tier: Tier) -> None:
-    """A listing that is kept packed gives the candidates that a listing gives."""
+    """A packed listing gives the candidates that a listing gives."""
     listing = list_tier(tier)
     kept = [c for _, listed in listing.partitions.items() for c in TierKeys(tier).find_candidates(listed)]
     assert sorted(without_etags(kept)) == sorted(without_etags(tier.find_candidates(SegmentFilter())))

@@ -86,7 +86,7 @@ def plain(name: str, password: str, authorization_id: str = "") -> bytes:
 @pytest.mark.parametrize("password", ["secret", "wrong"])
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram(running: Serving, mechanism: str, password: str) -> None:
-    """Who has the password gets in, and is told that the server has it too; nobody else gets in."""
+    """A client with the password gets in, and gets a proof that the server has it too; no other gets in."""
     with running.client() as client:
         answer = handshake(client, mechanism)
         assert error_code(answer) is ErrorCode.none
@@ -106,7 +106,7 @@ def test_scram(running: Serving, mechanism: str, password: str) -> None:
 
 @pytest.mark.parametrize("name", ["alice", "nobody"])
 def test_a_nonce_that_is_sent_twice_is_named(running: Serving, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Who has Debian's kcat would look for the fault in her password, which is right."""
+    """A user of Debian's kcat would look for the fault in the password, which is right."""
     with running.client() as client:
         handshake(client, "SCRAM-SHA-256")
         peer = ScramClient(["SCRAM-SHA-256"], name, "secret")
@@ -200,7 +200,7 @@ def test_plain_refuses_in_kafkas_words(running: Serving, token: bytes, text: byt
 
 @pytest.mark.parametrize("authorization_id", ["", "alice"])
 def test_plain(config: ServerConfig, authorization_id: str) -> None:
-    """Handlers are told who asks."""
+    """Handlers know which user asks."""
     handler = MetadataHandler()
     with serving([handler], config) as running, running.client() as client:
         handshake(client, "PLAIN")

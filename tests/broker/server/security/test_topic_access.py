@@ -145,7 +145,7 @@ def test_metadata(topics: MemoryCatalog, version: int) -> None:
 
 
 def test_what_all_may_see_is_not_shown_to_those_who_may_not(topics: MemoryCatalog) -> None:
-    """The answer that is kept for all who may read everything must reach nobody else, nor the other way round."""
+    """The answer that is cached for users with all rights must reach nobody else, nor the other way round."""
     handler = MetadataHandler(topics, IDENTITY)
     request = make_request(3, 9, topics=None, **OPERATIONS)
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_configs_and_sizes(topics: MemoryCatalog) -> None:
 
 @pytest.mark.parametrize("version", [4, 11, 13, 18])
 def test_fetch(version: int) -> None:
-    """Records of a topic go to who may not read it; also from a session that began while she might."""
+    """Records of a topic go to a user without the right to read it; also from a session that began with the right."""
 
     async def test(rig: FetchRig) -> None:
         for name in ("open", "secret"):
@@ -241,7 +241,9 @@ def test_fetch(version: int) -> None:
 
 
 def test_offsets_of_groups() -> None:
-    """What a group has read of a topic tells how far that is; who may not read it may not move others either."""
+    """What a group has read of a topic tells how far that is; a user without the right to read it may not move others
+    either.
+    """
 
     async def test(wire: Wire) -> None:
         def asked(name: str) -> dict[str, Any]:

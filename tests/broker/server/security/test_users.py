@@ -136,7 +136,9 @@ def test_a_file_that_all_can_read_is_reported(tmp_path: pathlib.Path, caplog: py
 
 
 def test_a_file_that_is_read_again_changes_no_salt(tmp_path: pathlib.Path) -> None:
-    """Who asks for salts before and after a change would learn which names are real: those that kept or lost theirs."""
+    """A client that asks for salts before and after a change would learn which names are real: those that kept or lost
+    theirs.
+    """
     path = tmp_path / "users"
     path.write_text("alice:hunter22\n")
     path.chmod(0o600)

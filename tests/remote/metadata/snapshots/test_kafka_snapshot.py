@@ -64,7 +64,7 @@ def test_a_segment_of_several_epochs_comes_once() -> None:
 
 
 def test_damage_is_told() -> None:
-    """No prefix of the file is another state of the partition; a flip of a bit is told or in a number's bits."""
+    """No prefix of the file is another state of the partition; a flip of a bit is an error, or in a number's bits."""
     two = encode_kafka_snapshot(
         KafkaSnapshot(
             7, 42, (kafka_entry(SEGMENT), dataclasses.replace(kafka_entry(SEGMENT), segment_id=Uuid(bytes(16))))

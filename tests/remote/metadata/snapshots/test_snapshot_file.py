@@ -331,7 +331,7 @@ def test_a_table_that_answers_otherwise_is_refused() -> None:
 
 
 def test_the_state_alone() -> None:
-    """For who wants to know how far it reaches."""
+    """For a caller that wants to know how far it reaches."""
     machine = made_machine()
     with lively_table(1) as table:
         write_snapshot(PATH, table, STATE, machine=machine)

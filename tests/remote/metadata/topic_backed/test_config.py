@@ -27,7 +27,7 @@ def test_kafkas_defaults() -> None:
 
 
 def test_keys_as_a_brokers_file_has_them() -> None:
-    """Kafka cuts the prefix; who embeds the manager by herself may not."""
+    """Kafka cuts the prefix; another embedder of the manager may not."""
     given = {
         "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
         "remote.log.metadata.consume.wait.ms": 1000,

@@ -73,7 +73,7 @@ class TestConsuming:
             assert listed(manager) == [1]
 
     def test_a_neighbour_in_the_same_metadata_partition(self) -> None:
-        """It is read from its beginning, and the events of those who are there do not count twice."""
+        """It is read from its beginning, and the events of partitions that are there do not count twice."""
         neighbour = shares(PARTITION, same=True)
         with rig() as made:
             manager = made.leader()

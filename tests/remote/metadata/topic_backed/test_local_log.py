@@ -227,7 +227,7 @@ def test_a_full_disk_is_one_error_for_all() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_cuts_lose_nothing_that_was_told(seed: int) -> None:
-    """Neither to who appended, nor to who read: a snapshot made of what was read fits what is left."""
+    """Neither to the appender, nor to a reader: a snapshot made of what was read fits what is left."""
     machine, scheduler = ManualScheduler.machine(seed)
     rng = SeededRng(seed)
     with scheduler:
@@ -297,7 +297,7 @@ def test_faults_at_every_change_of_the_disk(fault: str, step: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_manager_after_a_power_cut(seed: int) -> None:
-    """Who was told that a segment is copied has deleted his own: the manager has to know of it for ever."""
+    """A broker that knows a segment as copied has deleted its own: the manager has to know of it for ever."""
     rng = SeededRng(seed)
     with rig(seed) as made:
         made.logs = LocalMetadataLogs("/metadata", partition_count=COUNT, machine=made.machine)

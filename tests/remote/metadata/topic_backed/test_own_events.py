@@ -32,7 +32,7 @@ class TestOwnEvents:
     """Produced, acknowledged, consumed."""
 
     def test_the_future_waits_for_consuming(self) -> None:
-        """What is acknowledged and not consumed would not be found by who just stored it."""
+        """What is acknowledged and not consumed would not be found by the caller that stored it."""
         with rig() as made:
             manager = made.leader()
             future = manager.add_remote_log_segment_metadata(segment(1, 0, 9))
@@ -87,7 +87,7 @@ class TestOwnEvents:
             assert made.topic.bounds(made.number()).end_offset == end
 
     def test_time_runs_out(self) -> None:
-        """The event may be stored: who tries again must know."""
+        """The event may be stored: a caller that tries again must know."""
         with rig() as made:
             manager = made.leader(consume_wait_ms=3000)
             made.topic.acknowledge_after = lambda: 100
@@ -131,7 +131,7 @@ class TestOwnEvents:
             assert [each.state for each in manager.list_remote_log_segments(PARTITION)] == [DELETING]
 
     def test_callbacks_may_call_again(self) -> None:
-        """Who chains add and update in one thread must not lock herself out."""
+        """A caller that chains add and update in one thread must not lock itself out."""
         with rig() as made:
             manager = made.leader()
             of = segment(1, 0, 9)
@@ -146,7 +146,7 @@ class TestOwnEvents:
             assert found(manager, 0, 0) == 1
 
     def test_what_does_not_fit_a_record(self) -> None:
-        """It is told at once, and nobody waits for it."""
+        """It fails at once, and nobody waits for it."""
         with rig() as made:
             manager = made.leader()
             with pytest.raises(ValueError, match="32 bits"):

@@ -96,7 +96,7 @@ class TestGoingOn:
             assert listed(manager) == [1, 3]
 
     def test_a_topic_whose_name_fits_no_snapshot(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Names come from who embeds the manager: one of 70,000 letters costs the snapshot, and nothing else."""
+        """Names come from the manager's embedder: one of 70,000 letters costs the snapshot, and nothing else."""
         with rig() as made:
             named = TopicIdPartition(Uuid(bytes(15) + b"\x09"), "x" * 70_000, 0)
             manager = made.leader(LOG_DIR, PARTITION, named)
@@ -142,7 +142,7 @@ class TestGoingOn:
                 assert metric(manager, "rebuilds_total") == 1
 
     def test_partitions_that_nobody_claims(self) -> None:
-        """They are kept for a while, as a broker hears of its partitions one by one, and not for ever."""
+        """They stay for a while, as a broker hears of its partitions one by one, and not for ever."""
         neighbour = shares(PARTITION, same=True)
         with rig() as made:
             manager = made.leader(LOG_DIR, PARTITION, neighbour)
@@ -161,7 +161,7 @@ class TestGoingOn:
             assert len(list(manager.list_remote_log_segments(neighbour))) == 1
 
     def test_a_record_that_cannot_be_read_still_cannot(self) -> None:
-        """The position is kept."""
+        """The position stays."""
         with rig() as made:
             manager = made.leader()
             bring(manager, segment(1, 0, 9), FINISHED)

@@ -172,7 +172,7 @@ class TestBounds:
         cache.close()
 
     def test_a_chunk_that_is_being_written_is_not_written_twice(self, tmp_path: pathlib.Path) -> None:
-        """If this fails, readers of one log who come together write each chunk as often as they are."""
+        """If this fails, readers of one log that come together write each chunk as often as they are."""
         key = ChunkKey("a.log", 1)
         opened: list[str] = []
 
@@ -322,7 +322,7 @@ class TestSecrecy:
     """What lies on the broker's disk."""
 
     def test_chunks_of_encrypted_segments_are_encrypted_there(self, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-        """If this fails, who gets the disk reads what the bucket hides; and a restart can still use it."""
+        """If this fails, a thief of the disk reads what the bucket hides; and a restart can still use it."""
         segment, keys = segment_of(data, "aes")
         bucket = MemoryBucket(segment.objects)
         options = {

@@ -161,7 +161,7 @@ def test_closing_calls_off_what_runs(machine: Machine) -> None:
 
 
 def test_closing_waits_less_than_two_seconds_for_a_copy(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
-    """A store that answers no undo must not hold a broker's shutdown, and what it was is told."""
+    """A store that answers no undo must not hold a broker's shutdown, and the log names it."""
     copies = RunningCopies(StorageMetrics(), machine=machine, deadline_seconds=1000)
     copies.begin(segment(1)).phase = "manifest"
     machine.clock.sleep(10)

@@ -1,4 +1,4 @@
-"""Copies over stores that break: all of a segment or nothing of it, and what stays is told."""
+"""Copies over stores that break: all of a segment or nothing of it, and what stays is reported."""
 
 from __future__ import annotations
 

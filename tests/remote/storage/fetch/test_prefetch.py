@@ -1,4 +1,4 @@
-"""Who reads on gets what lies ahead, across segments too; who does not gets nothing."""
+"""A reader that reads on gets what lies ahead, across segments too; another one gets nothing."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def asked() -> tuple[Asked, Prefetcher]:
 def test_who_goes_back_a_little_keeps_her_distance(
     first: BucketSegment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
 ) -> None:
-    """If this fails, a consumer whose calls begin at the batch before her offset never gets far ahead."""
+    """If this fails, a consumer whose calls begin at the batch before its offset never gets far ahead."""
     seen, prefetcher = asked
     reader, _ = prefetcher.begin(first.metadata, logs[0], 0)
     prefetcher.advance(reader, MIB, MIB)

@@ -38,7 +38,7 @@ def test_a_sound_log_cut_anywhere_passes(cuts: list[int], end: int) -> None:
 @given(st.integers(1, len(LOG) - 1), st.lists(st.integers(0, 1 << 20), max_size=5))
 @settings(max_examples=80)
 def test_a_range_that_begins_anywhere_passes(start: int, cuts: list[int]) -> None:
-    """If this fails, a reader who asks for any byte of a segment gets an error for sound data."""
+    """If this fails, a reader that asks for any byte of a segment gets an error for sound data."""
     check = feed(LOG[start:], position=start, cuts=cuts)
     assert check.is_checking == (start % BATCH == 0 and len(LOG) - start >= BATCH)
 

@@ -106,7 +106,7 @@ class TestRanges:
             holds()
 
     def test_views_are_no_larger_than_a_chunk_and_read_only(self, data: pathlib.Path) -> None:
-        """If this fails, a reader can change what others get from the cache, or gets more than she can take."""
+        """If this fails, a reader can change what others get from the cache, or gets more than it can take."""
         segment, keys = segment_of(data, "zstd")
         bucket = MemoryBucket()
         bucket.add(segment)

@@ -215,7 +215,7 @@ def plain(data: pathlib.Path) -> Iterator[tuple[MemoryBucket, BucketSegment, Seg
 
 
 def test_where_a_stream_is(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
-    """If this fails, who wants to go on elsewhere does not know where."""
+    """If this fails, a caller that wants to go on elsewhere does not know where."""
     bucket, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 1000, 200_000) as stream:
         assert stream.tell() == 0
@@ -293,7 +293,7 @@ def test_many_streams_in_turn_under_a_small_budget(data: pathlib.Path) -> None:
 
 
 def test_memory_that_cannot_be_written(plain: tuple[MemoryBucket, BucketSegment, SegmentFetcher]) -> None:
-    """If this fails, a caller's mistake ends her stream, or skips what it did not read."""
+    """If this fails, a caller's mistake ends its stream, or skips what it did not read."""
     _, segment, fetcher = plain
     with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
         with pytest.raises(TypeError, match="written"):
@@ -302,7 +302,7 @@ def test_memory_that_cannot_be_written(plain: tuple[MemoryBucket, BucketSegment,
 
 
 class FailedLoad:
-    """A source whose load failed: all who read it are told the same error, as all readers of one load are."""
+    """A source whose load failed: all its readers get the same error, as all readers of one load are."""
 
     position, left_bytes = 0, 10
 
@@ -320,7 +320,7 @@ class FailedLoad:
 
 
 def test_readers_of_one_failed_load_leave_each_other_alone() -> None:
-    """The tasks of other clients, who heard of the error before and go on, would end in their midst: one object that
+    """The tasks of other clients, which heard of the error before and go on, would end in their midst: one object that
     cannot be had would break their connections, and whatever they do next.
     """
     error = StoreUnavailableError("503")

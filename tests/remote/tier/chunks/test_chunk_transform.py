@@ -77,7 +77,7 @@ def test_chunks_are_those_of_the_format(piece: bytes, times: int, form: tuple[in
 
 
 def test_the_plugins_frames_are_made_again(fixtures: pathlib.Path) -> None:
-    """Otherwise buckets grow by the change to us; and with her libzstd, a frame that differs has another form."""
+    """Otherwise buckets grow by the change to us; with the plugin's libzstd, a frame that differs has another form."""
     ours = theirs = count = 0
     maker = assembler(3, encrypted=False, chunk=CHUNK_BYTES_MAX)
     with open_tier(str(fixtures / "zstd" / "objects"), config=config_of(fixtures / "zstd")) as tier:

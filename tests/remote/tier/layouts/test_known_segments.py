@@ -210,7 +210,7 @@ def test_a_layout_without_ids(data: pathlib.Path, tmp_path: pathlib.Path) -> Non
 
 
 def test_metadata_of_another_bucket(tmp_path: pathlib.Path) -> None:
-    """Else a bucket whose segments are all gone looks empty: its keys are listed then, and each loss is told."""
+    """Else a bucket whose segments are all gone looks empty: its keys are listed then, and each loss is reported."""
     bucket_of(tmp_path / "one")
     wanted = listed(tmp_path / "one")
     other = Bucket(tmp_path / "two", topic="payments")

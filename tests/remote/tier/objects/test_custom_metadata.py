@@ -1,4 +1,4 @@
-"""Custom metadata: the format's vectors, what is kept, and hostile bytes."""
+"""Custom metadata: the format's vectors, what stays, and hostile bytes."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_source_that_fails_is_an_error_and_no_other_takes_its_place(
 
 
 def test_a_profile(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, whoever uses the aws command line must type her keys again."""
+    """If this fails, a user of the aws command line must type the keys again."""
     credentials = tmp_path / "credentials"
     credentials.write_text("[default]\naws_access_key_id = p\naws_secret_access_key = b%c\n[other]\nregion = x\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))

@@ -114,7 +114,7 @@ def test_keys_of_a_source_in_python(stalling: Stalling, s3: StoreServer, tmp_pat
 
 
 def test_a_cancelled_scope_sends_nothing(stalling: Stalling) -> None:
-    """If this fails, who was closed goes on asking the store."""
+    """If this fails, a closed reader goes on asking the store."""
     one = scope()
     one.cancel()
     seen = len(stalling.proxy.seen)

@@ -1,4 +1,4 @@
-"""The words that obstore's errors are told by, made by obstore itself: those of a new version fail here."""
+"""The words by which obstore's errors are known, made by obstore itself: those of a new version fail here."""
 
 from __future__ import annotations
 

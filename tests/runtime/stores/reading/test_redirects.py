@@ -107,7 +107,9 @@ READS: Final[dict[str, Callable[[ObjectStore], object]]] = {
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
 def test_another_host_is_not_asked(server: Redirecting, scheme: str, read: str) -> None:
-    """If this fails, who can answer for the store gets AWS's session token sent, and gives bytes for the object's."""
+    """If this fails, a host that can answer for the store gets AWS's session token sent, and gives bytes for the
+    object's.
+    """
     server.place = f"http://user:s3cret@localhost:{server.server_port}/elsewhere?sig=5ec2e7"
     match = f"redirects to localhost:{server.server_port}, which is not followed: name the endpoint that answers"
     with pytest.raises(StoreError, match=match) as told:
@@ -263,7 +265,7 @@ def hosts(scheme: str, bucket: str, config: dict[str, str]) -> set[str]:
 def test_hosts_of_a_store(
     scheme: str, bucket: str, config: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, a store that a user has named, or one that she need not name, is out of reach."""
+    """If this fails, a store that a user has named, or one that needs no name, is out of reach."""
     for name in (*LOOSE, "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

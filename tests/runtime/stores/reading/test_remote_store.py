@@ -186,7 +186,7 @@ def test_a_bucket_that_a_parent_process_read_is_refused(store: ObjectStore, serv
 
 
 def test_a_store_that_is_dropped_leaves_no_thread(server: BadServer) -> None:
-    """Who opens a store for each object that it writes, and closes none, would run out of threads."""
+    """A caller that opens a store for each object that it writes, and closes none, would run out of threads."""
     before = threading.active_count()
     for _ in range(3):
         opened(server).put("good/key", b"content")

@@ -49,7 +49,7 @@ def test_every_call_has_a_time_limit_and_bounded_retries() -> None:
 
 
 def test_the_region_of_the_usual_aws_files() -> None:
-    """If this fails, whoever uses the aws command line must type her region again."""
+    """If this fails, a user of the aws command line must type the region again."""
     files = MemoryFiles()
     files.put("/aws/config", b"[default]\nregion = eu-west-3\n")
     assert read_store_options("s3", {}, files).config == {"region": "eu-west-3"}
