@@ -59,12 +59,13 @@ class Pair:
             if Told.of(told).bases[-1] > Told.of(told).end:
                 return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
             ours = self._caught_up(told, ours)
-        if told.startswith("taken") and ours.startswith("refused -1") and rows.batches_overlap(words):
-            return self._part(rows.OVERLAP)
-        if told.startswith("taken") and ours.startswith("refused -1") and rows.epochs_fall(words):
-            return self._part(rows.FALLEN)
+        for row, differs in ((rows.OVERLAP, rows.batches_overlap), (rows.FALLEN, rows.epochs_fall)):
+            if told != ours and ours.startswith("refused -1") and differs(words):
+                return self._part(row)
         if words[0] in ("leader", "follower"):
             ours = self._with_recovery_point(told, ours)
+        if self.is_damaged and words[0] == "clean" and rows.is_of_damage(told, ours):
+            return self._part(rows.DAMAGE)  # Kafka's cleaner compares no checksum, and writes the damage anew
         if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):
             self.tabled[rows.DAMAGE] += 1
             ours = told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
