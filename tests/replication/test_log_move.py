@@ -32,6 +32,7 @@ from tierlog.replication import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.testing import FailingDisk
 
@@ -334,6 +335,52 @@ class TestMoves:
             log = moved(directories, log, other_than(log))
             assert records_of(log) == wanted
         assert sum(each.log_count for each in directories.online) == 1
+
+
+class TestThreads:
+    """Producers, a mover and readers at the same time."""
+
+    @pytest.mark.parametrize("seed", range(15))
+    def test_nothing_is_lost_and_nothing_waits_for_ever(self, seed: int) -> None:
+        """If this fails, a record that was acknowledged while the logs were switched is in the old one alone."""
+        machine, scheduler = ManualScheduler.machine(seed)
+        acknowledged: list[bytes] = []
+
+        def produce(number: int) -> None:
+            for count in range(12):
+                value = b"<%d of %d>" % (count, number)
+                while True:
+                    with contextlib.suppress(LogClosedError):
+                        append(directories.log("orders", 0), value)
+                        acknowledged.append(value)
+                        break
+                machine.clock.sleep(0.01)
+
+        def move() -> None:
+            for number in range(6):
+                log = directories.log("orders", 0)
+                future = directories.begin_move("orders", 0, PATHS[number % 3])
+                if future is None:
+                    continue
+                mover = LogMove(log, future)
+                while not (mover.is_caught_up and directories.finish_move("orders", 0)):
+                    assert mover.failure is None
+                    mover.step(machine.clock.time_ms(), max_bytes=500)
+                    machine.clock.sleep(0.001)
+
+        with scheduler:
+            directories = LogDirectories.open(PATHS, machine=machine, config=SMALL)
+            directories.log("orders", 0)
+            calls = [machine.scheduler.start(lambda n=n: produce(n), name=f"producer {n}") for n in range(3)]  # type: ignore[misc]
+            calls.append(machine.scheduler.start(move, name="mover"))
+            for call in calls:
+                call.result()
+            found = records_of(directories.log("orders", 0))
+            assert len(acknowledged) == 36
+            assert [found.count(value) for value in acknowledged] == [1] * 36
+            assert directories.offline == {}
+            directories.close()
+            assert scheduler.unfinished == []
 
 
 class TestEnds:

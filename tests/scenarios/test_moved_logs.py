@@ -315,7 +315,7 @@ class MovedLog(RuleBasedStateMachine):
 
 TestMovedLog: Any = MovedLog.TestCase
 TestMovedLog.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -177,8 +177,20 @@ class TestChangingInPlace:
         files.write_whole(f"{root}/f", b"x")
         assert files.free_bytes(root) > 0
         assert files.free_bytes(f"{root}/f") > 0
+        assert files.total_bytes(root) >= files.free_bytes(root)
+        for ask in (files.free_bytes, files.total_bytes):
+            with pytest.raises(ObjectNotFoundError):
+                ask(f"{root}/no")
+
+    def test_names_without_more(self, files: Files, root: str) -> None:
+        """If this fails, a broker with thousands of segments starts with a file that is a folder, or without one."""
+        for name in ("b.log", "a.index", "c.log"):
+            files.write_whole(f"{root}/{name}", b"xy")
+        files.make_directories(f"{root}/d.log")
+        assert files.list_files(root) == [("a.index", -1), ("b.log", -1), ("c.log", -1)]
+        assert files.list_files(root, sized=".log") == [("a.index", -1), ("b.log", 2), ("c.log", 2)]
         with pytest.raises(ObjectNotFoundError):
-            files.free_bytes(f"{root}/no")
+            files.list_files(f"{root}/no")
 
     def test_one_at_a_time(self, files: Files, root: str) -> None:
         """If this fails, two processes write into one cache, or one export."""
