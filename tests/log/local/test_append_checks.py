@@ -81,7 +81,7 @@ def test_a_follower_takes_what_brokers_stored(data: Path, run: str) -> None:
     for path in sorted((data / run).glob("local-before/**/*.log")):
         log = path.read_bytes()
         expected, end, _, _ = scan_batches(log)
-        columns, size = check_sent_batches(log, next_offset=int(path.stem), leader_epoch=10**6, latest_epoch=None)
+        columns, size = check_sent_batches(log, next_offset=int(path.stem), leader_epoch=10**6)
         assert size == end == len(log)
         assert all((columns[name] == expected[name]).all() for name in expected)
         count += len(expected["position"])
@@ -95,7 +95,7 @@ def test_a_follower_takes_the_old_formats_and_compacted_logs(data: Path) -> None
         columns, *_ = scan_batches(log)
         for position in columns["position"][columns["magic"] == 2].tolist():
             log[position + 12 : position + 16] = bytes(4)  # a builder's have no epoch
-        assert check_sent_batches(log, next_offset=0, leader_epoch=10**6, latest_epoch=None)[1] == len(log), path
+        assert check_sent_batches(log, next_offset=0, leader_epoch=10**6)[1] == len(log), path
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_a_follower_refuses(name: str, error: str) -> None:
     one = bytes.fromhex(VECTORS["v2.none"])
     data = one[:-1] + b"\1" if name == "wrong crc" else one + one if name == "twice" else one
     with pytest.raises(AppendRefusedError) as caught:
-        check_sent_batches(data, next_offset=101 if name == "below its end" else 0, leader_epoch=9, latest_epoch=None)
+        check_sent_batches(data, next_offset=101 if name == "below its end" else 0, leader_epoch=9)
     assert caught.value.error is KafkaError[error]
     assert isinstance(caught.value.__cause__, CorruptRecordError)
 
@@ -147,7 +147,7 @@ def test_a_follower_is_told_which_batch() -> None:
     second[7] += 2
     second[-1] ^= 1
     with pytest.raises(AppendRefusedError, match="@ 90: the batch does not match"):
-        check_sent_batches(one + second, next_offset=100, leader_epoch=9, latest_epoch=None)
+        check_sent_batches(one + second, next_offset=100, leader_epoch=9)
 
 
 def test_no_whole_batch_is_nothing_to_append() -> None:

@@ -174,7 +174,7 @@ class LeaderChecks:
 
 
 def check_sent_batches(
-    data: Buffer, *, next_offset: int, leader_epoch: int, latest_epoch: int | None
+    data: Buffer, *, next_offset: int, leader_epoch: int
 ) -> tuple[dict[str, NDArray[np.generic]], int]:
     """Check a follower's batches: return (columns as ``scan_batches`` has them, bytes to append from the start of the
     data).
@@ -182,27 +182,26 @@ def check_sent_batches(
     Offsets and epochs stay as the leader assigned them. Batches of a later epoch than the follower knows, and all
     behind them, are left out (KAFKA-18723), and so is a cut-off one at the end.
 
-    Args:
-        data: The batches.
-        next_offset: The log's end.
-        leader_epoch: The latest that the follower knows.
-        latest_epoch: That of the log's lineage; None: it has none.
-
     Raises:
         AppendRefusedError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR where offsets do not rise or begin below
-            ``next_offset``, or epochs fall. Nothing may be appended.
+            ``next_offset``. Nothing may be appended.
     """
     columns, size_bytes, refusal = check_follower_batches(data, next_offset=next_offset, leader_epoch=leader_epoch)
     if refusal is not None:
         raise _refused(refusal)
-    if size_bytes:
-        epochs = columns["leader_epoch"].astype(np.int64)
-        earlier = int(epochs[0]) if latest_epoch is None else latest_epoch
-        falls = int(epochs[0]) < earlier or bool((epochs[1:] < epochs[:-1]).any())
-        if falls and int(columns["magic"].min()) >= _MAGIC_V2:  # earlier formats have no epochs
-            text = f"batches of epochs {epochs.min()} … {epochs.max()} in falling order, the log's last is {earlier}"
-            raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
     return columns, size_bytes
+
+
+def check_sent_epochs(columns: dict[str, NDArray[np.generic]], latest_epoch: int | None) -> None:
+    """Refuse a follower's batches whose epochs fall below the log's latest one, or one another. Raises
+    AppendRefusedError.
+    """
+    epochs = columns["leader_epoch"].astype(np.int64)
+    earlier = int(epochs[0]) if latest_epoch is None else latest_epoch
+    falls = int(epochs[0]) < earlier or bool((epochs[1:] < epochs[:-1]).any())
+    if falls and int(columns["magic"].min()) >= _MAGIC_V2:  # earlier formats have no epochs
+        text = f"batches of epochs {epochs.min()} … {epochs.max()} in falling order, the log's last is {earlier}"
+        raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
 
 
 def _refused(refusal: Refusal, record_errors: tuple[RecordError, ...] = ()) -> AppendRefusedError:

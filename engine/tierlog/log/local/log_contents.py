@@ -24,7 +24,13 @@ from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
-from tierlog.log.local.log_appends import LeaderChecks, LogAppendInfo, assign_batch, check_sent_batches
+from tierlog.log.local.log_appends import (
+    LeaderChecks,
+    LogAppendInfo,
+    assign_batch,
+    check_sent_batches,
+    check_sent_epochs,
+)
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogCleaningAbortedError, LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import LogOffsets, LogState
@@ -242,12 +248,7 @@ class LogContents:
     def append_sent(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
         """Append the batches that a leader sent. Raises AppendRefusedError."""
         local = self._local
-        columns, size_bytes = check_sent_batches(
-            data,
-            next_offset=local.log_end_offset,
-            leader_epoch=leader_epoch,
-            latest_epoch=self.epochs.latest_epoch,
-        )
+        columns, size_bytes = check_sent_batches(data, next_offset=local.log_end_offset, leader_epoch=leader_epoch)
         if not size_bytes:
             return LogAppendInfo.of_nothing(self.log_start)
         view = memoryview(data).cast("B")[:size_bytes]
@@ -259,6 +260,7 @@ class LogContents:
         if batches:
             prepared = self.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
         local.check_place(max(first_offset, local.log_end_offset), last_offset)
+        check_sent_epochs(columns, self.epochs.latest_epoch)
         self._assign_epochs(columns)
         if local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
             self.roll(max(first_offset, local.log_end_offset))
