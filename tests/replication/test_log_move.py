@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.batches import Batch, encode
+from tests.support.crashed_log import copy_of
 from tests.support.living_logs import NOW_MS, batch_of
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
@@ -554,6 +555,9 @@ class TestStarts:
         for entry in list(files.iter_directory(gone)):
             files.remove(entry.path)
         files.remove(gone)
+        with opened(copy_of(files)) as directories:
+            directories.load_logs()
+            assert directories.log("orders", 0).parent_dir != path  # a log that is made anew
         with opened(files) as directories:
             directories.load_logs()
             properties = directories.directory(path).properties

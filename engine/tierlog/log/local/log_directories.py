@@ -318,7 +318,8 @@ class LogDirectories(Closeable):
         Raises:
             ConfigError: no topic is called so, or no directory that works has this id. InconsistentTopicIdError: the
                 folder has another topic's id. LogOfflineError: the log cannot be loaded, it may be in a directory that
-                is offline, or all are. LogClosedError. ValueError: the topic id is not one.
+                is offline, or all are. LogClosedError. ValueError: the topic id is not one, or the only directory for
+                the log has the partition's future one, which ``recover_abandoned_future_logs`` is for.
         """
         partition_folder_name(topic, partition)
         require_flag("is_new", is_new)
@@ -366,7 +367,9 @@ class LogDirectories(Closeable):
             if found is None:
                 raise ConfigError(f"no log directory that works has the id {directory_id}")
             return [found]
-        open_ones = [each for each in self.online if each.path not in self._cordoned] or self.online[:1]
+        moving = self._find(key, is_future=True)  # its checkpoints would be those of both
+        free = [each for each in self.online if each is not moving] or self.online
+        open_ones = [each for each in free if each.path not in self._cordoned] or free[:1]
         return sorted(open_ones, key=lambda each: each.log_count)
 
     def delete_log(self, topic: str, partition: int) -> bool:
