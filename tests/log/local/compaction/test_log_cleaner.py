@@ -376,6 +376,26 @@ class ThreadlessScheduler(ManualScheduler):
         return super().start(function, name=name)
 
 
+def test_no_memory_for_a_cleaner(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """If this fails, a log is called damaged because the machine had no memory for its keys."""
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError("no memory")
+
+    with running(1) as (machine, directory):
+        log, cleaner = directory.log(*KEY), cleaner_of(directory)
+        with monkeypatch.context() as patched:
+            patched.setattr("tierlog.log.local.compaction.log_cleaner.Cleaner", no_memory)
+            fill(log)
+            machine.clock.sleep(5)
+        assert cleaner.dead_thread_count == 1
+        assert "tierlog-log-cleaner-0: the thread ends" in caplog.text
+        assert not directory.cleaner_manager.uncleanable
+        assert directory.cleaner_manager.states.is_free(KEY)
+        cleaner.reconfigure(FAST)
+        wait_until_cleaned(machine, log, directory.cleaner_manager)
+
+
 def test_no_thread_for_a_cleaner(caplog: pytest.LogCaptureFixture) -> None:
     """If this fails, a process that is at its limit of threads cannot open its logs, or nobody is told."""
     scheduler = ThreadlessScheduler(1)

@@ -303,28 +303,34 @@ class CleanerThread:
         return chosen is not None
 
     def _clean(self, chosen: _Chosen) -> None:
-        manager, log = chosen.manager, chosen.log
         self._chosen, self.last_pre_clean_stats = chosen, chosen.stats
-        next_dirty_offset: int | None = log.first_dirty_offset
+        next_dirty_offset: int | None = None
         try:
-            if self._cleaner is None:
-                self._cleaner = self._new_cleaner()
-            result = self._cleaner.clean(
+            cleaner = self._cleaner = self._cleaner or self._new_cleaner()  # for which there may be no memory
+            next_dirty_offset = self._cleaned_up_to(cleaner, chosen)
+        finally:
+            self._chosen = None
+            chosen.manager.end(chosen.log, next_dirty_offset)
+
+    def _cleaned_up_to(self, cleaner: Cleaner, chosen: _Chosen) -> int | None:
+        """Clean a log; where its next cleaning begins, as before if this one failed. None: it was aborted."""
+        log = chosen.log
+        try:
+            result = cleaner.clean(
                 log.log,
                 first_dirty_offset=log.first_dirty_offset,
                 first_uncleanable_offset=log.first_uncleanable_offset,
                 now_ms=self._machine.clock.time_ms(),
             )
-            next_dirty_offset, self.last_stats = result.next_dirty_offset, result.stats
-            self._note(chosen, result.next_dirty_offset, result.stats)
         except LogCleaningAbortedError:
-            next_dirty_offset = None
             _log.info("%s: the cleaning of %s was aborted", self.name, log.log.folder)
+            return None
         except Exception as error:  # noqa: BLE001 - a fault in one log must not keep others from being cleaned
-            manager.note_failure(log.key, log.log, error)
-        finally:
-            self._chosen = None
-            manager.end(log, next_dirty_offset)
+            chosen.manager.note_failure(log.key, log.log, error)
+            return log.first_dirty_offset
+        self.last_stats = result.stats
+        self._note(chosen, result.next_dirty_offset, result.stats)
+        return result.next_dirty_offset
 
     def _new_cleaner(self) -> Cleaner:
         config, threads = self._config, self._config.log_cleaner_threads
