@@ -1,21 +1,26 @@
-"""Living logs in memory for tests: opened, filled, damaged, and read to their end."""
+"""Logs in memory for tests: made by hand or opened, filled, damaged, loaded, and read to their end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tests.support.batches import Batch, encode
 from tierlog._native.batches import scan_batches
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
+from tierlog.log.local.log_config import LogConfig, ProducerSettings
+from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.producers.producer_appends import AppendOrigin
-from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, LogLoader
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -35,7 +40,7 @@ def machine_of(contents: dict[str, bytes] | None = None, *, folder: str = FOLDER
 
 def contents_of(machine: Machine, *, folder: str = FOLDER) -> dict[str, bytes]:
     """All files of a log's folder."""
-    return {info.name: machine.files.read_whole(info.path) for info in machine.files.iter_directory(folder)}
+    return contents(machine.files, folder)
 
 
 def opened(
@@ -117,3 +122,61 @@ def iter_served(log: UnifiedLog, *, max_bytes: int = 1 << 20) -> Iterator[bytes]
 
 def served(log: UnifiedLog, *, max_bytes: int = 1 << 20) -> bytes:
     return b"".join(iter_served(log, max_bytes=max_bytes))
+
+
+# ---- folders made by hand, and loaded as a broker does when it starts
+
+
+def name_of(offset: int, suffix: str = ".log") -> str:
+    return f"{FOLDER}/{offset:020d}{suffix}"
+
+
+def put_log(files: MemoryFiles, segments: dict[int, Sequence[Batch | bytes]], *, suffix: str = ".log") -> None:
+    """Segments without indexes, by base offset; bytes stand as they are. All is durable."""
+    for base_offset, batches in segments.items():
+        data = b"".join(batch if isinstance(batch, bytes) else encode(batch) for batch in batches)
+        files.put(name_of(base_offset, suffix), data)
+
+
+def load(
+    files: Files,
+    *,
+    folder: str = FOLDER,
+    clean: bool = False,
+    recovery_point: int | None = 0,
+    log_start: int = 0,
+    tiered: bool = False,
+    config: LogConfig | None = None,
+    producers: ProducerState | None = None,
+) -> LoadedLog:
+    """Load a log; its segments are closed."""
+    machine = Machine(files=files)
+    place = LogFolder(machine, folder)
+    loader = LogLoader(
+        place,
+        machine=machine,
+        config=config or LogConfig(),
+        epochs=LeaderEpochCache(EpochCheckpointFile(files, place), machine=machine),
+        producers=producers or ProducerState(ProducerSettings(producer_id_expiration_ms=2**62)),
+        checkpoints=LogCheckpoints(recovery_point=recovery_point, log_start_offset=log_start),
+        had_clean_shutdown=clean,
+    )
+    loaded = loader.load(remote_log_enabled=tiered)
+    for segment in loaded.segments:
+        segment.close()
+    return loaded
+
+
+def contents(files: Files, folder: str = FOLDER) -> dict[str, bytes]:
+    """Name to bytes of all files of a folder."""
+    return {
+        entry.name: files.read_whole(entry.path) for entry in files.iter_directory(folder) if not entry.is_directory
+    }
+
+
+def trimmed(name: str, data: bytes) -> bytes:
+    """A file's bytes without preallocated zeros, where it is an index."""
+    size = 8 if name.endswith(".index") else 12 if name.endswith(".timeindex") else 0
+    while size and len(data) >= size and not any(data[-size:]):
+        data = data[:-size]
+    return data

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import DATA, FIXTURES
-from tests.support.recovered_logs import contents, load, trimmed
+from tests.support.living_logs import contents, load, trimmed
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine.posix_files import PosixFiles

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tests.support.batches import Batch, encode
-from tests.support.recovered_logs import FOLDER, contents, load, name_of, put_log
+from tests.support.living_logs import FOLDER, contents, load, name_of, put_log
 from tierlog.errors import StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.runtime.simulated.memory_files import MemoryFiles

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import DATA, FIXTURES
 from tests.support.batches import Batch, encode
-from tests.support.living_logs import batch_of
-from tests.support.recovered_logs import FOLDER, contents, load, name_of, put_log
+from tests.support.living_logs import FOLDER, batch_of, contents, load, name_of, put_log
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
