@@ -64,6 +64,11 @@ class Pair:
                 return self._part(row)
         if words[0] in ("leader", "follower"):
             ours = self._with_recovery_point(told, ours)
+        if words[0] == "clean" and told.startswith("refused -1") and rows.has_batch_of_nobody(self.folders[0]):
+            return self._part(rows.NOBODY)
+        if words[:2] == ("list", -3) and told.startswith("none") and rows.has_emptied_batch(self.folders[0]):
+            self.tabled[rows.EMPTIED] += ours != told
+            ours = "none | " + ours.split(" | ", 1)[1]
         if self.is_damaged and words[0] == "clean" and rows.is_of_damage(told, ours):
             return self._part(rows.DAMAGE)  # Kafka's cleaner compares no checksum, and writes the damage anew
         if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):

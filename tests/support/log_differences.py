@@ -25,8 +25,10 @@ DAMAGE = "A damaged batch below the recovery point"
 EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
 FALLEN = "Leader epochs that fall"
+EMPTIED = "The greatest timestamp of an emptied batch"
+NOBODY = "A transactional batch of no producer"
 #: Random lives meet the rows up to here, and that of a tiered log's high watermark.
-MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS, FALLEN)
+MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS, FALLEN, EMPTIED, NOBODY)
 DELTA = "A negative last offset delta"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
@@ -62,6 +64,17 @@ def epochs_fall(words: tuple[object, ...]) -> bool:
         return False
     epochs = scan_batches(bytes.fromhex(str(words[1])))[0]["leader_epoch"]
     return any(epochs[1:] < epochs[:-1])
+
+
+def has_emptied_batch(folder: pathlib.Path) -> bool:
+    """Whether a compaction left a batch without records."""
+    return any((scan_batches(data)[0]["record_count"] == 0).any() for data in segments_of(folder).values())
+
+
+def has_batch_of_nobody(folder: pathlib.Path) -> bool:
+    """Whether a batch is of a transaction, and of no producer."""
+    tables = [scan_batches(data)[0] for data in segments_of(folder).values()]
+    return any(((table["attributes"] & 0x10 > 0) & (table["producer_id"] < 0)).any() for table in tables)
 
 
 def lost_batches(told: str, ours: str) -> bool:
