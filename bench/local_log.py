@@ -1,6 +1,6 @@
 """The local log beside Kafka's own UnifiedLog and OffsetIndex, and beside bare system calls, over the same bytes.
 
-    python -m bench.local_log [append read lookups recovery open] [--scale 0.05] [--rounds 5] [--folder DIR]
+    python -m bench.local_log [append read lookups recovery open compaction] [--scale 0.05] [--rounds 5] [--folder DIR]
 
 Sides take turns: Kafka 4.3.1's classes in a warm JVM (``bench/peers/LogTurns.java``), the core in C
 (``bench/local_log.c``), ours from Python. 16 records of 1,020 bytes a batch, as producers send them (*plain*), or from
@@ -13,6 +13,10 @@ otherwise), and are removed behind each round, before the system writes them out
 *open* is a broker's start: Kafka's LogManager (``bench/peers/OpenTurns.java``) and LogDirectories over the same folder
 in turn, with the same number of threads, the page cache warm, after a clean stop, and after a kill behind the last
 roll: the recovery points are where the last segments begin, which are checked. Both tell the same offsets of every log.
+
+*compaction* is one cleaning by one thread, beside Kafka's Cleaner, of a gibibyte in which half of the keys stand twice,
+with Kafka's default buffers, the page cache warm, fsyncs included: a folder in memory (``--folder /dev/shm``) compares
+the work. The cleaned files are the same, byte for byte where nothing is compressed, else in all headers and records.
 """
 
 from __future__ import annotations
@@ -49,15 +53,21 @@ from bench.harness import (
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
 from tests.support.sparse_indexes import encode_offset_index
+from tierlog._native.batches import scan_batches
 from tierlog.log.formats.checkpoints import encode_offset_checkpoint
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, OffsetIndex
+from tierlog.log.local.compaction.cleaner import Cleaner
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import encode_batch, encode_record
+from tierlog.records.compression import codec_number, compress
+from tierlog.records.decoding import decode
+from tierlog.runtime.machine import Machine
 
 RECORDS_A_BATCH, RECORD_BYTES, PRODUCERS = 16, 1020, 8
 BATCH_BYTES = 61 + RECORDS_A_BATCH * RECORD_BYTES
@@ -73,6 +83,9 @@ PARTITIONS, SEGMENTS, BATCHES_A_SEGMENT, THREADS = 1000, 20, 4, 2
 #: A JVM's, beside those of the logs.
 SPARE_FILES = 400
 TOPIC = "orders"
+#: Of a compaction: bytes of records, of the map and of each buffer, as of a broker's one cleaner thread; the time.
+COMPACTED_BYTES, DEDUPE_BYTES, IO_BYTES, CLEAN_MS = 1 << 30, 128 << 20, 256 << 10, 1_700_000_000_000
+CLEANER = "Kafka's Cleaner"
 #: Of the indexes of a segment that is appended to, by Kafka: whole entries of each.
 ALLOCATED_BYTES = 10_485_744
 #: The tail of an index in which Kafka searches first, as its warm section.
@@ -174,6 +187,91 @@ def _recover(folder: pathlib.Path) -> dict[str, float]:
     synced = spent[0]
     with log:
         return {"wall": seconds - synced, "fsync": synced, "end": log.log_end_offset}
+
+
+def write_compacted(path: pathlib.Path, size_bytes: int, codec: str) -> None:
+    """Batches of records of which half of the keys stand twice, anywhere."""
+    rng = np.random.default_rng(data.SEED + 11)
+    keys = size_bytes // BATCH_BYTES * RECORDS_A_BATCH * 2 // 3
+    numbers = rng.permutation(np.concatenate([np.arange(keys), np.arange(keys // 2)])).tolist()
+    values = [value for value in data.values(2 * RECORD_BYTES) if len(value) >= RECORD_BYTES][:256]
+    with path.open("wb") as file:
+        for at in range(0, len(numbers) - RECORDS_A_BATCH + 1, RECORDS_A_BATCH):
+            records = b"".join(
+                _record_of(number, delta, delta // 4, values[(number + at) % len(values)])
+                for delta, number in enumerate(numbers[at : at + RECORDS_A_BATCH])
+            )
+            timestamp = data.FIRST_TIMESTAMP_MS + at
+            file.write(
+                encode_batch(
+                    base_offset=0,
+                    records=compress(records, codec),
+                    record_count=RECORDS_A_BATCH,
+                    last_offset_delta=RECORDS_A_BATCH - 1,
+                    base_timestamp=timestamp,
+                    max_timestamp=timestamp + (RECORDS_A_BATCH - 1) // 4,
+                    attributes=codec_number(codec),
+                )
+            )
+
+
+def _append_all(batches: pathlib.Path, folder: pathlib.Path, segment_bytes: int) -> None:
+    everything, at = memoryview(bytearray(batches.read_bytes())), 0
+    with _opened(folder, segment_bytes) as log:
+        while at < len(everything):
+            size = 12 + int.from_bytes(everything[at + 8 : at + 12], "big")
+            log.append_as_leader(everything[at : at + size], leader_epoch=LEADER_EPOCH)
+            at += size
+        log.roll()
+
+
+def _clean(folder: pathlib.Path) -> dict[str, float]:
+    """A cleaning of all but the active segment, and the greatest size of the process beyond that before it."""
+    config = LogConfig(segment_bytes=SEGMENT_BYTES, cleanup_policy=frozenset({"compact"}))
+    checkpoints = LogCheckpoints(1 << 62)
+    with UnifiedLog.open(
+        str(folder), config=config, checkpoints=checkpoints, had_clean_shutdown=True, is_sole_replica=True
+    ) as log:
+        gc.collect()
+        before = _resident("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        start, begun = time.perf_counter(), time.thread_time()
+        result = Cleaner(
+            Machine(),
+            dedupe_buffer_bytes=DEDUPE_BYTES,
+            load_factor=0.9,
+            io_buffer_bytes=IO_BYTES,
+            max_message_bytes=1 << 20,
+            throttle=lambda _: None,
+            check_done=lambda: None,
+        ).clean(log, first_dirty_offset=0, first_uncleanable_offset=log.active_segment.base_offset, now_ms=CLEAN_MS)
+        wall, cpu = time.perf_counter() - start, time.thread_time() - begun
+        counts = {"read": result.stats.messages_read, "written": result.stats.messages_written}
+        return {
+            "wall": wall,
+            "cpu": cpu,
+            "peak": _resident("VmHWM") - before,
+            "next": result.next_dirty_offset,
+            **counts,
+        }
+
+
+def _resident(field: str) -> int:
+    (found,) = [line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
+    return int(found.split()[1]) << 10
+
+
+def _cleaned_content(folder: pathlib.Path) -> dict[str, str]:
+    """Name to a digest of all headers and records of each log, whatever its streams are."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.log")):
+        content = path.read_bytes()
+        columns = scan_batches(content)[0]
+        parts = [columns[name].tobytes() for name in columns if name not in ("position", "size_bytes", "crc")]
+        rows = decode(content, columns=("offset", "timestamp", "key", "value"))
+        parts += [str(row).encode() for row in rows.to_pylist()]
+        found[path.name] = hashlib.sha256(b"".join(parts)).hexdigest()
+    return found
 
 
 def _digests(folder: pathlib.Path) -> dict[str, str]:
@@ -438,9 +536,52 @@ class Bench:
         found = in_turn(calls, self.rounds)
         self.suite.seconds(f"open {partitions} logs of {SEGMENTS} segments after {kind}", found, MANAGER, bar=bar)
 
+    def compaction(self) -> None:
+        """A log of which half of the keys stand twice, uncompressed and in lz4."""
+        for codec in ("none", "lz4"):
+            self._compaction(codec)
+
+    def _compaction(self, codec: str) -> None:
+        batches, source = self.folder / "batches", self.folder / "source" / "orders-0"
+        write_compacted(batches, int(COMPACTED_BYTES * self.scale), codec)
+        source.mkdir(parents=True)
+        _append_all(batches, source, SEGMENT_BYTES)
+        batches.unlink()
+        size = sum(path.stat().st_size for path in source.glob("*.log"))
+        cleaned: dict[str, dict[str, str]] = {}
+
+        def run(side: str, clean: Callable[[pathlib.Path], dict[str, Any]]) -> dict[str, Any]:
+            folder = self.folder / "logs" / "orders-0"
+            shutil.copytree(source, folder)
+            try:
+                told = clean(folder)
+                if side not in cleaned:
+                    logs = [path for path in folder.iterdir() if path.suffix in (".log", ".index", ".timeindex")]
+                    kept = {path.name for path in logs if path.stem != f"{int(told['next']):020d}"}
+                    names = _digests(folder) if codec == "none" else _cleaned_content(folder)
+                    cleaned[side] = {name: digest for name, digest in names.items() if name in kept}
+                return told
+            finally:
+                shutil.rmtree(folder.parent)
+
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            CLEANER: lambda: run(CLEANER, lambda log: self.kafka("clean", log, SEGMENT_BYTES, DEDUPE_BYTES, IO_BYTES)),
+            "ours": lambda: run("ours", _clean),
+        }
+        first = in_turn(calls, 1, warm=0)
+        counts = {side: [rounds[0].told[key] for key in ("next", "read", "written")] for side, rounds in first.items()}
+        equal(f"records of the compaction, {codec}", counts)
+        equal(f"files of the compaction, {codec}", cleaned)
+        found = in_turn(calls, self.rounds)
+        self._speed(f"compaction, {codec}", found, "ours", CLEANER, size, "MB/s", 2)
+        peaks = [each.told["peak"] / (DEDUPE_BYTES + 2 * IO_BYTES) for each in [*first["ours"], *found["ours"]]]
+        told = f"{spread(peaks, '.2f')} of {(DEDUPE_BYTES + 2 * IO_BYTES) >> 10} KiB"
+        self.suite.add(f"compaction, {codec}, memory, × its buffers", told, max(peaks), 1.0, least=False)
+        shutil.rmtree(source.parent)
+
 
 def main() -> None:
-    parts = ("append", "read", "lookups", "recovery", "open")
+    parts = ("append", "read", "lookups", "recovery", "open", "compaction")
     chosen = arguments(__doc__, parts, folder="")
     suite = Suite("local_log", {"Kafka": install.kafka_version()})
     with work_folder(chosen.folder) as folder:

@@ -2,13 +2,15 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from tl_compaction cimport *
 from tl_core cimport *
 from tl_errors cimport *
 
+import contextlib
+import mmap
 from collections import namedtuple
 
 from tierlog.errors import CorruptRecordError
@@ -54,24 +56,31 @@ def survey_window(data, *, uint64_t base_position=0):
 
 cdef class OffsetMap:
     cdef tl_offset_map map
-    cdef void *memory
+    cdef object memory
+    cdef Py_buffer view
 
     def __cinit__(self, size_t size_bytes, *, double load_factor, secret):
         cdef tl_fault fault
         cdef uint64_t halves[2]
         _take_secret(secret, halves)
         memset(&fault, 0, sizeof(fault))
-        self.memory = calloc(max(size_bytes, 1), 1)
-        if self.memory == NULL:
-            raise MemoryError(f"no memory for a map of {size_bytes} bytes")
+        try:
+            self.memory = mmap.mmap(-1, max(size_bytes, <size_t>1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"no memory for a map of {size_bytes} bytes") from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):    # slots are looked up anywhere: small pages cost a miss each
+            with contextlib.suppress(OSError):
+                self.memory.madvise(mmap.MADV_HUGEPAGE)
+        PyObject_GetBuffer(self.memory, &self.view, PyBUF_WRITABLE)
         check_status(
-            tl_offset_map_begin(&self.map, self.memory, size_bytes, load_factor, halves[0], halves[1]),
+            tl_offset_map_begin(&self.map, self.view.buf, size_bytes, load_factor, halves[0], halves[1]),
             &fault,
             CorruptRecordError,
         )
 
     def __dealloc__(self):
-        free(self.memory)
+        if self.view.buf != NULL:
+            PyBuffer_Release(&self.view)
 
     def clear(self, secret):
         cdef uint64_t halves[2]
@@ -146,7 +155,7 @@ cdef class WindowCleaner:
 
     def shrink(self, size_t size_bytes):
         if self.scratch.capacity > size_bytes:
-            self._grow(max(size_bytes, 1))
+            self._grow(max(size_bytes, <size_t>1))
 
     def index(self, data, *, verdicts=None, int64_t from_offset, uint64_t base_position=0):
         cdef Py_buffer view

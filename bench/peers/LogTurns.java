@@ -20,6 +20,7 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.server.util.Scheduler;
+import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /** Kafka's own UnifiedLog and OffsetIndex as a side of bench/local_log.py: one round for each line of stdin, its words
@@ -27,6 +28,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 public final class LogTurns {
     private static final long DAY = 86400000;
     private static final int LEADER_EPOCH = 3;
+    private static final long NOW = 1700000000000L;
 
     /** Where a roll leaves its fsync: it is never done, as on the other side. */
     private static final class Dropped implements Scheduler {
@@ -130,6 +132,26 @@ public final class LogTurns {
         }
     }
 
+    /** clean FOLDER SEGMENT_BYTES DEDUPE_BYTES IO_BYTES: all segments but the active one, of a log that was closed. */
+    private static String clean(String[] asked) throws Exception {
+        LogConfig config = new LogConfig(Map.of("segment.bytes", asked[2], "cleanup.policy", "compact"));
+        UnifiedLog log = UnifiedLog.create(new File(asked[1]), config, 0L, Long.MAX_VALUE, new Dropped(),
+                new BrokerTopicStats(), Time.SYSTEM, 900000, new ProducerStateManagerConfig((int) DAY, false), 600000,
+                new LogDirFailureChannel(1), true, Optional.empty());
+        log.updateHighWatermark(log.logEndOffset());
+        int ioBytes = Integer.parseInt(asked[4]);
+        Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(Integer.parseInt(asked[3])), ioBytes, 1 << 20, 0.9,
+                new Throttler(Double.MAX_VALUE, 300, "throttler", "entries", Time.SYSTEM), Time.SYSTEM, partition -> { });
+        System.gc();
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long start = System.nanoTime(), begun = threads.getCurrentThreadCpuTime();
+        var done = cleaner.doClean(new LogToClean(log, 0, log.activeSegment().baseOffset(), false), NOW);
+        double seconds = seconds(start), cpu = (threads.getCurrentThreadCpuTime() - begun) / 1e9;
+        log.close();
+        return String.format("{\"seconds\": %f, \"cpu\": %f, \"next\": %d, \"read\": %d, \"written\": %d}", seconds, cpu,
+                done.getKey(), done.getValue().messagesRead(), done.getValue().messagesWritten());
+    }
+
     private static double seconds(long start) {
         return (System.nanoTime() - start) / 1e9;
     }
@@ -141,6 +163,7 @@ public final class LogTurns {
             System.out.println(switch (asked[0]) {
                 case "append" -> append(asked);
                 case "recover" -> recover(asked);
+                case "clean" -> clean(asked);
                 default -> lookup(asked);
             });
             System.out.flush();
