@@ -1,10 +1,11 @@
 """Compaction of a log, a window at a time, over ``tierlog/offset_map.h`` and ``tierlog/compaction.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from tl_arrays cimport *
 from tl_compaction cimport *
 from tl_core cimport *
 from tl_errors cimport *
@@ -13,12 +14,16 @@ import contextlib
 import mmap
 from collections import namedtuple
 
+import numpy as np
+
 from tierlog.errors import CorruptRecordError
 
 DISCARD = TL_VERDICT_DISCARD
 RETAIN_EMPTY = TL_VERDICT_RETAIN_EMPTY
 EMPTY_TRANSACTION = TL_VERDICT_EMPTY_TRANSACTION
 ENTRY_BYTES = TL_OFFSET_MAP_ENTRY_BYTES
+
+_WRITTEN = {"last_offset": np.int64, "max_timestamp": np.int64, "size_bytes": np.int32}
 
 Window = namedtuple("Window", ("valid_bytes", "batches", "next_offset", "has_producers", "next_size_bytes"))
 Indexed = namedtuple("Indexed", ("messages_read", "is_full"))
@@ -32,6 +37,7 @@ Filtered = namedtuple(
         "messages_retained",
         "invalid_messages",
         "room_bytes",
+        "columns",
     ),
 )
 
@@ -242,4 +248,26 @@ cdef class WindowCleaner:
             state.messages_retained,
             state.invalid_messages,
             fault.expected if status == TL_FULL else 0,
+            _columns_of(out, state.out_size, state.batch),
         )
+
+
+cdef dict _columns_of(out, size_t size, size_t batches_max):
+    """Of written batches the columns that their indexes are made of."""
+    cdef Py_buffer view
+    cdef tl_batch_table table
+    cdef tl_fault fault
+    cdef size_t at = 0
+    columns = {name: np.empty(batches_max, dtype) for name, dtype in _WRITTEN.items()}
+    memset(&table, 0, sizeof(table))
+    table.struct_size = sizeof(table)
+    table.capacity = batches_max
+    table.last_offset = <int64_t *>address_of(columns["last_offset"])
+    table.max_timestamp = <int64_t *>address_of(columns["max_timestamp"])
+    table.size_bytes = <int32_t *>address_of(columns["size_bytes"])
+    PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)
+    try:
+        check_status(tl_scan(<const uint8_t *>view.buf, size, 0, False, &at, &table, &fault), &fault, CorruptRecordError)
+    finally:
+        PyBuffer_Release(&view)
+    return {name: column[: table.count] for name, column in columns.items()}

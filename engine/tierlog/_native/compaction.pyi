@@ -1,5 +1,6 @@
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 #: Bits of a batch's verdict. None of its records stays: it was aborted, or is a marker that may go.
@@ -46,6 +47,7 @@ class Filtered(NamedTuple):
         invalid_messages: Records that went because they have no key.
         room_bytes: 0: all is done. Else the output has too little room for the next batch; in an empty one of so many
             bytes there is.
+        columns: Of the written batches: last_offset and max_timestamp (int64, ms), size_bytes (int32).
     """
 
     read_bytes: int
@@ -55,6 +57,7 @@ class Filtered(NamedTuple):
     messages_retained: int
     invalid_messages: int
     room_bytes: int
+    columns: dict[str, NDArray[Any]]
 
 def survey_window(data: Buffer, *, base_position: int = 0) -> Window:
     """Walk over batches, and compare their checksums.

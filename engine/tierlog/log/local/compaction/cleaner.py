@@ -326,7 +326,7 @@ class _Cleaning:
             stats.invalid_messages_read += done.invalid_messages
             if done.written_bytes:
                 written = self._out[: done.written_bytes]
-                cleaned.append_run(written, scan_batches(written, verify_crc=False)[0])
+                cleaned.append_run(written, done.columns)
                 self._parts.throttle(done.written_bytes)
             elif done.room_bytes:
                 self._out = new_buffer(max(done.room_bytes, 2 * len(self._out)))
