@@ -10,8 +10,24 @@ from tl_compaction cimport *
 from tl_core cimport *
 from tl_errors cimport *
 
-import contextlib
-import mmap
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    /* Slots are looked up anywhere: with small pages each look-up would cost a miss. */
+    static inline void ask_for_large_pages(void *memory, size_t size) {
+    #ifdef MADV_HUGEPAGE
+        (void)madvise(memory, size, MADV_HUGEPAGE);
+    #else
+        (void)memory, (void)size;
+    #endif
+    }
+    """
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void *MAP_FAILED
+    void *mmap(void *address, size_t size, int protection, int flags, int file, long offset) noexcept nogil
+    int munmap(void *address, size_t size) noexcept nogil
+    void ask_for_large_pages(void *memory, size_t size) noexcept nogil
+
 from collections import namedtuple
 
 import numpy as np
@@ -62,31 +78,29 @@ def survey_window(data, *, uint64_t base_position=0):
 
 cdef class OffsetMap:
     cdef tl_offset_map map
-    cdef object memory
-    cdef Py_buffer view
+    cdef void *memory
+    cdef size_t size
 
     def __cinit__(self, size_t size_bytes, *, double load_factor, secret):
         cdef tl_fault fault
         cdef uint64_t halves[2]
         _take_secret(secret, halves)
         memset(&fault, 0, sizeof(fault))
-        try:
-            self.memory = mmap.mmap(-1, max(size_bytes, <size_t>1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise MemoryError(f"no memory for a map of {size_bytes} bytes") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):    # slots are looked up anywhere: small pages cost a miss each
-            with contextlib.suppress(OSError):
-                self.memory.madvise(mmap.MADV_HUGEPAGE)
-        PyObject_GetBuffer(self.memory, &self.view, PyBUF_WRITABLE)
+        self.size = max(size_bytes, <size_t>1)
+        self.memory = mmap(NULL, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if self.memory == MAP_FAILED:
+            self.memory = NULL
+            raise MemoryError(f"no memory for a map of {size_bytes} bytes")
+        ask_for_large_pages(self.memory, self.size)
         check_status(
-            tl_offset_map_begin(&self.map, self.view.buf, size_bytes, load_factor, halves[0], halves[1]),
+            tl_offset_map_begin(&self.map, self.memory, size_bytes, load_factor, halves[0], halves[1]),
             &fault,
             CorruptRecordError,
         )
 
     def __dealloc__(self):
-        if self.view.buf != NULL:
-            PyBuffer_Release(&self.view)
+        if self.memory != NULL:
+            munmap(self.memory, self.size)
 
     def clear(self, secret):
         cdef uint64_t halves[2]
@@ -257,6 +271,7 @@ cdef dict _columns_of(out, size_t size, size_t batches_max):
     cdef Py_buffer view
     cdef tl_batch_table table
     cdef tl_fault fault
+    cdef tl_status status
     cdef size_t at = 0
     columns = {name: np.empty(batches_max, dtype) for name, dtype in _WRITTEN.items()}
     memset(&table, 0, sizeof(table))
@@ -267,7 +282,8 @@ cdef dict _columns_of(out, size_t size, size_t batches_max):
     table.size_bytes = <int32_t *>address_of(columns["size_bytes"])
     PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)
     try:
-        check_status(tl_scan(<const uint8_t *>view.buf, size, 0, False, &at, &table, &fault), &fault, CorruptRecordError)
+        status = tl_scan(<const uint8_t *>view.buf, size, 0, False, &at, &table, &fault)
     finally:
         PyBuffer_Release(&view)
+    check_status(status, &fault, CorruptRecordError)
     return {name: column[: table.count] for name, column in columns.items()}
