@@ -117,8 +117,9 @@ class Pair:
         next.
         """
         high, mine = Told.of(told).high, Told.of(ours).high
-        if told.startswith("was none") and high == mine and (risen := re.match(r"was (\d+) ", ours)):
-            if rows.has_batch_within(self.folders[1], int(risen[1]), high):
+        was, risen = (re.match(r"was (\d+) ", answer) for answer in (told, ours))
+        if told != ours and told.startswith("was ") and high == mine and risen:
+            if rows.has_batch_within(self.folders[1], int(risen[1]), int(was[1]) if was else high):
                 return ours
             self.tabled[rows.WATERMARK] += 1  # Kafka's had moved to the next batch before it could rise
             return told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]

@@ -127,7 +127,8 @@ def found_epochs(told: str, ours: str) -> bool:
         {int(epoch): int(start) for epoch, start in (entry.split(":") for entry in answer[3].split())}
         for answer in (theirs, mine)
     )
-    began = min(found.values()) == Told.of(ours).bases[0]
+    # Of the first segment; or of the first that was recovered, where the batches in front of it were compacted away.
+    began = min(found.values()) in Told.of(ours).bases
     later = min(known.values(), default=Told.of(ours).end)
     return (
         began
