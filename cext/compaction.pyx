@@ -1,7 +1,7 @@
 """Compaction of a log, a window at a time, over ``tierlog/offset_map.h`` and ``tierlog/compaction.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -102,19 +102,19 @@ cdef class OffsetMap:
         if self.memory != NULL:
             munmap(self.memory, self.size)
 
-    def clear(self, secret):
+    def clear(self, secret, *, uint64_t keys=UINT64_MAX):
         cdef uint64_t halves[2]
         _take_secret(secret, halves)
         with nogil:
-            tl_offset_map_clear(&self.map, halves[0], halves[1])
+            tl_offset_map_clear(&self.map, keys, halves[0], halves[1])
 
     @property
     def slots(self):
-        return self.map.slot_count
+        return self.map.capacity
 
     @property
     def entries_max(self):
-        return self.map.entries_max
+        return self.map.entries_limit
 
     def __len__(self):
         return self.map.entries

@@ -21,12 +21,16 @@ cdef extern from "tierlog/offset_map.h" nogil:
     ctypedef struct tl_offset_map:
         uint64_t slot_count
         uint64_t entries_max
+        uint64_t capacity
+        uint64_t entries_limit
         uint64_t entries
         int64_t latest_offset
 
     tl_status tl_offset_map_begin(tl_offset_map *map, void *memory, size_t size, double load_factor,
                                   uint64_t secret_low, uint64_t secret_high) noexcept
-    void tl_offset_map_clear(tl_offset_map *map, uint64_t secret_low, uint64_t secret_high) noexcept
+    void tl_offset_map_clear(
+        tl_offset_map *map, uint64_t keys, uint64_t secret_low, uint64_t secret_high
+    ) noexcept
     tl_key_hash tl_offset_map_hash(const tl_offset_map *map, const uint8_t *key, size_t size) noexcept
     tl_status tl_offset_map_put(tl_offset_map *map, tl_key_hash hash, int64_t offset) noexcept
     int64_t tl_offset_map_get(const tl_offset_map *map, tl_key_hash hash) noexcept

@@ -64,17 +64,26 @@ tl_status tl_offset_map_begin(tl_offset_map *map, void *memory, size_t size, dou
     if (!(load_factor > 0 && load_factor <= 1) || slot_count < 2) return TL_BAD_ARGUMENT;
     uint64_t entries_max = (uint64_t)((double)slot_count * load_factor);
     if (!entries_max) return TL_BAD_ARGUMENT;
+    if (entries_max == slot_count) entries_max--;
     *map = (tl_offset_map){.slots = memory,
                            .slot_count = slot_count,
-                           .entries_max = entries_max < slot_count ? entries_max : slot_count - 1,
+                           .entries_max = entries_max,
+                           .capacity = slot_count,
+                           .entries_limit = entries_max,
                            .latest_offset = -1,
                            .secret_low = secret_low,
                            .secret_high = secret_high};
     return TL_OK;
 }
 
-void tl_offset_map_clear(tl_offset_map *map, uint64_t secret_low, uint64_t secret_high) {
+void tl_offset_map_clear(tl_offset_map *map, uint64_t keys, uint64_t secret_low, uint64_t secret_high) {
     if (map->entries) memset(map->slots, 0, map->slot_count * sizeof *map->slots);
+    map->slot_count = map->capacity;
+    map->entries_max = map->entries_limit;
+    if (keys < map->entries_limit / 2) { /* half of these slots are empty, and the map never gets full */
+        map->slot_count = 2 * keys + 2;
+        map->entries_max = keys + 1;
+    }
     map->entries = 0;
     map->latest_offset = -1;
     map->secret_low = secret_low;

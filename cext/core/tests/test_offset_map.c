@@ -80,10 +80,29 @@ static void test_collisions_wrap(void) {
     CHECK_EQUAL(tl_offset_map_get(&map, nothing), 2);
     CHECK_EQUAL(tl_offset_map_get(&map, third), -1);
     CHECK_STATUS(tl_offset_map_put(&map, third, 3), TL_FULL);
-    tl_offset_map_clear(&map, 3, 4);
+    tl_offset_map_clear(&map, UINT64_MAX, 3, 4);
     CHECK_EQUAL(map.entries, 0);
     CHECK_EQUAL(map.latest_offset, -1);
     CHECK_EQUAL(tl_offset_map_get(&map, last), -1);
+    free(map.slots);
+}
+
+/* Where few keys are to come, the others' slots stay out of the caches; then all of them are there again, and empty. */
+static void test_few_keys_lie_close_together(void) {
+    tl_offset_map map = made(KEYS, 0.5);
+    tl_offset_map_clear(&map, 10, 3, 4);
+    CHECK_EQUAL(map.slot_count, 22);
+    for (uint64_t key = 0; key < 11; key++) {
+        tl_key_hash hash = {key * (UINT64_MAX / 11), key};
+        CHECK_STATUS(tl_offset_map_put(&map, hash, (int64_t)key), TL_OK);
+    }
+    tl_key_hash more = {77, 77};
+    CHECK_STATUS(tl_offset_map_put(&map, more, 11), TL_FULL);
+    for (uint64_t slot = map.slot_count; slot < map.capacity; slot++) CHECK_EQUAL(map.slots[slot].next_offset, 0);
+    tl_offset_map_clear(&map, map.entries_limit / 2, 3, 4);
+    CHECK_EQUAL(map.slot_count, KEYS);
+    CHECK_EQUAL(map.entries_max, map.entries_limit);
+    for (uint64_t slot = 0; slot < map.capacity; slot++) CHECK_EQUAL(map.slots[slot].next_offset, 0);
     free(map.slots);
 }
 
@@ -114,6 +133,7 @@ int main(void) {
     test_all_keys();
     test_an_offset_is_replaced();
     test_collisions_wrap();
+    test_few_keys_lie_close_together();
     test_slots_are_even();
     test_refusals();
     return 0;

@@ -83,8 +83,14 @@ class OffsetMap:
     """
 
     def __init__(self, size_bytes: int, *, load_factor: float, secret: Buffer) -> None: ...
-    def clear(self, secret: Buffer) -> None:
-        """Forget all keys, and use another secret."""
+    def clear(self, secret: Buffer, *, keys: int = 2**64 - 1) -> None:
+        """Forget all keys, and use another secret.
+
+        Args:
+            secret: As above.
+            keys: The most that will come before the next ``clear``, 0 … 2^64-1: a map that has room for more uses a part
+                of its memory.
+        """
 
     @property
     def slots(self) -> int: ...

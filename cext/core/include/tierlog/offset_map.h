@@ -28,8 +28,9 @@ typedef struct tl_offset_map_entry {
 
 typedef struct tl_offset_map {
     tl_offset_map_entry *slots;
-    uint64_t slot_count;
+    uint64_t slot_count;  /* in use: few keys lie close together */
     uint64_t entries_max; /* with so many the map is full. Below slot_count */
+    uint64_t capacity, entries_limit; /* the same of all memory */
     uint64_t entries;
     int64_t latest_offset; /* up to which the log was looked at, inclusive; -1: nothing was */
     uint64_t secret_low, secret_high;
@@ -40,8 +41,9 @@ typedef struct tl_offset_map {
 TL_API tl_status tl_offset_map_begin(tl_offset_map *map, void *memory, size_t size, double load_factor,
                                      uint64_t secret_low, uint64_t secret_high);
 
-/* Forgets all entries, and takes another secret. */
-TL_API void tl_offset_map_clear(tl_offset_map *map, uint64_t secret_low, uint64_t secret_high);
+/* Forgets all entries, and takes another secret. At most `keys` keys are to come: where the map has room for more, it
+ * uses a part of its slots alone, so that the processor's caches hold more of them. */
+TL_API void tl_offset_map_clear(tl_offset_map *map, uint64_t keys, uint64_t secret_low, uint64_t secret_high);
 
 static inline tl_key_hash tl_offset_map_hash(const tl_offset_map *map, const uint8_t *key, size_t size) {
     return tl_siphash128(map->secret_low, map->secret_high, key, size);

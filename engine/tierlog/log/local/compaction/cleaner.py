@@ -134,7 +134,8 @@ class Cleaner:
         """
         stats, clock = CleanerStats(), self._machine.clock
         begun = clock.monotonic_seconds()
-        self._map.clear(self._machine.rng.secret_bytes(_SECRET_BYTES))
+        offsets = max(0, first_uncleanable_offset - first_dirty_offset)
+        self._map.clear(self._machine.rng.secret_bytes(_SECRET_BYTES), keys=offsets)
         parts = _Parts(self._machine, self._map, self._buffer, self._throttle, self._check_done)
         cleaning = _Cleaning(parts, log, first_uncleanable_offset, now_ms=now_ms, stats=stats)
         horizon_ms = cleaning.legacy_delete_horizon_ms(first_dirty_offset)
