@@ -87,7 +87,8 @@ def restores_no_producer(_: LogContents, __: int) -> None:
 #: What is broken → the machine that finds it, where, by what, and the property that does not hold then.
 FAULTS: Final[dict[str, tuple[type[ReplicationMachine], type, str, Callable[..., Any], str]]] = {
     "a divergence is not told": (
-        ReplicationMachine, Leader, "_divergence", tells_no_divergence, "logs match|below both high watermarks",
+        ReplicationMachine, Leader, "_divergence", tells_no_divergence,
+        "logs match|below both high watermarks|lost committed offset",  # a follower that diverges counts, and may lead
     ),
     "followers are not waited for": (
         ReplicationMachine, InSyncReplicas, "high_watermark", counts_no_joiner, "lost committed offset",

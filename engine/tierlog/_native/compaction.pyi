@@ -88,7 +88,7 @@ class OffsetMap:
 
         Args:
             secret: As above.
-            keys: The most that will come before the next ``clear``, 0 … 2^64-1: a map that has room for more uses a part
+            keys: The most that will come before the next ``clear``, 0 … 2^64-1: a map with room for more uses a part
                 of its memory.
         """
 

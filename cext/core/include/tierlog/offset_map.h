@@ -28,8 +28,8 @@ typedef struct tl_offset_map_entry {
 
 typedef struct tl_offset_map {
     tl_offset_map_entry *slots;
-    uint64_t slot_count;  /* in use: few keys lie close together */
-    uint64_t entries_max; /* with so many the map is full. Below slot_count */
+    uint64_t slot_count;              /* in use: few keys lie close together */
+    uint64_t entries_max;             /* with so many the map is full. Below slot_count */
     uint64_t capacity, entries_limit; /* the same of all memory */
     uint64_t entries;
     int64_t latest_offset; /* up to which the log was looked at, inclusive; -1: nothing was */
