@@ -38,9 +38,13 @@ TIER_WATERMARK = "The high watermark of a tiered log"
 TIER_PRODUCERS = "Producers from the tier"
 DUE = "A log that is due by `max.compaction.lag.ms`"
 CUT_CHECKPOINT = "The cleaner's checkpoint of a log that is cut"
+CLEANED_DAMAGE = "A damaged batch in a cleaning"
+CLEANED_LEGACY = "The last batch of a cleaning, of magic 0 or 1, without records"
+CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
+_CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-ROWS = (*MET, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, DUE, CUT_CHECKPOINT, CUT_PRODUCERS)
+ROWS = (*MET, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:
