@@ -241,7 +241,6 @@ def _clean(folder: pathlib.Path) -> dict[str, float]:
             dedupe_buffer_bytes=DEDUPE_BYTES,
             load_factor=0.9,
             io_buffer_bytes=IO_BYTES,
-            max_message_bytes=1 << 20,
             throttle=lambda _: None,
             check_done=lambda: None,
         ).clean(log, first_dirty_offset=0, first_uncleanable_offset=log.active_segment.base_offset, now_ms=CLEAN_MS)

@@ -53,7 +53,6 @@ def cleaner_of(
         dedupe_buffer_bytes=ENTRY_BYTES * (keys + 1),
         load_factor=1.0,
         io_buffer_bytes=io_buffer_bytes,
-        max_message_bytes=1 << 20,
         throttle=throttle,
         check_done=check_done,
     )

@@ -207,7 +207,6 @@ class OurLog:
             dedupe_buffer_bytes=int(map_bytes),
             load_factor=0.9,
             io_buffer_bytes=int(buffer_bytes),
-            max_message_bytes=int(buffer_bytes),
             throttle=lambda _: None,
             check_done=lambda: None,
         )

@@ -535,7 +535,7 @@ class CleanerConfig:
         default=True,
     )
     message_max_bytes: Int32 = key(
-        "The largest batch that buffers grow for, where a topic's `max.message.bytes` is smaller.",
+        "Kafka's bound of the cleaner's buffers. It has no effect here: they grow for any batch that a log has.",
         default=1_048_588,
         minimum=0,
         live=True,

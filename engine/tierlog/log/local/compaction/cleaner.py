@@ -87,8 +87,7 @@ class Cleaner:
         machine: Has the clock, the chance for the map's secret, and the files.
         dedupe_buffer_bytes: Of the map: 24 of each key.
         load_factor: The part of the map's slots that is used, 0 to 1.
-        io_buffer_bytes: Of each of two buffers; they grow for a larger batch.
-        max_message_bytes: Not a limit here: larger batches were written before it was lowered.
+        io_buffer_bytes: Of each of two buffers; they grow for a larger batch, whatever ``message.max.bytes`` is now.
         throttle: Called with each number of bytes that was read or written; it may wait, and may raise.
         check_done: Called between windows; it raises LogCleaningAbortedError to end the cleaning.
 
@@ -103,7 +102,6 @@ class Cleaner:
         dedupe_buffer_bytes: int,
         load_factor: float,
         io_buffer_bytes: int,
-        max_message_bytes: int,  # noqa: ARG002 - of Kafka's cleaner, which grows its buffers no further
         throttle: Callable[[int], None],
         check_done: Callable[[], None],
     ) -> None:

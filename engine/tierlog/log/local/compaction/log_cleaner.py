@@ -339,7 +339,6 @@ class CleanerThread:
             dedupe_buffer_bytes=min(config.log_cleaner_dedupe_buffer_size // threads, _DEDUPE_BYTES_MAX),
             load_factor=config.log_cleaner_io_buffer_load_factor,
             io_buffer_bytes=max(config.log_cleaner_io_buffer_size // threads // 2, _IO_BYTES_MIN),
-            max_message_bytes=config.message_max_bytes,
             throttle=lambda size_bytes: self._owner.throttler.maybe_throttle(size_bytes, self._check_done),
             check_done=self._check_done,
         )
