@@ -267,7 +267,7 @@ cdef class WindowCleaner:
 
 
 cdef dict _columns_of(out, size_t size, size_t batches_max):
-    """Of written batches the columns that their indexes are made of."""
+    """The columns of written batches that their indexes are made of."""
     cdef Py_buffer view
     cdef tl_batch_table table
     cdef tl_fault fault

@@ -114,7 +114,7 @@ def moved(directories: LogDirectories, log: UnifiedLog, path: str) -> UnifiedLog
 
 
 class TestMoves:
-    """What a moved log has is what the log had."""
+    """A moved log has what the log had."""
 
     def test_records_offsets_epochs_and_producers(self, directories: LogDirectories, files: MemoryFiles) -> None:
         """If this fails, a disk that is emptied costs records, or lets producers write theirs twice."""
@@ -514,7 +514,7 @@ class TestEnds:
 
 
 class TestStarts:
-    """What a start finds of a move."""
+    """A start behind a move that was not finished, or lost a directory."""
 
     def test_a_move_that_was_not_finished(self, files: MemoryFiles) -> None:
         """If this fails, a restart begins a long copy anew, or leaves it lying on the disk."""

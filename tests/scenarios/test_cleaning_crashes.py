@@ -145,5 +145,5 @@ def test_a_cleaning_that_loses_power(flushes: bool) -> None:
 @pytest.mark.parametrize("seed", range(4, 12))
 @pytest.mark.parametrize("flushes", [True, False])
 def test_cleanings_that_lose_power_anywhere(seed: int, flushes: bool) -> None:
-    """The same at every change, of several seeds."""
+    """The power goes at every change, of several seeds."""
     cut_everywhere(seed, 1, flushes=flushes)

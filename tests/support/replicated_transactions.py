@@ -199,7 +199,7 @@ class TransactionsMachine(ReplicationMachine):
 
     @rule(at=leaders, endings=endings)
     def transact_and_replicate(self, at: int, endings: list[tuple[int, str]]) -> None:
-        """The same, and all goes well."""
+        """The transaction ends, and nothing fails."""
         self.transact(at, endings)
         self.go_well(2)
 

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* What a window holds. */
+/* The whole batches of a window. */
 typedef struct tl_window {
     size_t valid_bytes; /* of whole batches */
     size_t batches;
@@ -29,7 +29,7 @@ typedef struct tl_window {
  *   else        the fault of the batch at fault->position */
 TL_API tl_status tl_window_survey(const uint8_t *data, size_t size, tl_window *window, tl_fault *fault);
 
-/* What the caller knows of a batch: bits of its verdict. */
+/* The caller's verdict on a batch: bits. */
 enum {
     TL_VERDICT_DISCARD = 1,          /* none of its records is retained: it was aborted, or is a marker that may go */
     TL_VERDICT_RETAIN_EMPTY = 2,     /* its header is retained, even with no records */

@@ -207,7 +207,7 @@ class LogDirectories(Closeable):
 
     @property
     def offline(self) -> Mapping[str, Exception]:
-        """What took the directories offline that do not work, by path."""
+        """The errors that took directories offline, by path."""
         return MappingProxyType(dict(self._failures))
 
     def directory(self, path: str) -> LogDirectory:
