@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
-from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.log.formats.identity_files import MetaProperties, Uuid
 from tierlog.log.formats.segment_files import RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import (
     DirectoryIdentity,
+    KeptCheckpoint,
     OffsetCheckpointFile,
     check_identity,
     read_identity,
@@ -17,6 +20,7 @@ from tierlog.log.local.directory.directory_files import (
 from tierlog.log.local.log_folder import lock_directory
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing import FailingDisk
 
 
 def test_another_brokers_directory_is_refused() -> None:
@@ -90,3 +94,18 @@ def test_a_malformed_one_is_named() -> None:
     files.write_whole(f"/logs/{RECOVERY_POINTS}", b"0\n1\nx\n")
     with pytest.raises(CorruptIndexError, match="/logs/recovery-point-offset-checkpoint"):
         OffsetCheckpointFile(files, "/logs", RECOVERY_POINTS).read()
+
+
+def test_an_offset_that_is_not_on_the_disk_is_seen_by_nobody() -> None:
+    """Else a broker that is killed has said that a log is compacted further than its next start believes."""
+    files = MemoryFiles()
+    files.make_directories("/logs")
+    checkpoint = KeptCheckpoint(files, "/logs", "cleaner-offset-checkpoint")
+    checkpoint.replace({("orders", 0): 93})
+    with FailingDisk(files, errno.EIO, at=1), pytest.raises(StoreError):
+        checkpoint.replace({("orders", 0): 279, ("orders", 1): 5})
+    assert checkpoint.offsets == {("orders", 0): 93}
+    checkpoint.replace({("orders", 0): 279, ("orders", 1): 5})
+    checkpoint.replace({("orders", 1): None})
+    assert checkpoint.offsets == KeptCheckpoint(files, "/logs", "cleaner-offset-checkpoint").offsets
+    assert checkpoint.offsets == {("orders", 0): 279}

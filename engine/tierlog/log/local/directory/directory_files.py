@@ -180,7 +180,7 @@ class KeptCheckpoint(OffsetCheckpointFile):
     """A checkpoint that is read when it is made, and written when it changes. Raises StoreError.
 
     Attributes:
-        offsets: The checkpoint's content; empty where there is no file, or where it cannot be read.
+        offsets: The checkpoint's content, once it is written; empty where there is no file, or it cannot be read.
         on_disk: The file's offsets, as far as they can be read.
         is_whole: Whether there is a file that can be read.
         fault: Why it cannot be read; None otherwise.
@@ -199,12 +199,14 @@ class KeptCheckpoint(OffsetCheckpointFile):
 
     def replace(self, changed: Mapping[PartitionKey, int | None]) -> None:
         """Take other offsets (None: none), and write them if that makes a difference."""
+        offsets = dict(self.offsets)
         for key, offset in changed.items():
             if offset is None:
-                self.offsets.pop(key, None)
+                offsets.pop(key, None)
             else:
-                self.offsets[key] = offset
-        self.replace_all(self.offsets)
+                offsets[key] = offset
+        self.replace_all(offsets)
+        self.offsets = offsets  # threads that look at them see nothing that a crash could take back
 
     def replace_all(self, offsets: PartitionOffsets) -> None:
         """Have exactly these offsets in the file."""
