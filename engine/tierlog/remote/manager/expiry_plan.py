@@ -1,0 +1,219 @@
+"""What goes from a partition's tier, and which log start is published before it goes. Rules alone, without any I/O.
+
+Of the log's epochs, ascending, segments go from the oldest on while a rule says so: those in front of the log's start,
+those whose newest record is too old, those that the log is too large by. Segments whose deletion has begun go again.
+Segments that are none of the log's are passed over, until all of their epochs lie in front of the log's.
+
+The log start is published first, so that no broker answers for offsets whose segments are gone; a log that does not
+take it keeps its segments (``ExpiryPlan.allowed``).
+
+Source: Kafka RemoteLogManager.RLMExpirationTask; KAFKA-20732: the copied offset must be known before a size rule is
+asked, or local bytes count twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tierlog.remote.manager.tiered_lineage import is_within
+
+_STATE = RemoteLogSegmentState
+
+
+class ExpiryReason(Enum):
+    """The rule by which a segment goes."""
+
+    DELETION_BEGAN = "its deletion began before"
+    LOG_START_OFFSET = "it lies in front of the log's start"
+    RETENTION_TIME = "retention.ms"
+    RETENTION_SIZE = "retention.bytes"
+    UNREFERENCED = "all of its epochs lie in front of the log's"
+
+
+class Expired(NamedTuple):
+    """A segment that goes."""
+
+    segment: RemoteLogSegmentMetadata
+    reason: ExpiryReason
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryRules:
+    """The limits of one run.
+
+    Attributes:
+        cutoff_ms: Segments whose newest record is older go, ms since 1970 UTC; None: none goes by time.
+        breached_bytes: By which the log is larger than ``retention.bytes``; 0: none goes by size.
+    """
+
+    cutoff_ms: int | None
+    breached_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPlan:
+    """The segments that go, in the order in which they are deleted.
+
+    Attributes:
+        log_start_offset: The start to publish before any goes; None: it stays.
+    """
+
+    expired: tuple[Expired, ...]
+    log_start_offset: int | None
+
+    def allowed(self, log_start_offset: int) -> tuple[Expired, ...]:
+        """The segments that may go once the log starts at an offset: what a log answered that it became. One that
+        holds offsets at or behind it stays.
+        """
+        by_limits = (ExpiryReason.RETENTION_TIME, ExpiryReason.RETENTION_SIZE)
+        return tuple(
+            each for each in self.expired if each.reason not in by_limits or each.segment.end_offset < log_start_offset
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.segment.segment_size_in_bytes for each in self.expired)
+
+
+def find_expiry_rules(
+    *, retention_ms: int, retention_bytes: int, now_ms: int, only_local_bytes: int, tiered_bytes: int
+) -> ExpiryRules:
+    """Find the limits of a run.
+
+    Args:
+        retention_ms: ``retention.ms``; negative: for ever.
+        retention_bytes: ``retention.bytes``; negative: no limit.
+        now_ms: The time, ms since 1970 UTC.
+        only_local_bytes: Of the local segments that the tier has not, by a copied offset that is known.
+        tiered_bytes: ``size_within`` of the tier.
+    """
+    cutoff_ms = now_ms - retention_ms if 0 <= retention_ms <= now_ms else None
+    breached = only_local_bytes + tiered_bytes - retention_bytes if retention_bytes >= 0 else 0
+    return ExpiryRules(cutoff_ms, max(0, breached))
+
+
+def size_within(segments: Iterable[RemoteLogSegmentMetadata], epochs: LeaderEpochs, *, log_end_offset: int) -> int:
+    """Bytes of the segments that are copied and all the log's, each once."""
+    sizes = {
+        each.remote_log_segment_id: each.segment_size_in_bytes
+        for each in segments
+        if each.state is _STATE.COPY_SEGMENT_FINISHED and is_within(each, epochs, log_end_offset=log_end_offset)
+    }
+    return sum(sizes.values())
+
+
+def plan_expiry(
+    epochs: LeaderEpochs,
+    list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
+    rules: ExpiryRules,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
+) -> ExpiryPlan:
+    """Choose the segments that go.
+
+    Args:
+        epochs: Of the log, those with records.
+        list_segments: The segments of an epoch in every state, ascending by start offset.
+        rules: The limits.
+        log_start_offset: Of the log.
+        log_end_offset: Exclusive.
+        being_copied: By this broker, now: neither they go nor what lies behind them.
+    """
+    return _Planning(epochs, rules, log_start_offset, log_end_offset, being_copied).run(list_segments)
+
+
+class _Planning:
+    """One call of plan_expiry."""
+
+    def __init__(
+        self,
+        epochs: LeaderEpochs,
+        rules: ExpiryRules,
+        log_start_offset: int,
+        log_end_offset: int,
+        being_copied: AbstractSet[RemoteLogSegmentId],
+    ) -> None:
+        self._epochs = epochs
+        self._cutoff_ms = rules.cutoff_ms
+        self._breached = rules.breached_bytes
+        self._log_start = log_start_offset
+        self._log_end = log_end_offset
+        self._being_copied = being_copied
+        self._expired: dict[RemoteLogSegmentId, Expired] = {}
+        self._new_start: int | None = None
+
+    def run(self, list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]]) -> ExpiryPlan:
+        for entry in self._epochs:
+            if not self._look_at(list_segments(entry.epoch)):
+                break
+        return ExpiryPlan(tuple(self._expired.values()), self._new_start)
+
+    def _look_at(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
+        """Look at the segments of an epoch; whether to go on with the next one."""
+        for segment in segments:
+            if segment.remote_log_segment_id in self._being_copied:
+                return False
+            if segment.state is _STATE.DELETE_SEGMENT_FINISHED or segment.remote_log_segment_id in self._expired:
+                continue
+            if segment.state is _STATE.DELETE_SEGMENT_STARTED:
+                self._expire(segment, ExpiryReason.DELETION_BEGAN)
+            elif self._lies_in_front(segment):
+                self._expire(segment, ExpiryReason.LOG_START_OFFSET)
+            elif is_within(segment, self._epochs, log_end_offset=self._log_end) and not self._breaks_a_limit(segment):
+                return False
+        return True
+
+    def _expire(self, segment: RemoteLogSegmentMetadata, reason: ExpiryReason) -> None:
+        self._expired[segment.remote_log_segment_id] = Expired(segment, reason)
+
+    def _lies_in_front(self, segment: RemoteLogSegmentMetadata) -> bool:
+        first = self._epochs.earliest
+        assert first is not None  # segments are listed by epoch
+        epochs = segment.segment_leader_epochs
+        return segment.end_offset < self._log_start and all(epoch <= first.epoch for epoch in epochs)
+
+    def _breaks_a_limit(self, segment: RemoteLogSegmentMetadata) -> bool:
+        size = segment.segment_size_in_bytes
+        if self._cutoff_ms is not None and segment.max_timestamp_ms < self._cutoff_ms:
+            self._expire(segment, ExpiryReason.RETENTION_TIME)
+        elif 0 < self._breached >= size:
+            self._expire(segment, ExpiryReason.RETENTION_SIZE)
+        else:
+            return False
+        self._breached = max(0, self._breached - size)
+        self._new_start = max(self._new_start or 0, segment.end_offset + 1)
+        return True
+
+
+def find_unreferenced(
+    segments: Iterable[RemoteLogSegmentMetadata],
+    epochs: LeaderEpochs,
+    *,
+    being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
+) -> Sequence[Expired]:
+    """Find the segments all of whose epochs lie in front of a log's earliest one: no offset of the log is theirs, and
+    its start stays where it is.
+
+    Args:
+        segments: Of the partition, in every state and any order.
+        epochs: Of the log; without any, nothing is known to be unreferenced.
+        being_copied: By this broker, now.
+    """
+    first = epochs.earliest
+    if first is None:
+        return ()
+    return tuple(
+        Expired(each, ExpiryReason.UNREFERENCED)
+        for each in segments
+        if each.state is not _STATE.DELETE_SEGMENT_FINISHED
+        and each.remote_log_segment_id not in being_copied
+        and all(epoch < first.epoch for epoch in each.segment_leader_epochs)
+    )

@@ -1,0 +1,217 @@
+"""What goes from a tier, and which log start is published first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.tier_entries import an_entry, listing
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tierlog.remote.manager.expiry_plan import (
+    ExpiryPlan,
+    ExpiryReason,
+    ExpiryRules,
+    find_expiry_rules,
+    find_unreferenced,
+    plan_expiry,
+    size_within,
+)
+from tierlog.remote.manager.tiered_lineage import is_within
+
+STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+REASON = ExpiryReason
+LOG = LeaderEpochs([(0, 0), (2, 30)])
+NOTHING = ExpiryRules(None, 0)
+
+
+def tier(**changes: object) -> list[RemoteLogSegmentMetadata]:
+    """Five segments of ten offsets and 100 bytes each, of two epochs, a millisecond an offset."""
+    return [
+        an_entry(at, at + 9, {2: at} if at >= 30 else {0: at}, size_bytes=100, max_timestamp_ms=at + 9)
+        for at in range(0, 50, 10)
+    ]
+
+
+def planned(
+    segments: Sequence[RemoteLogSegmentMetadata],
+    rules: ExpiryRules,
+    *,
+    epochs: LeaderEpochs = LOG,
+    log_start: int = 0,
+    copying: Sequence[RemoteLogSegmentMetadata] = (),
+) -> ExpiryPlan:
+    being_copied = frozenset(each.remote_log_segment_id for each in copying)
+    return plan_expiry(
+        epochs, listing(segments), rules, log_start_offset=log_start, log_end_offset=60, being_copied=being_copied
+    )
+
+
+def starts(plan: ExpiryPlan) -> list[tuple[int, ExpiryReason]]:
+    return [(each.segment.start_offset, each.reason) for each in plan.expired]
+
+
+def test_nothing_goes_without_a_limit() -> None:
+    assert planned(tier(), NOTHING) == ExpiryPlan((), None)
+
+
+@pytest.mark.parametrize(
+    ("breached", "gone", "start"),
+    [(99, [], None), (100, [0], 10), (250, [0, 10], 20), (10_000, [0, 10, 20, 30, 40], 50)],
+)
+def test_by_size_whole_segments_go(breached: int, gone: list[int], start: int | None) -> None:
+    """A segment goes only where the log stays at its limit or above it."""
+    plan = planned(tier(), ExpiryRules(None, breached))
+    assert (starts(plan), plan.log_start_offset) == ([(each, REASON.RETENTION_SIZE) for each in gone], start)
+    assert plan.size_bytes == 100 * len(gone)
+
+
+@pytest.mark.parametrize(("cutoff", "gone"), [(9, []), (10, [0]), (35, [0, 10, 20]), (1000, [0, 10, 20, 30, 40])])
+def test_by_time_segments_go_whose_newest_record_is_too_old(cutoff: int, gone: list[int]) -> None:
+    plan = planned(tier(), ExpiryRules(cutoff, 0))
+    assert starts(plan) == [(each, REASON.RETENTION_TIME) for each in gone]
+
+
+def test_what_goes_by_time_counts_for_the_size() -> None:
+    """Else a log of both limits loses twice as much as it must."""
+    plan = planned(tier(), ExpiryRules(10, 150))
+    assert starts(plan) == [(0, REASON.RETENTION_TIME)]
+
+
+def test_a_young_segment_keeps_all_behind_it() -> None:
+    segments = tier()
+    segments[1] = an_entry(10, 19, {0: 10}, size_bytes=100, max_timestamp_ms=10_000)
+    assert starts(planned(segments, ExpiryRules(1000, 0))) == [(0, REASON.RETENTION_TIME)]
+
+
+def test_in_front_of_the_logs_start_segments_go_and_the_start_stays() -> None:
+    plan = planned(tier(), NOTHING, epochs=LeaderEpochs([(0, 20), (2, 30)]), log_start=20)
+    assert (starts(plan), plan.log_start_offset) == (
+        [(0, REASON.LOG_START_OFFSET), (10, REASON.LOG_START_OFFSET)],
+        None,
+    )
+
+
+def test_a_segment_that_the_start_lies_in_stays() -> None:
+    plan = planned(tier(), NOTHING, epochs=LeaderEpochs([(0, 15), (2, 30)]), log_start=15)
+    assert starts(plan) == [(0, REASON.LOG_START_OFFSET)]
+
+
+def test_a_deletion_that_began_goes_on() -> None:
+    segments = [*tier(), an_entry(40, 44, {2: 40}, state=DELETING, number=1)]
+    plan = planned(segments, ExpiryRules(None, 500))
+    assert (40, REASON.DELETION_BEGAN) in starts(plan)
+    assert plan.log_start_offset == 50
+    only = planned([an_entry(0, 9, {0: 0}, state=DELETING)], NOTHING)
+    assert (starts(only), only.log_start_offset) == ([(0, REASON.DELETION_BEGAN)], None)
+
+
+def test_a_copy_under_way_keeps_all_behind_it() -> None:
+    """Its bytes are counted as local still, and its metadata will say that it is finished."""
+    segments = tier()
+    plan = planned(segments, ExpiryRules(1000, 0), copying=segments[1:2])
+    assert starts(plan) == [(0, REASON.RETENTION_TIME)]
+
+
+def test_another_branch_neither_goes_nor_keeps_what_lies_behind() -> None:
+    dead = an_entry(5, 35, {0: 5}, size_bytes=1000, max_timestamp_ms=0)
+    assert not is_within(dead, LOG, log_end_offset=60)
+    plan = planned([*tier(), dead], ExpiryRules(20, 0))
+    assert starts(plan) == [(0, REASON.RETENTION_TIME), (10, REASON.RETENTION_TIME)]
+    assert size_within([*tier(), dead, tier()[0]], LOG, log_end_offset=60) == 500
+
+
+def test_an_upload_that_nobody_finished_goes_by_retention() -> None:
+    dangling = an_entry(0, 9, {0: 0}, size_bytes=100, max_timestamp_ms=9, state=STARTED, number=7)
+    plan = planned([dangling, *tier()], ExpiryRules(10, 0))
+    assert [each.segment for each in plan.expired] == [dangling, tier()[0]]
+    assert size_within([dangling, *tier()], LOG, log_end_offset=60) == 500
+
+
+def test_a_log_that_does_not_take_the_start_keeps_its_segments() -> None:
+    """A follower, or a log with a lower high watermark, still answers for these offsets."""
+    segments = [*tier(), an_entry(0, 3, {0: 0}, state=DELETING, number=1)]
+    plan = planned(segments, ExpiryRules(None, 300))
+    assert plan.log_start_offset == 30
+    assert [each.segment.start_offset for each in plan.allowed(30)] == [0, 0, 10, 20]
+    assert [(each.segment.start_offset, each.segment.end_offset) for each in plan.allowed(15)] == [(0, 9), (0, 3)]
+    assert [each.reason for each in plan.allowed(0)] == [REASON.DELETION_BEGAN]
+
+
+def test_what_lies_in_front_of_the_logs_first_epoch_is_unreferenced() -> None:
+    segments = [*tier(), an_entry(20, 40, {0: 20, 2: 30}, number=1)]
+    found = find_unreferenced(segments, LeaderEpochs([(2, 30)]))
+    assert [each.segment.start_offset for each in found] == [0, 10, 20]
+    assert {each.reason for each in found} == {REASON.UNREFERENCED}
+    assert find_unreferenced(segments, LeaderEpochs()) == ()
+    copying = frozenset({segments[0].remote_log_segment_id})
+    assert len(find_unreferenced(segments, LeaderEpochs([(2, 30)]), being_copied=copying)) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, ExpiryRules(None, 0)),
+        ({"retention_ms": 10}, ExpiryRules(90, 0)),
+        ({"retention_ms": 101}, ExpiryRules(None, 0)),  # longer than there is time
+        ({"retention_ms": 0}, ExpiryRules(100, 0)),
+        ({"retention_bytes": 60}, ExpiryRules(None, 20)),
+        ({"retention_bytes": 80}, ExpiryRules(None, 0)),
+        ({"retention_bytes": 0}, ExpiryRules(None, 80)),
+    ],
+)
+def test_limits_of_a_run(limits: dict[str, int], expected: ExpiryRules) -> None:
+    given_ones = {"retention_ms": -1, "retention_bytes": -1, **limits}
+    assert find_expiry_rules(**given_ones, now_ms=100, only_local_bytes=30, tiered_bytes=50) == expected
+
+
+# ---- properties, of any tier
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> tuple[LeaderEpochs, list[RemoteLogSegmentMetadata]]:
+    """A lineage from offset 0 to 60, and segments of it and of dead branches."""
+    borders = sorted(draw(st.sets(st.integers(1, 50), max_size=3)))
+    epochs = LeaderEpochs([(2 * number, start) for number, start in enumerate([0, *borders])])
+    segments = []
+    for number in range(draw(st.integers(0, 8))):
+        start = draw(st.integers(0, 58))
+        end = draw(st.integers(start, 59))
+        own = dict(epochs.range(start, end + 1)) if draw(st.booleans()) else {draw(st.integers(0, 7)): start}
+        state = draw(st.sampled_from([STARTED, DELETING, *[RemoteLogSegmentState.COPY_SEGMENT_FINISHED] * 4]))
+        size, newest = draw(st.integers(0, 50)), draw(st.integers(0, 100))
+        segments.append(an_entry(start, end, own, size_bytes=size, max_timestamp_ms=newest, state=state, number=number))
+    return epochs, segments
+
+
+@given(tiers(), st.none() | st.integers(0, 120), st.integers(0, 300), st.integers(0, 60))
+def test_a_plan_is_sound(
+    made: tuple[LeaderEpochs, list[RemoteLogSegmentMetadata]], cutoff: int | None, breached: int, log_start: int
+) -> None:
+    """No segment goes twice; none of the log's goes by a limit that is not behind the start which is published; what
+    goes by size leaves the log at its limit or above.
+    """
+    epochs, segments = made
+    plan = planned(segments, ExpiryRules(cutoff, breached), epochs=epochs, log_start=log_start)
+    ids = [each.segment.remote_log_segment_id for each in plan.expired]
+    assert len(set(ids)) == len(ids)
+    by_size = 0
+    for segment, reason in plan.expired:
+        if reason in (REASON.RETENTION_TIME, REASON.RETENTION_SIZE):
+            assert is_within(segment, epochs, log_end_offset=60)
+            assert plan.log_start_offset is not None
+            assert segment.end_offset < plan.log_start_offset
+        if reason is REASON.RETENTION_TIME:
+            assert cutoff is not None
+            assert segment.max_timestamp_ms < cutoff
+        if reason is REASON.RETENTION_SIZE:
+            by_size += segment.segment_size_in_bytes
+        if reason is REASON.LOG_START_OFFSET:
+            assert segment.end_offset < log_start
+    assert by_size <= breached
+    if plan.log_start_offset is not None:
+        assert {each.segment for each in plan.allowed(plan.log_start_offset)} == {each.segment for each in plan.expired}
