@@ -1,0 +1,88 @@
+"""A partition of the tier that this broker leads or follows, and what its tasks know of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+
+from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition
+from tierlog.remote.manager.tiered_lineage import CopiedOffset
+from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.machine.scheduling import Lock, Scheduler
+
+
+class Role(enum.Enum):
+    """What this broker is to a partition."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class TieredPartition:
+    """One term of a partition here: from the notice that this broker leads or follows it to the next one that changes
+    that. A new term is a new object, so that whatever a task of an earlier one still writes, counts nowhere.
+
+    Attributes:
+        topic_id_partition: Which.
+        role: Of this broker.
+        scope: Cancelled when the term ends: what its tasks read of the storage manager ends with CancelledReadError.
+        copied: The last copied offset that is known; None: it has to be found first.
+        parent_dir: The log directory for which the copied offset was found; another one begins anew.
+        finds_log_start: Whether the log's start has yet to be found by the tier.
+        failure: The last error of the copy task; None: the last run had none.
+        copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
+            damaged.
+
+    Thread safety: one task of each kind at a time; ``copying`` and ``end`` any number of threads.
+    """
+
+    __slots__ = (
+        "_being_copied",
+        "_lock",
+        "copied",
+        "copying_stopped",
+        "failure",
+        "finds_log_start",
+        "parent_dir",
+        "role",
+        "scope",
+        "topic_id_partition",
+    )
+
+    def __init__(self, topic_id_partition: TopicIdPartition, role: Role, scheduler: Scheduler) -> None:
+        self.topic_id_partition = topic_id_partition
+        self.role = role
+        self.scope = CancelScope(scheduler)
+        self.copied: CopiedOffset | None = None
+        self.parent_dir: str | None = None
+        self.finds_log_start = True
+        self.failure: Exception | None = None
+        self.copying_stopped = False
+        self._lock: Lock = scheduler.lock()
+        self._being_copied: frozenset[RemoteLogSegmentId] = frozenset()
+
+    @property
+    def being_copied(self) -> AbstractSet[RemoteLogSegmentId]:
+        """Segments that this broker copies now: they do not expire."""
+        return self._being_copied
+
+    @property
+    def has_ended(self) -> bool:
+        return self.scope.cancelled
+
+    @contextmanager
+    def copying(self, segment_id: RemoteLogSegmentId) -> Iterator[None]:
+        """Name a segment as one that is being copied, for a block."""
+        with self._lock:
+            self._being_copied |= {segment_id}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._being_copied -= {segment_id}
+
+    def end(self) -> None:
+        """End the term: its reads are cancelled. Idempotent."""
+        self.scope.cancel()
