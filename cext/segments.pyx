@@ -204,6 +204,15 @@ cdef class NativeSegmentTable:
         self._leave()
         return None if highest < 0 else highest
 
+    def version(self, partition):
+        cdef tl_partition_id name
+        cdef tl_partition_version version
+        _name(partition, &name)
+        self._enter()
+        version = tl_segment_table_version(self._table, &name)
+        self._leave()
+        return <object>version.cell << 64 | <object>version.sequence
+
     def size_in_bytes(self, partition, int32_t epoch):
         cdef tl_partition_id name
         cdef tl_segment_cursor cursor

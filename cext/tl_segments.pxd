@@ -100,6 +100,11 @@ cdef extern from "tierlog/segment_table.h" nogil:
                                     tl_segment_copy *out, uint8_t *found) noexcept
     int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *partition,
                                      int32_t epoch) noexcept
+    ctypedef struct tl_partition_version:
+        uint64_t cell, sequence
+
+    tl_partition_version tl_segment_table_version(const tl_segment_table *table,
+                                                  const tl_partition_id *partition) noexcept
     void tl_segment_cursor_open(tl_segment_cursor *cursor, const tl_partition_id *partition, int32_t epoch) noexcept
     size_t tl_segment_table_list(const tl_segment_table *table, tl_segment_cursor *cursor, tl_segment_copy *out,
                                  size_t capacity) noexcept

@@ -14,6 +14,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
+    RemoteStorageException,
     TopicIdPartition,
 )
 
@@ -66,6 +67,19 @@ class LoopMetadataManager(RemoteLogMetadataManager):
 
     def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
         return self._manager.is_ready(topic_id_partition)
+
+    def when_ready(self, topic_id_partition: TopicIdPartition) -> Future[None] | None:
+        waited: Future[None] = Future()
+        try:
+            if not run_on(self._loop, lambda: self._manager.when_ready(topic_id_partition)):
+                return None
+            waited.set_result(None)
+        except RemoteStorageException as error:
+            waited.set_exception(error)
+        return waited
+
+    def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:
+        return run_on(self._loop, lambda: self._manager.segments_version(topic_id_partition))
 
     def close(self) -> None:
         run_on(self._loop, self._manager.aclose)

@@ -285,6 +285,48 @@ class MetadataManagerContract:
         assert listed(leader) == [1]
         assert leader.highest_offset_for_epoch(PARTITION, 0) == 19
 
+    def test_when_ready(self, manager: RemoteLogMetadataManager) -> None:
+        """Ten thousand partitions that are asked for again and again whether they are loaded take a core."""
+        manager.on_partition_leadership_changes(frozenset({PARTITION}), frozenset())
+        ready = manager.when_ready(PARTITION)
+        if ready is None:
+            return  # it cannot say, which is its right
+        ready.result(WAIT_SECONDS)
+        assert manager.is_ready(PARTITION)
+        again, unknown = manager.when_ready(PARTITION), manager.when_ready(OTHER)
+        assert again is not None
+        assert unknown is not None
+        again.result(WAIT_SECONDS)
+        with pytest.raises(RemoteResourceNotFoundException):
+            unknown.result(WAIT_SECONDS)
+        manager.close()
+        closed = manager.when_ready(PARTITION)
+        assert closed is not None
+        with pytest.raises(RemoteStorageException):
+            closed.result(WAIT_SECONDS)
+
+    def test_the_version_of_the_segments(self, leader: RemoteLogMetadataManager) -> None:
+        """A version that stays while a segment came leaves that segment for ever; a change that is none costs a list
+        of the partition.
+        """
+        of, versions = segment(1, 0, 9), [leader.segments_version(PARTITION)]
+        if versions == [None]:
+            return  # it cannot say, which is its right
+        add(leader, of)
+        versions.append(leader.segments_version(PARTITION))
+        for state in (FINISHED, DELETING, DELETED):
+            update(leader, of, state, b"custom")
+            versions.append(leader.segments_version(PARTITION))
+        add(leader, segment(2, 10, 19))
+        versions.append(leader.segments_version(PARTITION))
+        assert len(set(versions)) == len(versions), versions
+        listed(leader)
+        found(leader, 0, 0)
+        assert leader.segments_version(PARTITION) == versions[-1]
+        leader.on_stop_partitions(frozenset({PARTITION}))
+        with pytest.raises(RemoteResourceNotFoundException):
+            leader.segments_version(PARTITION)
+
     # ---- life cycle: RemoteLogSegmentLifecycleTest, RemoteLogMetadataCacheTest
 
     def test_the_life_of_a_segment(self, leader: RemoteLogMetadataManager) -> None:

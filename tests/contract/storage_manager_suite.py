@@ -256,6 +256,14 @@ class StorageManagerContract:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(life, range(16)))
 
+    def test_optional_calls(self, manager: RemoteStorageManager, segment: ClosedSegment) -> None:
+        """A broker makes them of every manager: they raise nothing, and a copy that does not run is none to end."""
+        manager.set_next_segment(lambda _: None)
+        assert not manager.call_off_copy(segment.metadata.remote_log_segment_id)
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+        assert not manager.call_off_copy(segment.metadata.remote_log_segment_id)
+        assert len(read(manager, segment, 0, None, custom)) == len(segment.log)
+
     def test_an_empty_segment_can_be_copied(self, manager: RemoteStorageManager, tmp_path: pathlib.Path) -> None:
         """Compaction can leave one; the plugin fails on it with transforms."""
         made = make_segment(sound_log(1, base_offset=100), indexes={IndexType.TIMESTAMP: b""}).closed_in(

@@ -173,6 +173,12 @@ int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partiti
     return -1;
 }
 
+tl_partition_version tl_segment_table_version(const tl_segment_table *table, const tl_partition_id *id) {
+    view v = {.table = table};
+    if (!begin(&v, id)) return (tl_partition_version){0, 0};
+    return (tl_partition_version){v.cell, v.sequence};
+}
+
 void tl_segment_cursor_open(tl_segment_cursor *cursor, const tl_partition_id *partition, int32_t epoch) {
     *cursor = (tl_segment_cursor){.partition = *partition, .epoch = epoch, .at_epoch = epoch < 0 ? 0 : epoch};
 }

@@ -77,6 +77,8 @@ class NativeSegmentTable:
         """
     def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
         """The largest offset of an epoch that any segment in state COPY_SEGMENT_FINISHED ever had, or None."""
+    def version(self, partition: TopicIdPartition) -> int:
+        """A number that changes with each change of the partition's segments; 0 while it has never had one."""
     def size_in_bytes(self, partition: TopicIdPartition, epoch: int) -> int:
         """The sum of the sizes of all segments that the list of an epoch has, whatever their state."""
     def _find_rows(

@@ -114,6 +114,22 @@ class AsyncLogMetadataManager:
         """Whether the partition's metadata is loaded."""
         return self.manager.is_ready(topic_id_partition)
 
+    async def when_ready(self, topic_id_partition: TopicIdPartition) -> bool:
+        """Wait until the partition's metadata is loaded. False: the manager cannot say when that is.
+
+        Raises:
+            RemoteStorageException: as the future of ``RemoteLogMetadataManager.when_ready``.
+        """
+        ready = await self._worker.run(lambda: self.manager.when_ready(topic_id_partition))
+        if ready is None:
+            return False
+        await self._worker.result(ready)
+        return True
+
+    async def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:
+        """Return a number that changes with the partition's segments, or None."""
+        return await self._asked(topic_id_partition, lambda: self.manager.segments_version(topic_id_partition))
+
     async def aclose(self) -> None:
         """Close the manager; writes that are not stored end with an error. Repeatable."""
 

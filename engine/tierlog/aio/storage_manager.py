@@ -168,9 +168,8 @@ class _Copy:
     def call_off(self) -> None:
         """End the copy soon, where the manager can; else its objects are removed once it is done. Does not block."""
         self._called_off.append(True)
-        if isinstance(self._manager, TieredStorageManager):
-            with suppress(RemoteStorageException):  # closed meanwhile, which calls it off too
-                self._manager.call_off_copy(self._metadata.remote_log_segment_id)
+        with suppress(RemoteStorageException):  # closed meanwhile, which calls it off too
+            self._manager.call_off_copy(self._metadata.remote_log_segment_id)
 
     def delete(self) -> None:
         """Remove the objects that the copy stored."""

@@ -150,6 +150,13 @@ TL_API int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_
 TL_API void tl_segment_table_highest_many(const tl_segment_table *table, const tl_segment_question *questions,
                                           size_t count, int64_t *out);
 
+/* Two words that change together with each change of the partition, and when it is forgotten and comes back; zeros if
+ * it is not there. */
+typedef struct tl_partition_version {
+    uint64_t cell, sequence;
+} tl_partition_version;
+TL_API tl_partition_version tl_segment_table_version(const tl_segment_table *table, const tl_partition_id *partition);
+
 /* Goes through the segments of a partition by (epoch, start offset in it): all of one epoch, or (epoch -1) each segment
  * of the partition once, at its first epoch. */
 typedef struct tl_segment_cursor {

@@ -17,7 +17,7 @@ from tierlog.remote.api.errors import (
     SegmentFileError,
 )
 from tierlog.remote.api.log_metadata_manager import RemoteLogMetadataManager
-from tierlog.remote.api.storage_manager import RemoteStorageManager, SegmentStream
+from tierlog.remote.api.storage_manager import NextSegment, RemoteStorageManager, SegmentStream
 from tierlog.remote.api.values import (
     CustomMetadata,
     EpochMap,
@@ -41,6 +41,7 @@ __all__ = [
     "InvalidRangeError",
     "InvalidTransitionError",
     "LogSegmentData",
+    "NextSegment",
     "RemoteLogMetadataManager",
     "RemoteLogSegmentId",
     "RemoteLogSegmentMetadata",

@@ -123,6 +123,22 @@ class RemoteLogMetadataManager(Closeable, ABC):
         """Whether the partition's metadata is loaded, so that it can be asked for."""
         return True
 
+    def when_ready(self, topic_id_partition: TopicIdPartition) -> Future[None] | None:  # noqa: ARG002 - optional
+        """Return a future that completes once the partition's metadata is loaded, so that nobody polls ``is_ready``.
+
+        The future raises RemoteResourceNotFoundException if this broker neither leads nor follows the partition, or
+        stops to, and RemoteStorageException once the manager is closed or has failed for good. Its callbacks must
+        neither raise nor wait. Optional: by default None, for a manager that cannot say; its caller then goes by
+        RemoteStorageNotReadyException.
+        """
+        return None
+
+    def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:  # noqa: ARG002 - optional
+        """Return a number that differs from an earlier one whenever the partition's segments, or their states, may: a
+        caller with the same number need not list them again. Optional: by default None, for a manager that cannot say.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Release all resources; futures that are not complete end with an error. Idempotent."""

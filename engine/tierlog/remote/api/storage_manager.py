@@ -7,14 +7,17 @@ A third party's manager implements this class and is named by its dotted path (`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
 from tierlog.log.formats.segment_files import LogSegmentData
-from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from tierlog.runtime.machine.process import Closeable
+
+#: A function from a segment to the one behind it, by the partition's metadata: None if there is none, or it is unknown.
+NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
 
 
 class SegmentStream(Protocol):
@@ -138,6 +141,21 @@ class RemoteStorageManager(Closeable, ABC):
             RetriableRemoteStorageException, RemoteStorageException: some objects are still there; call again.
             TypeError: ``metadata`` is of another type.
         """
+
+    def set_next_segment(self, next_segment: NextSegment) -> None:  # noqa: ARG002 - optional
+        """Take the function that names the segment behind one, so that prefetch goes on across the border. It may be
+        called in any thread and must not wait. Optional: by default nothing is prefetched.
+        """
+        return
+
+    def call_off_copy(self, segment_id: RemoteLogSegmentId) -> bool:  # noqa: ARG002 - optional
+        """Cancel a copy that runs in another thread: it is undone and ends with an error. Does not block. Optional: by
+        default False, and the copy goes on.
+
+        Returns:
+            Whether the copy was running, and ends early.
+        """
+        return False
 
     @abstractmethod
     def close(self) -> None:

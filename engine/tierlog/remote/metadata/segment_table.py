@@ -150,8 +150,8 @@ class SegmentTable(NativeSegmentTable, Closeable):
 
     Thread safety: any number of threads. Events are applied one run at a time: a second thread that writes waits for
     the first. Lookups (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``columns``, ``size_in_bytes``,
-    ``next_with_txn_index``, ``figures``) wait for no thread, and are true at one moment between call and return;
-    ``partitions`` waits for a run that is being applied.
+    ``next_with_txn_index``, ``version``, ``figures``) wait for no thread, and are true at one moment between call and
+    return; ``partitions`` waits for a run that is being applied.
     """
 
     def __init__(

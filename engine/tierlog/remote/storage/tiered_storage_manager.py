@@ -18,6 +18,7 @@ from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
     LogSegmentData,
+    NextSegment,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteStorageException,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry
-    from tierlog.remote.storage.fetch.segment_fetch import NextSegment
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
     from tierlog.remote.storage.manager_parts import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -367,6 +367,7 @@ def test_a_closed_table_says_so_and_calls_under_way_end_first() -> None:
         lambda: table.columns(ORDERS),
         lambda: table.find_many(ORDERS, [0], [0]),
         lambda: table.size_in_bytes(ORDERS, 0),
+        lambda: table.version(ORDERS),
         table.partitions,
         lambda: table.figures,
         lambda: table.assign(ORDERS),

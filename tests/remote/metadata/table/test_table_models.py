@@ -45,6 +45,7 @@ class TableMachine(RuleBasedStateMachine):
         self.table = SegmentTable(as_kafka=self.as_kafka)
         self.models: dict[TopicIdPartition, Model] = {each: self.new_model() for each in PARTITIONS}
         self.shapes: dict[tuple[int, TopicIdPartition], tuple[int, int, dict[int, int]]] = {}
+        self.listed_at: dict[tuple[TopicIdPartition, int], frozenset[RemoteLogSegmentMetadata]] = {}
         self.offset = 0
         for each in PARTITIONS:
             self.table.assign(each)
@@ -101,6 +102,13 @@ class TableMachine(RuleBasedStateMachine):
         self.table.unassign(partition)
         self.table.assign(partition)
         self.models[partition] = self.new_model()
+
+    @invariant()
+    def has_another_version_after_each_change(self) -> None:
+        """A reader that listed the segments at a version, and finds it again, does not list them again."""
+        for partition, model in self.models.items():
+            listed = frozenset(model.segments.values())
+            assert self.listed_at.setdefault((partition, self.table.version(partition)), listed) == listed
 
     @invariant()
     def has_the_same_answers(self) -> None:

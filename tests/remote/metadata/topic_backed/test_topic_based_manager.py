@@ -43,6 +43,42 @@ class TestStart:
             made.until(lambda: manager.is_ready(PARTITION))
             assert listed(manager) == []
 
+    def test_when_ready(self) -> None:
+        """A task that begins with the future begins in the moment that the metadata is there, and polls nothing."""
+        with rig() as made:
+            made.topic.unavailable = True
+            manager = made.start()
+            manager.on_partition_leadership_changes(frozenset({PARTITION}), frozenset())
+            future = manager.when_ready(PARTITION)
+            at: list[float] = []
+            future.add_done_callback(lambda _: at.append(manager.remote_log_size(PARTITION, 0)))
+            made.machine.clock.sleep(1)
+            assert not future.done()
+            made.topic.unavailable = False
+            future.result(60)
+            assert at == [0]
+            assert manager.when_ready(PARTITION).done()
+
+    @pytest.mark.parametrize("end", ["stopped", "closed", "the topic never comes"])
+    def test_never_ready(self, end: str) -> None:
+        """A future that stays open holds a partition's tasks for ever, and nobody sees why."""
+        with rig() as made:
+            made.topic.unavailable = True
+            manager = made.start(initialization_retry_max_timeout_ms=20_000)
+            manager.on_partition_leadership_changes(frozenset({PARTITION}), frozenset())
+            future = manager.when_ready(PARTITION)
+            made.machine.clock.sleep(1)
+            assert not future.done()
+            if end == "stopped":
+                manager.on_stop_partitions(frozenset({PARTITION}))
+            elif end == "closed":
+                manager.close()
+            expected = RemoteResourceNotFoundException if end == "stopped" else RemoteStorageException
+            with pytest.raises(expected):
+                future.result(60)
+            with pytest.raises(expected):
+                manager.when_ready(PARTITION).result(0)
+
     def test_a_topic_that_never_comes(self) -> None:
         """Kafka ends the process; here every call has the same error, and none waits."""
         with rig() as made:

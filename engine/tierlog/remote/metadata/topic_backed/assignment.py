@@ -19,6 +19,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 #: How long a question waits for a partition that is still loaded; Kafka's.
 READY_WAIT_SECONDS: Final = 0.1
@@ -63,6 +64,8 @@ class Assignment:
         self.metadata_partition = metadata_partition
         self._assigned: dict[TopicIdPartition, Assigned] = {}
         self._failure: RemoteStorageException | None = None
+        self._scheduler = machine.scheduler
+        self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
 
     # ---- calls of the manager's callers
 
@@ -80,6 +83,7 @@ class Assignment:
             for partition in partitions:
                 self._assigned.pop(partition, None)
             self._tell()
+        self._settle()
 
     def close(self) -> None:
         """Give no answers any more, and end the consumer task."""
@@ -87,6 +91,7 @@ class Assignment:
             self.closing = True
             self._assigned = {}
             self._tell()
+        self._settle()
 
     def _tell(self) -> None:
         self.version += 1
@@ -101,6 +106,7 @@ class Assignment:
             for kept in self._assigned.values():
                 kept.ready = False
             self.changed.notify_all()
+        self._settle()
 
     def fail_metadata_partition(self, number: int, error: RemoteStorageException) -> None:
         """Give no answers but this error for the partitions whose events are in one metadata partition."""
@@ -109,12 +115,14 @@ class Assignment:
                 if kept.metadata_partition == number:
                     kept.ready, kept.failed = False, error
             self.changed.notify_all()
+        self._settle()
 
     def fail_partition(self, kept: Assigned, error: RemoteStorageException) -> None:
         """Give no answers but this error for one partition."""
         with self.changed:
             kept.ready, kept.failed = False, error
             self.changed.notify_all()
+        self._settle()
 
     def suspend(self) -> None:
         """Give no answers until ``make_ready``: the topic may be another than the consumed one."""
@@ -139,6 +147,27 @@ class Assignment:
                 if self._assigned.get(kept.partition) is kept and self._failure is None:
                     kept.ready = True
             self.changed.notify_all()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Complete the futures of partitions that are ready, or never will be; without the lock."""
+        if not self._waiting:
+            return
+        settled: list[tuple[PendingFuture[None], RemoteStorageException | None]] = []
+        with self.changed:
+            for partition in list(self._waiting):
+                error = None
+                try:
+                    if not self.require(partition).ready:
+                        continue
+                except RemoteStorageException as caught:
+                    error = caught
+                settled.append((self._waiting.pop(partition), error))
+        for future, error in settled:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
 
     def now(self) -> tuple[int, dict[TopicIdPartition, Assigned]]:
         """Return all that are assigned now, and the version of that."""
@@ -166,6 +195,20 @@ class Assignment:
     def still(self, kept: Assigned) -> bool:
         """Whether an answer that was found since ``find`` counts: nothing was removed from the table meanwhile."""
         return kept.ready and self._assigned.get(kept.partition) is kept
+
+    def when_ready(self, partition: TopicIdPartition) -> Future[None]:
+        """Return a future that completes when the partition is ready, or raises why it never will be. Raises as
+        ``require``.
+        """
+        with self.changed:
+            future = self._waiting.get(partition)
+            if future is None:
+                future = self._scheduler.future()
+                if not self.require(partition).ready:
+                    self._waiting[partition] = future
+                    return future
+                future.set_result(None)
+            return future
 
     def await_ready(self, partition: TopicIdPartition) -> Assigned:
         """Return the partition once it is ready, after a tenth of a second at most.

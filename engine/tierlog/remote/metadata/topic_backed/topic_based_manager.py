@@ -305,6 +305,20 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         require_type("topic_id_partition", topic_id_partition, TopicIdPartition, "a TopicIdPartition")
         return self._origin.is_here and self._assignment.find(topic_id_partition) is not None
 
+    def when_ready(self, topic_id_partition: TopicIdPartition) -> Future[None]:
+        """Return a future that completes once the partition is ready, as RemoteLogMetadataManager says."""
+        require_type("topic_id_partition", topic_id_partition, TopicIdPartition, "a TopicIdPartition")
+        try:
+            self._require_here()
+            self._configured()
+            return self._assignment.when_ready(topic_id_partition)
+        except RemoteStorageException as error:
+            return self._failed(error)
+
+    def segments_version(self, topic_id_partition: TopicIdPartition) -> int:
+        """Return the number of the partition's last change, as RemoteLogMetadataManager says."""
+        return self._ask(topic_id_partition, lambda table: table.version(topic_id_partition))
+
     def _ask(self, partition: TopicIdPartition, question: Callable[[SegmentTable], Answer]) -> Answer:
         """Return the answer of the table, as of a moment at which the partition was ready."""
         while True:

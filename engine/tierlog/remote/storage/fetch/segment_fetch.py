@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tierlog.errors import TierlogError
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.api import IndexType, NextSegment, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
 from tierlog.remote.storage.fetch.range_reader import BatchCheck
@@ -20,9 +20,6 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.waits import Waits
-
-#: A function from a segment to the one behind it, by the partition's metadata: None if there is none, or it is unknown.
-NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
 
 
 class SegmentFetcher(SegmentReader):
