@@ -16,11 +16,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import log_differences as rows
 from tests.support.cleaned_batches import CleanedBatches
 from tests.support.line_process import LineProcess, kafka_peer
 from tests.support.log_peer import EPOCHS, OurLog, files_of
 from tests.support.log_turns import START_MS, Told
 from tierlog._native.batches import scan_batches
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
 from tierlog.records.decoding import decode
 
 pytestmark = pytest.mark.interop
@@ -111,7 +114,14 @@ class Life:
 
     def ask(self, *words: object) -> str:
         """The answer of both, with the state."""
-        answers = [without_sizes(side.ask(*words), has_codecs=self.has_codecs) for side in self.sides]
+        theirs, ours = self.sides
+        answers = [theirs.ask(*words)]
+        with contextlib.ExitStack() as difference:
+            if words[0] == "clean" and rows.collects_ended(self.folders[1], int(str(words[1])), log_start=0):
+                self.seen[rows.ENDED] += 1
+                difference.enter_context(rows.collecting_ended())
+            answers.append(ours.ask(*words))
+        answers = [without_sizes(answer, has_codecs=self.has_codecs) for answer in answers]
         if self.kind.startswith("legacy") and words[0] == "clean" and answers[0].startswith("refused -1"):
             raise _CannotBeEmptyError  # Kafka cannot leave an empty batch of an old format, and never cleans the log
         assert answers[0] == answers[1], f"{self.kind} {self.number} {' '.join(map(str, words))[:80]}"
@@ -180,3 +190,73 @@ def test_a_cleaning_is_kafkas(kind: str, theirs: LineProcess, tmp_path: pathlib.
     assert seen["went"] > LIVES
     assert seen["full"] > LIVES // 4
     assert "legacy" in kind or seen[".txnindex"] > LIVES
+
+
+def sent(offset: int, key: bytes, value: bytes | None, *, sequence: int | None = None) -> tuple[str, str, int]:
+    """A batch of one record for a follower: of a transaction of producer 1, if it has a sequence."""
+    producer = {} if sequence is None else {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
+    builder = RecordBatchBuilder(offset, leader_epoch=0, transactional=bool(producer), **producer)
+    builder.append(key, value, timestamp_ms=START_MS)
+    return "follower", builder.build().hex(), 0
+
+
+def ended(offset: int, kind: ControlRecordType) -> tuple[str, str, int]:
+    producer = {"producer_id": 1, "producer_epoch": 0, "coordinator_epoch": 0}
+    return (
+        "follower",
+        build_end_transaction_marker(offset, kind, timestamp_ms=START_MS, leader_epoch=0, **producer).hex(),
+        0,
+    )
+
+
+#: An aborted transaction ends in front of the dirty part; the producer's next one deletes a key.
+DELETED = [
+    sent(0, b"deleted", b"value"),
+    sent(1, b"other", b"aborted", sequence=0),
+    ended(2, ControlRecordType.ABORT),
+    sent(3, b"deleted", None, sequence=1),
+    ended(4, ControlRecordType.COMMIT),
+    ("roll",),
+    sent(5, b"last", b""),
+    ("watermark", 6),
+    ("clean", 3, 5, 2400, 5000),
+    ("time", START_MS + DELETE_RETENTION_MS + 1),
+    ("roll",),
+    ("clean", 5, 6, 2400, 5000),
+]
+#: It ends in front of the log start.
+STARTED = [
+    sent(0, b"aborted", b"value", sequence=0),
+    ended(1, ControlRecordType.ABORT),
+    sent(2, b"other", b""),
+    sent(3, b"last", b""),
+    ("watermark", 4),
+    ("start", 3),
+    ("roll",),
+    ("clean", 3, 4, 2400, 5000),
+]
+
+
+@pytest.mark.parametrize(
+    ("commands", "only_kafkas"),
+    [(DELETED, [b"deleted"]), (STARTED, [b"aborted"])],
+    ids=["in front of the dirty part", "in front of the log start"],
+)
+def test_an_aborted_transaction_that_has_ended(
+    theirs: LineProcess, tmp_path: pathlib.Path, commands: list[tuple[object, ...]], only_kafkas: list[bytes]
+) -> None:
+    """The value of a deleted key comes back, when its tombstone has gone; an aborted record counts as committed."""
+    left: list[list[bytes]] = []
+    for name, side, collects in (("theirs", theirs, False), ("ours", OurLog(), False), ("as theirs", OurLog(), True)):
+        folder = tmp_path / name.replace(" ", "-") / "orders-0"
+        folder.mkdir(parents=True)
+        side.ask("time", START_MS)
+        config = f"cleanup.policy=compact;delete.retention.ms={DELETE_RETENTION_MS};index.interval.bytes=1"
+        side.ask("open", folder, config, 0, 0, 0, 0, "-", 0, 0)
+        with rows.collecting_ended() if collects else contextlib.nullcontext():
+            for command in commands:
+                side.ask(*command)
+        side.ask("drop")
+        data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+        left.append([row["key"] for row in decode(data, columns=("key",)).to_pylist()])
+    assert left[0] == left[2] == [*only_kafkas, *left[1]]

@@ -54,7 +54,7 @@ class Pair:
     def ask(self, *words: object) -> str:
         self.history.append(" ".join(map(str, words)))
         told = self.theirs.ask(*words)
-        ours = self.ours.ask(*words)
+        ours = self.ours.ask(*words) if words[0] != "clean" else self._cleaned(words)
         if words[0] in ("leader", "follower") and not told.startswith("taken"):
             if Told.of(told).bases[-1] > Told.of(told).end:
                 return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
@@ -83,6 +83,15 @@ class Pair:
         assert told == ours, self.explain(told, ours)
         self.last = told
         return told
+
+    def _cleaned(self, words: tuple[object, ...]) -> str:
+        """Our answer to a cleaning, which collects the aborted transactions that Kafka's does where that matters."""
+        log_start = Told.of(self.last).log_start
+        if not rows.collects_ended(self.folders[1], int(str(words[1])), log_start=log_start):
+            return self.ours.ask(*words)
+        self.tabled[rows.ENDED] += 1
+        with rows.collecting_ended():
+            return self.ours.ask(*words)
 
     def _with_stable(self, told: str, ours: str) -> str:
         """Our answer with Kafka's last stable offset where no batch lies between both: it moved to the next one."""
@@ -168,22 +177,22 @@ class Pair:
         for row, differs in (
             (rows.HOLE, rows.lost_batches(told, ours)),
             (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
-            (rows.EPOCHS, rows.found_epochs(told, ours)),
-            (rows.PRODUCERS, rebuilt and rows.kept_producers(told, ours)),
-            (rows.DAMAGE, self.is_damaged and told != ours and rows.differs_by_times(told, ours)),
         ):
             if differs:
                 return self._part(row)
         ours = self._with_stable(told, ours)
+        found = rows.rows_of_recovery(told, ours, self.folders[1], rebuilt=rebuilt, is_damaged=self.is_damaged)
+        if found:
+            return self._part(*found)
         assert told == ours, self.explain(told, ours)
         if rebuilt and rows.kept_snapshots(*self.folders):
             return self._part(rows.PRODUCERS)
         self.last = told
         return told
 
-    def _part(self, row: str) -> str:
+    def _part(self, *found: str) -> str:
         """From here on they are two logs: their life ends."""
-        self.tabled[row] += 1
+        self.tabled.update(found)
         self.drop()
         return "drop | closed"
 
@@ -321,7 +330,7 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
     print(f"{seen.total()} answers, {seen['clean cleaned']} compactions; rows of the table:", dict(tabled))
     print("transactions open at once:", dict(together))
     assert not differ, "\n".join([f"{len(differ)} of {LIVES} lives differ", *differ])
-    assert all(count < seen.total() / 50 for count in tabled.values()), tabled
+    assert LIFE is not None or all(count < seen.total() / 50 for count in tabled.values()), tabled
     if LIFE is None and LIVES * TURNS >= 5000:
         assert all(seen[f"leader refused {error}"] for error in (2, 32, 45, 47, 48, 52, 87)), seen
         assert all(seen[kind] > 20 for kind in ("leader taken", "leader duplicate", "follower taken")), seen

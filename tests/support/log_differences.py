@@ -5,14 +5,24 @@ A row that a life meets is counted; nothing else may differ.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pathlib
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
+from unittest.mock import patch
 
 from tests.support.log_peer import CORRUPT, files_of
 from tests.support.log_turns import Told
+from tierlog._native.appends import find_marker
 from tierlog._native.batches import scan_batches
+from tierlog.arguments import INT64_MAX
 from tierlog.log.formats.producer_snapshot import ProducerEntry
+from tierlog.log.formats.segment_indexes import TransactionIndex
+from tierlog.log.local.compaction.cleaner import _Cleaning
+from tierlog.log.local.producers.producer_state import AbortedTransaction
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 REFUSED = "A refused append"
 OVERLAP = "Overlapping batches of a leader"
@@ -27,8 +37,24 @@ PRODUCERS = "Producers after a recovery"
 FALLEN = "Leader epochs that fall"
 EMPTIED = "The greatest timestamp of an emptied batch"
 NOBODY = "A transactional batch of no producer"
+ENDED = "Aborted transactions of a cleaning"
 #: Random lives meet the rows up to here, and that of a tiered log's high watermark.
-MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS, FALLEN, EMPTIED, NOBODY)
+MET = (
+    REFUSED,
+    OVERLAP,
+    WATERMARK,
+    ABORTED,
+    GAP,
+    HOLE,
+    OFFSETS,
+    DAMAGE,
+    EPOCHS,
+    PRODUCERS,
+    FALLEN,
+    EMPTIED,
+    NOBODY,
+    ENDED,
+)
 DELTA = "A negative last offset delta"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
@@ -81,6 +107,58 @@ def has_batch_of_nobody(folder: pathlib.Path) -> bool:
     return any(((table["attributes"] & 0x10 > 0) & (table["producer_id"] < 0)).any() for table in tables)
 
 
+def collects_ended(folder: pathlib.Path, first_dirty: int, *, log_start: int) -> bool:
+    """Whether aborted transactions that Kafka's cleaner collects, or does not, may make a batch another's: one that
+    ended in front of the dirty part, of a producer that has a batch behind which was not aborted; or one that ended in
+    front of the log start.
+    """
+    segments = segments_of(folder)
+    first, begun = min(segments), max(base for base in segments if base <= first_dirty)
+    if any(entry.last_offset < log_start for entry in _aborted_in(folder, first)):
+        return True
+    ended = {entry.producer_id for entry in _aborted_in(folder, begun) if entry.last_offset < first_dirty}
+    known = [entry for base in segments if base >= begun for entry in _aborted_in(folder, base)]
+    for _, data in sorted(segments.items()):
+        table = scan_batches(data)[0]
+        for row in (table["last_offset"] >= first_dirty).nonzero()[0].tolist():
+            producer, offset = int(table["producer_id"][row]), int(table["base_offset"][row])
+            attributes = int(table["attributes"][row])
+            if producer not in ended or not attributes & (TRANSACTIONAL | CONTROL):
+                continue
+            if attributes & CONTROL:
+                marker = find_marker(memoryview(data)[int(table["position"][row]) :])
+                ended -= {producer} if marker is not None and not marker.is_commit else set()
+            elif not any(entry[0] == producer and entry.first_offset <= offset <= entry.last_offset for entry in known):
+                return True
+    return False
+
+
+def _aborted_in(folder: pathlib.Path, base: int) -> list[AbortedTransaction]:
+    path = folder / f"{base:020d}.txnindex"
+    if not path.exists():
+        return []
+    return [AbortedTransaction._make(row) for row in TransactionIndex(path.read_bytes()).entries().tolist()]
+
+
+@contextlib.contextmanager
+def collecting_ended() -> Iterator[None]:
+    """Have cleanings of ours collect the aborted transactions that Kafka's collect: all from the log start on."""
+
+    def aborted(cleaning: _Cleaning, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        log, found = cleaning._log, list[AbortedTransaction]()
+        for segment in log.log_segments(from_offset, INT64_MAX):
+            entries, is_complete = segment.collect_aborted_entries(
+                fetch_offset=log.offsets.log_start_offset, upper_bound_offset=to_offset
+            )
+            found += entries
+            if is_complete:
+                break
+        return found
+
+    with patch.object(_Cleaning, "_aborted", aborted):
+        yield
+
+
 def lost_batches(told: str, ours: str) -> bool:
     """Whether a crash left a hole in front of a segment: ours then ends there, and Kafka's log keeps the hole."""
     theirs, mine = Told.of(told), Told.of(ours)
@@ -122,23 +200,57 @@ def was_flushed(told: str, ours: str) -> bool:
     return ours.startswith("open") and mine.recovery == mine.end > theirs.recovery and told.startswith("open")
 
 
-def found_epochs(told: str, ours: str) -> bool:
+def rows_of_recovery(told: str, ours: str, folder: pathlib.Path, *, rebuilt: bool, is_damaged: bool) -> list[str]:
+    """The rows by which both answers of an opening differ: one for the epochs, one for the producers. None where
+    something else differs too.
+
+    Args:
+        told: Kafka's answer.
+        ours: Ours.
+        folder: Of our log.
+        rebuilt: Whether Kafka deleted producer snapshots of what is in the log.
+        is_damaged: Whether a batch was damaged.
+    """
+    if Told.find(told) is None or Told.find(ours) is None:
+        return []
+    theirs, mine = Told.of(told), Told.of(ours)
+    left, right = (answer.split(" |") for answer in (told, ours))
+    may_differ = {"stable": 0, "epoch": 0, "producers": {}}
+    if left[2] != right[2] or replace(theirs, **may_differ) != replace(mine, **may_differ):
+        return []
+    found = []
+    if left[3] != right[3]:
+        found += [EPOCHS] if found_epochs(left[3], right[3], folder, log_start=mine.log_start) else [""]
+    if left[4] != right[4] or theirs.stable != mine.stable:
+        if rebuilt and kept_producers(told, ours):
+            found.append(PRODUCERS)
+        else:
+            found += [DAMAGE] if is_damaged and differs_by_times(told, ours) else [""]
+    return [] if "" in found else found
+
+
+def found_epochs(told: str, ours: str, folder: pathlib.Path, *, log_start: int) -> bool:
     """Whether ours alone took the first epochs from the batches: a checkpoint cut to a log start that was lost."""
-    theirs, mine = (answer.split("|") for answer in (told, ours))
-    if [at for at, (one, other) in enumerate(zip(theirs, mine, strict=False)) if one != other] != [3]:
-        return False
-    known, found = (
-        {int(epoch): int(start) for epoch, start in (entry.split(":") for entry in answer[3].split())}
-        for answer in (theirs, mine)
-    )
-    # Of the first segment; or of the first that was recovered, where the batches in front of it were compacted away.
-    began = min(found.values()) in Told.of(ours).bases
-    later = min(known.values(), default=Told.of(ours).end)
+    known, found = ({int(e): int(start) for e, start in (w.split(":") for w in part.split())} for part in (told, ours))
+    segments = segments_of(folder)
+    later = min(known.values(), default=2**63)
     return (
-        began
+        any(found == _rising_epochs(segments, base, log_start) for base in segments)
         and all(epoch in known or start < later for epoch, start in found.items())
         and all(found.get(epoch, start + 1) <= start for epoch, start in known.items())
     )
+
+
+def _rising_epochs(segments: dict[int, bytes], from_base: int, log_start: int) -> dict[int, int]:
+    """The epochs that begin in the batches of the segments from one on, cut to the log start."""
+    found: dict[int, int] = {}
+    for base, data in sorted(segments.items()):
+        table = scan_batches(data)[0]
+        for epoch, offset in zip(table["leader_epoch"].tolist(), table["base_offset"].tolist(), strict=True):
+            if base >= from_base and epoch > max(found, default=-1):
+                found[epoch] = offset
+    first = max((epoch for epoch, offset in found.items() if offset <= log_start), default=-1)
+    return {epoch: max(offset, log_start) for epoch, offset in found.items() if epoch >= first}
 
 
 def segments_of(folder: pathlib.Path) -> dict[int, bytes]:
@@ -175,20 +287,16 @@ def snapshots_of(folder: pathlib.Path) -> list[int]:
 
 
 def kept_producers(told: str, ours: str) -> bool:
-    """Whether ours knows more of the producers, and nothing else differs: Kafka deleted snapshots of what is in the
-    log, and has what the batches from the log start on tell. Or less: Kafka also replays what lies in front of the log
-    start in the first segment, which a compaction may have joined with others.
+    """Whether ours knows more of the producers: Kafka deleted snapshots of what is in the log, and has what the batches
+    from the log start on tell. Or less: Kafka also replays what lies in front of the log start in the first segment,
+    which a compaction may have joined with others.
     """
-    if Told.find(told) is None or Told.find(ours) is None or told.split("|")[2:4] != ours.split("|")[2:4]:
-        return False
     theirs, mine = Told.of(told), Told.of(ours)
-    same = [(t.log_start, t.local_start, t.high, t.end, t.recovery, t.copied) for t in (theirs, mine)]
     known = [mine.producers.get(producer) for producer in theirs.producers]
     if theirs.log_start > theirs.bases[0]:
         known = [one or other for one, other in zip(known, theirs.producers.values(), strict=True)]
     return (
         theirs.producers != mine.producers
-        and same[0] == same[1]
         and mine.stable <= theirs.stable
         and None not in known
         and all(one.epoch == other.epoch for one, other in zip(known, theirs.producers.values(), strict=True) if one)
@@ -199,8 +307,8 @@ def differs_by_times(told: str, ours: str) -> bool:
     """Whether the times of producers alone differ: one log has them from a snapshot, the other from a batch that was
     damaged since.
     """
-    parts = [answer.split("|") for answer in (told, ours)]
-    return parts[0][:4] == parts[1][:4] and Told.of(told).producers == Told.of(ours).producers
+    theirs, mine = Told.of(told), Told.of(ours)
+    return theirs.stable == mine.stable and theirs.producers == mine.producers
 
 
 def kept_snapshots(theirs: pathlib.Path, ours: pathlib.Path) -> bool:

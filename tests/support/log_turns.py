@@ -314,9 +314,7 @@ class Turns:
         if kind in ("copied", "localstart", "remotestart", "fromtier"):
             return self.tiered
         if kind == "clean":
-            # Kafka takes what was aborted in front of a log start for committed.
-            is_whole = self.told.log_start <= self.told.bases[0]
-            return self.is_cleaned and is_whole and self.first_uncleanable() > max(self.told.log_start, self.clean_end)
+            return self.is_cleaned and self.first_uncleanable() > max(self.told.log_start, self.clean_end)
         return kind != "follower" or self.index_bytes >= 4096
 
     def _all_kinds(self) -> dict[str, tuple[int, Callable[[], Command]]]:

@@ -110,6 +110,41 @@ def test_aborted_records_go_and_their_marker_after_them() -> None:
         assert log.log.collect_aborted_transactions(0, 100) == ()
 
 
+def test_a_deleted_key_stays_deleted_behind_an_aborted_transaction() -> None:
+    """The keys of the producer's next transaction have to be in the map: else the value stays, and its tombstone goes.
+    Kafka's cleaner takes them for aborted.
+    """
+    with CleanedLog(delete_retention_ms=1000, index_interval_bytes=1) as log:
+        log.append(Given(b"deleted", b"1"))
+        log.append(Given(b"a", b"1"), producer_id=7, sequence=0)
+        log.end(7, is_commit=False)
+        log.append(Given(b"deleted", None), producer_id=7, sequence=1)
+        log.end(7, is_commit=True)
+        log.roll()
+        log.append(Given(b"z", b"9"))
+        log.clean(first_dirty_offset=3)
+        assert [offset for offset, *_ in log.rows()] == [3, 5]
+        log.pass_ms(1001)
+        log.roll()
+        log.append(Given(b"z", b"10"))
+        log.clean(first_dirty_offset=5)
+        assert log.rows() == [(5, b"z", b"9"), (6, b"z", b"10")]
+
+
+def test_aborted_records_in_front_of_the_log_start_go() -> None:
+    """A log whose start was lost would show them as committed, once their marker has gone."""
+    with CleanedLog() as log:
+        log.append(Given(b"a", b"1"), producer_id=7, sequence=0)
+        log.end(7, is_commit=False)
+        log.append(Given(b"b", b"1"), Given(b"c", b"1"))
+        log.log.update_high_watermark(4)
+        assert log.log.maybe_increment_log_start_offset(3, "asked")
+        log.roll()
+        log.append(Given(b"z", b"9"))
+        log.clean(first_dirty_offset=3)
+        assert log.batches() == [(0, 0), (1, 1), (3, 2), (4, 1)]
+
+
 def test_the_last_batch_of_a_producer_stays_empty() -> None:
     """A producer that goes on would be refused, out of order, after a restart that does not find its last sequence."""
     with CleanedLog() as log:
