@@ -20,11 +20,14 @@ _log = logging.getLogger(__name__)
 #: wait already); None: the task has ended.
 Run = Callable[[], float | None]
 
-#: Tasks that fall due within this time are begun together.
+#: Tasks that fall due within this time are begun together; and while tasks wait, one more thread begins each time.
 _TICK_SECONDS: Final = 0.01
+_NO_THREAD_SECONDS: Final = 1.0
 _WAIT_SECONDS_MAX: Final = 3600.0
 #: Pause of a task whose run raised: a bug, since runs handle their errors.
 _FAULT_PAUSE_SECONDS: Final = 30.0
+#: Places of the heap that no task needs any more, from which on they are removed.
+_STALE_MAX: Final = 256
 
 
 class ScheduledTask:
@@ -33,14 +36,18 @@ class ScheduledTask:
     Thread safety: any number of threads.
     """
 
-    __slots__ = ("due_seconds", "ended", "is_again", "is_ending", "is_queued", "is_running", "run", "schedule")
+    __slots__ = ("began_seconds", "due_seconds", "ended", "is_again", "is_ending", "is_queued", "run", "schedule")
 
-    def __init__(self, schedule: TaskSchedule, run: Run, due_seconds: float) -> None:
+    def __init__(self, schedule: TaskSchedule, run: Run) -> None:
         self.schedule = schedule
         self.run = run
-        self.due_seconds = due_seconds
-        self.is_queued = self.is_running = self.is_again = self.is_ending = False
+        self.due_seconds = self.began_seconds = -1.0  # monotonic: of its place in the heap, of its present run
+        self.is_queued = self.is_again = self.is_ending = False
         self.ended: PendingFuture[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.began_seconds >= 0
 
     def wake(self) -> None:
         """Run the task now, or once more as soon as its present run ends."""
@@ -55,7 +62,8 @@ class TaskSchedule(Closeable):
     """Threads that run tasks when they are due, those that are due for longest first. A context manager.
 
     A run that is one of many of its partition returns 0 and goes behind the others: so a partition with much to do
-    delays none for longer than one run.
+    delays none for longer than one run. Threads begin with the work and end without it; one more of them begins every
+    10 ms while tasks wait.
 
     Args:
         machine: Has the clock and the threads.
@@ -64,7 +72,9 @@ class TaskSchedule(Closeable):
 
     Attributes:
         workers: The number of threads; ``resize`` changes it.
-        busy_seconds: Time that threads spent in runs that have ended.
+
+    Raises:
+        NoThreadError: there is no thread for the times.
 
     Thread safety: any number of threads; ``close`` not by a task.
     """
@@ -75,14 +85,15 @@ class TaskSchedule(Closeable):
         self._name = name
         self._changed = self._scheduler.condition()
         self._times: list[tuple[float, int, ScheduledTask]] = []
+        self._stale = 0  # of them, those whose task is due at another time
         self._order = itertools.count()
         self._ready: deque[ScheduledTask] = deque()
-        self._busy = 0
+        self._busy = self._running = 0  # threads; of them, those within a run
+        self._wakes_at = 0.0  # when the timer looks again
         self._closed = False
-        self._timer: Future[None] | None = None
         self._pool: Pool = self._scheduler.pool(workers, name=name)
         self.workers = workers
-        self.busy_seconds = 0.0
+        self._timer = self._scheduler.start(self._tick, name=f"{name}-timer")
 
     @property
     def waiting(self) -> int:
@@ -91,12 +102,12 @@ class TaskSchedule(Closeable):
 
     @property
     def running(self) -> int:
-        """The number of threads that run tasks now."""
-        return self._busy
+        """The number of runs that go on now."""
+        return self._running
 
     def add(self, run: Run, *, delay_seconds: float = 0.0) -> ScheduledTask:
         """Add a task whose first run is due after a delay. After ``close`` none of its runs begins."""
-        task = ScheduledTask(self, run, self._clock.monotonic_seconds() + delay_seconds)
+        task = ScheduledTask(self, run)
         with self._changed:
             if not self._closed:
                 self._put(task, delay_seconds)
@@ -109,19 +120,28 @@ class TaskSchedule(Closeable):
                 return
             before, self._pool = self._pool, self._scheduler.pool(workers, name=self._name)
             self.workers = workers
-            self._employ()
+            self._look_again()
         before.close(cancel=False, wait_seconds=0)
 
     def close(self, *, wait_seconds: float = 10.0) -> None:
-        """Begin no run any more, and wait for the present ones, at most for a time; idempotent."""
+        """Begin no run any more, and wait for the present ones, at most for a time: ``running`` says how many go on
+        nevertheless. Idempotent.
+        """
+        until = self._clock.monotonic_seconds() + wait_seconds
         with self._changed:
             self._closed = True
             self._ready.clear()
             self._times.clear()
+            self._wakes_at = 0.0
             self._changed.notify_all()
-        self._pool.close(cancel=True, wait_seconds=wait_seconds)
-        if self._timer is not None:
-            self._timer.exception(wait_seconds)
+        self._pool.close(cancel=False, wait_seconds=0)  # what has not begun finds that it is closed
+        with self._changed:
+            while self._busy and (left := until - self._clock.monotonic_seconds()) > 0:
+                self._changed.wait(left)
+            still_runs = self._busy > 0
+        self._timer.exception(wait_seconds)
+        if not still_runs:
+            self._pool.close(wait_seconds=1)
 
     # ---- under the lock
 
@@ -130,28 +150,51 @@ class TaskSchedule(Closeable):
             self._queue(task)
             return
         task.due_seconds = self._clock.monotonic_seconds() + delay_seconds
-        is_first = not self._times or task.due_seconds < self._times[0][0]
         heapq.heappush(self._times, (task.due_seconds, next(self._order), task))
-        if self._timer is None:
-            self._timer = self._scheduler.start(self._tick, name=f"{self._name}-timer")
-        elif is_first:
-            self._changed.notify_all()
+        self._look_at(task.due_seconds)
 
     def _queue(self, task: ScheduledTask) -> None:
+        self._take_out(task)
         task.is_queued = True
-        task.due_seconds = -1.0  # what the heap has of it counts no more
         self._ready.append(task)
-        self._employ()
+        if self._busy or not self._employ():
+            self._look_again()
 
-    def _employ(self) -> None:
-        while self._busy < min(self.workers, self._busy + len(self._ready)):
-            try:
-                self._pool.submit(self._work)
-            except NotSubmitted as error:
-                if not isinstance(error, NoThreadError) or not self._busy:
-                    _log.warning("%s: tasks wait for the next time: %s", self._name, error)
-                return
-            self._busy += 1
+    def _look_again(self) -> None:
+        """Have the timer begin threads for the tasks that wait."""
+        if self._ready and self._busy < self.workers:
+            pause = _TICK_SECONDS if self._busy else _NO_THREAD_SECONDS
+            self._look_at(self._clock.monotonic_seconds() + pause)
+
+    def _look_at(self, seconds: float) -> None:
+        """Have the timer look at this time at the latest."""
+        if seconds < self._wakes_at:
+            self._wakes_at = seconds
+            self._changed.notify_all()
+
+    def _take_out(self, task: ScheduledTask) -> None:
+        """Give up the task's place in the heap, if it has one."""
+        if task.due_seconds < 0:
+            return
+        task.due_seconds = -1.0
+        self._stale += 1
+        if self._stale > max(_STALE_MAX, len(self._times) // 2):
+            self._times = [place for place in self._times if place[2].due_seconds == place[0]]
+            heapq.heapify(self._times)
+            self._stale = 0
+
+    def _employ(self) -> bool:
+        """Begin one more thread, if tasks wait for one; whether it was begun."""
+        if not self._ready or self._busy >= self.workers:
+            return False
+        try:
+            self._pool.submit(self._work)
+        except NotSubmitted as error:
+            if not isinstance(error, NoThreadError) or not self._busy:
+                _log.warning("%s: tasks wait for a thread: %s", self._name, error)
+            return False
+        self._busy += 1
+        return True
 
     # ---- calls of tasks
 
@@ -169,56 +212,78 @@ class TaskSchedule(Closeable):
         """End a task, as its ``end`` says."""
         with self._changed:
             task.is_ending = True
-            task.due_seconds = -1.0
+            self._take_out(task)
+            has_ended = task.ended is None and not task.is_running
             if task.ended is None:
                 task.ended = self._scheduler.future()
-                if not task.is_running:
-                    task.ended.set_result(None)
-            return task.ended
+            ended = task.ended
+        if has_ended:
+            ended.set_result(None)  # without the lock: what it calls may call here
+        return ended
 
     # ---- threads
 
     def _tick(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
+        with self._changed:
+            while not self._closed:
                 now = self._clock.monotonic_seconds()
                 while self._times and self._times[0][0] <= now + _TICK_SECONDS:
                     due, _, task = heapq.heappop(self._times)
-                    if task.due_seconds == due and not task.is_ending:
-                        self._queue(task)
-                left = self._times[0][0] - now if self._times else _WAIT_SECONDS_MAX
-                self._changed.wait(min(left, _WAIT_SECONDS_MAX))
+                    if task.due_seconds != due:
+                        self._stale -= 1
+                        continue
+                    task.due_seconds = -1.0
+                    task.is_queued = True
+                    self._ready.append(task)
+                self._employ()
+                self._wakes_at = self._times[0][0] if self._times else now + _WAIT_SECONDS_MAX
+                self._look_again()
+                while (left := self._wakes_at - self._clock.monotonic_seconds()) > 0:
+                    self._changed.wait(left)
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                if not self._ready or self._closed or self._busy > self.workers:
-                    self._busy -= 1
-                    return
-                task = self._ready.popleft()
-                task.is_queued = False
-                if task.is_ending:
-                    continue
-                task.is_running = True
-            began = self._clock.monotonic_seconds()
+        """Run tasks as long as some are ready."""
+        while (task := self._take()) is not None:
             delay: float | None = _FAULT_PAUSE_SECONDS
             try:
                 delay = task.run()
             except Exception:  # noqa: BLE001 - a fault in one partition's task must not end all the others
                 _log.exception("%s: a task failed", self._name)
-            with self._changed:
-                self.busy_seconds += self._clock.monotonic_seconds() - began
+            except BaseException:  # of the thread
                 self._ran(task, delay)
+                with self._changed:
+                    self._leave()
+                raise
+            self._ran(task, delay)
+
+    def _take(self) -> ScheduledTask | None:
+        with self._changed:
+            while self._ready and self._busy <= self.workers and not self._closed:
+                task = self._ready.popleft()
+                task.is_queued = False
+                if not task.is_ending:
+                    task.began_seconds = self._clock.monotonic_seconds()
+                    self._running += 1
+                    return task
+            self._leave()
+            return None
+
+    def _leave(self) -> None:
+        self._busy -= 1
+        if self._closed:
+            self._changed.notify_all()
 
     def _ran(self, task: ScheduledTask, delay_seconds: float | None) -> None:
-        task.is_running = False
-        if delay_seconds is None:
-            task.is_ending = True
-        if task.is_ending:
-            if task.ended is not None:
-                task.ended.set_result(None)
-        elif not self._closed:
-            is_again, task.is_again = task.is_again, False
-            self._put(task, 0.0 if is_again else delay_seconds or 0.0)
+        ended = None
+        with self._changed:
+            task.began_seconds = -1.0
+            self._running -= 1
+            if delay_seconds is None:
+                task.is_ending = True
+            if task.is_ending:
+                ended = task.ended
+            elif not self._closed:
+                is_again, task.is_again = task.is_again, False
+                self._put(task, 0.0 if is_again else delay_seconds or 0.0)
+        if ended is not None:
+            ended.set_result(None)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 from tierlog.runtime.machine.cancelling import CancelScope
-from tierlog.runtime.machine.scheduling import Lock, Scheduler
+from tierlog.runtime.machine.scheduling import Scheduler
 
 
 class Role(enum.Enum):
@@ -27,6 +27,7 @@ class TieredPartition:
     Attributes:
         topic_id_partition: Which.
         role: Of this broker.
+        being_copied: Segments that this broker copies now: they do not expire.
         scope: Cancelled when the term ends: what its tasks read of the storage manager ends with CancelledReadError.
         copied: The last copied offset that is known; None: it has to be found first.
         parent_dir: The log directory for which the copied offset was found; another one begins anew.
@@ -35,12 +36,11 @@ class TieredPartition:
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
 
-    Thread safety: one task of each kind at a time; ``copying`` and ``end`` any number of threads.
+    Thread safety: one task of each kind at a time, and ``copying`` by the copy task; ``end`` any number of threads.
     """
 
     __slots__ = (
-        "_being_copied",
-        "_lock",
+        "being_copied",
         "copied",
         "copying_stopped",
         "failure",
@@ -60,13 +60,7 @@ class TieredPartition:
         self.finds_log_start = True
         self.failure: Exception | None = None
         self.copying_stopped = False
-        self._lock: Lock = scheduler.lock()
-        self._being_copied: frozenset[RemoteLogSegmentId] = frozenset()
-
-    @property
-    def being_copied(self) -> AbstractSet[RemoteLogSegmentId]:
-        """Segments that this broker copies now: they do not expire."""
-        return self._being_copied
+        self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
 
     @property
     def has_ended(self) -> bool:
@@ -75,13 +69,11 @@ class TieredPartition:
     @contextmanager
     def copying(self, segment_id: RemoteLogSegmentId) -> Iterator[None]:
         """Name a segment as one that is being copied, for a block."""
-        with self._lock:
-            self._being_copied |= {segment_id}
+        self.being_copied |= {segment_id}
         try:
             yield
         finally:
-            with self._lock:
-                self._being_copied -= {segment_id}
+            self.being_copied -= {segment_id}
 
     def end(self) -> None:
         """End the term: its reads are cancelled. Idempotent."""

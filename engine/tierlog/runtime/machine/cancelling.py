@@ -23,6 +23,8 @@ class CancelScope:
     Any number of threads.
     """
 
+    __slots__ = ("_cancels", "_count", "_lock", "cancelled")
+
     def __init__(self, scheduler: Scheduler) -> None:
         self._lock = scheduler.lock()
         self._cancels: dict[int, Callable[[], object]] = {}
