@@ -24,8 +24,8 @@ from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.cli.app import application
 from tierlog.config_keys import Key, rows
-from tierlog.log.local.compaction.cleaner_metrics import CLEANER_SERIES
 from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
+from tierlog.log.local.log_metrics import LOG_SERIES
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
@@ -375,9 +375,9 @@ most.
 
 """
 CLEANER_METRICS = """
-## Metrics of the log cleaner
+## Metrics
 
-Gauges, of Kafka's meanings, which `LogCleanerMetrics` collects.
+Gauges, of Kafka's meanings, which `LogCleanerMetrics` and `LogDirectoriesMetrics` collect.
 
 | series | label | meaning | Kafka's |
 | --- | --- | --- | --- |
@@ -392,7 +392,7 @@ def log_page() -> str:
         for key in rows(LogConfig).values()
     )
     directories, cleaners = ("\n".join(key_table(table)) + "\n" for table in (LogDirectoryConfig, CleanerConfig))
-    series = (f"| `{s.full_name}` | {s.label or '–'} | {s.text} | {s.jmx} |\n" for s in CLEANER_SERIES)
+    series = (f"| `{s.full_name}` | {s.label or '–'} | {s.text} | {s.jmx} |\n" for s in LOG_SERIES)
     return LOG_HEAD + topics + LOG_TIERING + directories + LOG_CLEANER + cleaners + CLEANER_METRICS + "".join(series)
 
 

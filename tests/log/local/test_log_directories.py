@@ -17,6 +17,7 @@ from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import DirectoryInUseError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_metrics import LogDirectoriesMetrics
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
@@ -233,6 +234,13 @@ class TestFailures:
             assert told == ["/b"]
             assert [each.path for each in directories.online] == ["/a", "/c"]
             assert list(directories.offline) == ["/b"]
+            directories.cordoned = ["/a"]
+            found = LogDirectoriesMetrics(directories).registry.get_sample_value
+            offline = [found("tierlog_log_log_directory_offline", {"log_directory": path}) for path in PATHS]
+            assert offline == [0, 1, 0]
+            assert found("tierlog_log_offline_log_directory_count") == 1
+            assert found("tierlog_log_cordoned_log_directory_count") == 1
+            directories.cordoned = ()
             assert len(directories.load_logs()) == 2
             with pytest.raises(LogOfflineError, match=r"Can not create log for orders-7 .* /b are offline"):
                 directories.log("orders", 7)

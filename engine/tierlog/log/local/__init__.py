@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from tierlog.log.fetch_data import FetchDataInfo
     from tierlog.log.formats.identity_files import Uuid
     from tierlog.log.local.background_tasks import BackgroundTasks
-    from tierlog.log.local.compaction.cleaner_metrics import LogCleanerMetrics
     from tierlog.log.local.compaction.log_cleaner import LogCleaner
     from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         RecordError,
     )
+    from tierlog.log.local.log_metrics import LogCleanerMetrics, LogDirectoriesMetrics
     from tierlog.log.local.log_reads import (
         EARLIEST_LOCAL_TIMESTAMP,
         EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -91,7 +91,6 @@ else:
     _NAMES = {
         "tierlog.log.formats.identity_files": ("Uuid",),
         "tierlog.log.local.background_tasks": ("BackgroundTasks",),
-        "tierlog.log.local.compaction.cleaner_metrics": ("LogCleanerMetrics",),
         "tierlog.log.local.compaction.log_cleaner": ("LogCleaner",),
         "tierlog.log.local.compaction.log_cleaner_manager": ("LogCleanerManager",),
         "tierlog.log.local.directory.directory_files": ("DirectoryIdentity",),
@@ -113,6 +112,7 @@ else:
             "RecordError",
         ),
         "tierlog.log.fetch_data": ("FetchDataInfo",),
+        "tierlog.log.local.log_metrics": ("LogCleanerMetrics", "LogDirectoriesMetrics"),
         "tierlog.log.local.log_reads": (
             "EARLIEST_LOCAL_TIMESTAMP",
             "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
@@ -163,6 +163,7 @@ __all__ = [
     "LogConfig",
     "LogDescription",
     "LogDirectories",
+    "LogDirectoriesMetrics",
     "LogDirectory",
     "LogDirectoryConfig",
     "LogOfflineError",

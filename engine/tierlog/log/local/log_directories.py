@@ -79,6 +79,7 @@ class LogDirectories(Closeable):
     be opened, or that fails later, is offline, and with it its logs; the others go on.
 
     Attributes:
+        paths: Of all directories, in the order of ``log.dirs``.
         cleaner: What compacts the logs of all; None: nothing does.
 
     Raises (all methods with arguments): TypeError: an argument is of another type; nothing has changed then.
@@ -88,7 +89,7 @@ class LogDirectories(Closeable):
 
     def __init__(self, machine: Machine, paths: Sequence[str], *, on_offline: Callable[[str], None] | None) -> None:
         self._machine = machine
-        self._paths = tuple(paths)
+        self.paths = tuple(paths)
         self._on_offline = on_offline
         self._directories: dict[str, LogDirectory] = {}
         self._failures: dict[str, Exception] = {}
@@ -166,7 +167,7 @@ class LogDirectories(Closeable):
         return made
 
     def _open_all(self, owner: DirectoryIdentity | None, **options: object) -> None:
-        ensemble = MetaPropertiesEnsemble(self._machine, self._paths)
+        ensemble = MetaPropertiesEnsemble(self._machine, self.paths)
         identities = ensemble.identities(owner)
         for path, error in ensemble.errors.items():
             self._failed(path, error)
@@ -217,7 +218,7 @@ class LogDirectories(Closeable):
             ConfigError: none of ``log.dirs`` (Kafka's LOG_DIR_NOT_FOUND). LogOfflineError.
         """
         known = _normal(require_path("path", path))
-        if known not in self._paths:
+        if known not in self.paths:
             raise ConfigError(f"Log dir {path} is not found in the config.")
         if known in self._failures:
             cause = self._failures[known]
@@ -235,7 +236,7 @@ class LogDirectories(Closeable):
     def _check_any_online(self) -> None:
         if not self.online:
             cause = next(iter(self._failures.values()))
-            raise LogOfflineError(f"all log directories in {', '.join(self._paths)} have failed") from cause
+            raise LogOfflineError(f"all log directories in {', '.join(self.paths)} have failed") from cause
 
     def _settle_duplicates(self) -> None:
         """Finish moves that were interrupted between their two renames. Raises ConfigError: two directories have a log
@@ -528,7 +529,7 @@ class LogDirectories(Closeable):
     def describe(self) -> tuple[DirectoryDescription, ...]:
         """Describe all directories and their open logs, as DescribeLogDirs answers."""
         current = self.logs
-        return tuple(self._describe(path, current) for path in self._paths)
+        return tuple(self._describe(path, current) for path in self.paths)
 
     def _describe(self, path: str, current: Mapping[PartitionKey, UnifiedLog]) -> DirectoryDescription:
         if path in self._failures:

@@ -12,13 +12,13 @@ import pytest
 
 from tests.support.living_logs import batch_of
 from tierlog.errors import ConfigError, CorruptRecordError, NoThreadError, StoreError
-from tierlog.log.local.compaction.cleaner_metrics import CLEANER_SERIES, LogCleanerMetrics
 from tierlog.log.local.compaction.log_cleaner import STOP_SECONDS_MAX, LogCleaner
 from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.log_config import CleanerConfig, LogConfig
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogBusyError
+from tierlog.log.local.log_metrics import CLEANER_SERIES, LogCleanerMetrics
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine, Process

@@ -13,7 +13,6 @@ here: the files of a segment (``log.local.segments``), the rules of retention (`
 - ``cleaned_transactions``: which batches were aborted, and which markers may go.
 - ``segment_windows``: the bytes of a segment, a window of whole batches at a time.
 - ``log_cleaner``: the threads, over the managers of one or several directories, and ``throttler``: their rate of bytes.
-- ``cleaner_metrics``: Kafka's gauges of it.
 
 Source: Kafka LogCleaner, LogCleanerManager, Cleaner.
 """
