@@ -9,12 +9,13 @@ import enum
 import importlib
 import inspect
 import pathlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+from manager_pages import log_manager_page, metadata_manager_page
 from pydantic_core import PydanticUndefined
+from tables import cell, key_table, metric_labels, shown_limits
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.broker.fetching.fetch_handler import FetchLimits
@@ -29,8 +30,6 @@ from tierlog.log.local.log_metrics import LOG_SERIES
 from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, STORAGE_MANAGERS
 from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
-from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
-from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.storage import storage_metrics as storage
 from tierlog.runtime.stores.settings.keys import KEYS_BY_SCHEME, ClientKeys, OwnKeys
 
@@ -217,14 +216,6 @@ alone or nothing may stand in front. Keys match without case. An unknown key is 
 one, values that contradict each other are an error, and no message quotes a secret.
 """
 SCHEMES = {"s3": "S3", "gs": "Google", "az": "Azure"}
-KINDS = {
-    "tuple[str, ...]": "list",
-    "Password": "secret",
-    "bool": "boolean",
-    "int": "number",
-    "float": "number",
-    "str": "text",
-}
 
 
 def default_text(name: str) -> str:
@@ -312,35 +303,6 @@ def default_note(parameter: Any) -> str:
     return f" Default: `{value}`."
 
 
-METADATA_HEAD = """# Keys and metrics of the metadata manager
-
-How a broker embeds it is on [embedding-metadata.md](../embedding-metadata.md).
-
-## Keys
-
-Kafka's, with its defaults and ranges; a broker's file has them behind `rlmm.config.`. Keys marked **ours** are
-Tierlog's. An unknown key below `remote.log.metadata.` is an error that names the nearest known one.
-"""
-METADATA_CLIENTS = """
-Keys of Kafka's clients, in its own words, are handed to the client without the prefix; those of one client win over
-those of all: `remote.log.metadata.common.client.*`, `remote.log.metadata.producer.*`, `remote.log.metadata.consumer.*`,
-`remote.log.metadata.admin.*`.
-
-## Metrics
-
-All series are there from the start, at zero.
-
-| series | kind | meaning |
-| --- | --- | --- |
-"""
-
-
-def metadata_manager_page() -> str:
-    """The keys and the series of the metadata manager."""
-    series = "".join(f"| `{s.full_name}` | {s.kind} | {s.text} |\n" for s in METADATA_SERIES)
-    return METADATA_HEAD + "\n" + "\n".join(key_table(TopicBasedConfig)) + "\n" + METADATA_CLIENTS + series
-
-
 LOG_HEAD = """# Keys of a local log
 
 Kafka 4.3's, with its defaults and limits; those marked **ours** are Tierlog's. `LogConfig.from_kafka` takes a topic's
@@ -400,28 +362,6 @@ def log_default(key: Key) -> str:
     return "2^63-1" if key.default == 2**63 - 1 else key.shown(key.default) or "empty"
 
 
-def shown_limits(key: Key) -> str:
-    """What the values of a key may be."""
-    if key.choices:
-        return ", ".join(f"`{choice}`" for choice in key.choices)
-    if key.kind == "bool":
-        return "`true`, `false`"
-    if key.pattern:
-        return "`*`, or `<partition>:<broker>` by comma"
-    if key.kind == "Duration":
-        return "as `30s`, `500ms`"
-    if key.url:
-        return "http, https"
-    if key.kind not in ("int", "float"):
-        return "not empty" if key.not_empty else ""
-    if key.minimum == -(2**63):
-        return "any number"
-    maximum = {2**63 - 1: "", 2**31 - 1: " 2^31-1"}.get(key.maximum, f" {key.maximum}")
-    also = "" if key.also is None else f", or {key.also}"
-    multiple = "" if key.multiple_of is None else f", multiple of {key.multiple_of}"
-    return f"{key.minimum} …{maximum}{also}{multiple}"
-
-
 SERVER_HEAD = """# Keys of the server
 
 Keys of a broker that `tierlog replica` takes from `--config`, with Kafka's defaults where they say nothing else; those
@@ -465,10 +405,6 @@ def names_page() -> str:
     return text
 
 
-def cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
-
-
 def metrics_page() -> str:
     """The text of the page."""
     rows = [
@@ -489,18 +425,13 @@ def metrics_page() -> str:
     )
 
 
-def metric_labels(series: storage.Series) -> str:
-    if not series.label:
-        return "–"
-    return f"`{series.label}`" + (f": {', '.join(series.values)}" if series.values else "")
-
-
 def pages() -> dict[pathlib.Path, str]:
     """Each generated page and what it should hold."""
     return {
         HERE / "configuration.md": f"{GENERATED}{configuration_page()}",
         HERE / "metrics.md": f"{GENERATED}{metrics_page()}",
         HERE / "reference" / "cli.md": command_line(),
+        HERE / "reference" / "log-manager.md": f"{GENERATED}{log_manager_page()}",
         HERE / "reference" / "log-config.md": f"{GENERATED}{log_page()}",
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
         HERE / "reference" / "python-names.md": f"{GENERATED}{names_page()}",
@@ -526,29 +457,6 @@ def configuration_page() -> str:
     lines += list(_store_keys())
     lines += list(_other_keys())
     return "\n".join(lines).rstrip() + "\n"
-
-
-def key_table(*groups: type[object]) -> list[str]:
-    """The lines of a table of groups' keys."""
-    lines = ["| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]
-    for key in (row for group in groups for row in rows(group).values()):
-        marks = "".join(f" **{mark}**" for mark, there in (("ours", key.own), ("live", key.live)) if there)
-        allowed = "" if key.kind == "bool" else shown_limits(key)
-        default = _shown_default(key.default)
-        lines.append(f"| `{key.name}`{marks} | {KINDS[key.kind]} | {default} | {allowed} | {key.meaning} |")
-    return lines
-
-
-def _shown_default(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return "no limit" if value == sys.float_info.max else str(value)
-    if isinstance(value, int):
-        return "2^63-1" if value == 2**63 - 1 else str(value)
-    return f"`{value}`" if value else "empty"
 
 
 def _pair_rows() -> list[str]:

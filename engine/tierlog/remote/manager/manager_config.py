@@ -132,8 +132,14 @@ class RemoteLogManagerConfig:
         own=True,
         minimum=1,
     )
+    metrics_recording_level: str = key(
+        "`DEBUG` and `TRACE` collect figures by partition, too.",
+        default="INFO",
+        name="metrics.recording.level",
+        choices=("INFO", "DEBUG", "TRACE"),
+    )
     log_index_enable: bool = key(
-        "Append to the remote log index of each partition ([remote-log-index.md](remote-log-index.md)).",
+        "Append to the remote log index of each partition ([remote-log-index.md](../remote-log-index.md)).",
         default=False,
         name="remote.log.index.enable",
         own=True,

@@ -348,6 +348,10 @@ class SeriesMetrics:
         """Set a gauge."""
         self._of(name, label).set(value)
 
+    def observe(self, name: str, seconds: float) -> None:
+        """Record one duration in a histogram."""
+        self._series[name].observe(seconds)
+
     def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
         """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
         self._of(name, label).set_function(function)
@@ -405,10 +409,6 @@ class StorageMetrics(SeriesMetrics):
     def count_fetched(self, size_bytes: int) -> None:
         """Count bytes that the store sent for a fetch."""
         self._count_fetched(size_bytes)
-
-    def observe(self, name: str, seconds: float) -> None:
-        """Record one duration in a histogram. Raises KeyError: not a name of SERIES."""
-        self._series[name].observe(seconds)
 
     def ask_requests(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Name the function that gives the requests by verb; it must neither raise nor block."""
