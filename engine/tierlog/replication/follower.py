@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 from tierlog.arguments import require_buffer
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.partition_log import PartitionLog
+from tierlog.replication.aux_target import BeginAnew, aux_target
 from tierlog.replication.messages import (
     NO_EPOCH,
     AskEpochEnd,
@@ -33,14 +34,13 @@ from tierlog.replication.messages import (
     FollowerAnswer,
     FollowerRequest,
     OffsetAndEpoch,
+    ReplicationError,
 )
 
 _log = logging.getLogger(__name__)
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-_EARLIEST_LOCAL: Final = -4
-_EARLIEST_PENDING_UPLOAD: Final = -6
 
 #: Of a batch's header: base offset, magic, last offset delta.
 _OFFSETS: Final = struct.Struct(">q8xb6xi")
@@ -369,35 +369,19 @@ class Follower:
     def _from_tier(self) -> _Part[None]:
         """Begin anew behind the last segment of the tier that the leader does not have here."""
         self.state = FollowerState.MOVED_TO_TIER
-        start = yield from self._offset_of(_EARLIEST)
-        first = yield from self._first_to_fetch(start.offset)
-        if 0 <= first.offset <= start.offset and self._log.must_be_rebuilt:
-            _log.warning("%s: begun anew at %d, where all of the leader's log is", self._log.folder, start.offset)
-            self._log.truncate_fully_and_start_at(start.offset)
+        log, latest = self._log, self._settings.fetch_last_tiered_offset
+        try:
+            target = yield from aux_target(log, self.leader_epoch, fetch_last_tiered_offset=latest)
+        except ReplicationError as error:
+            raise _AskAgainError from error
+        if isinstance(target, BeginAnew):
+            _log.warning("%s: begun anew at %d, where all of the leader's log is", log.folder, target.offset)
+            log.truncate_fully_and_start_at(target.offset)
             return
-        if first.offset <= 0 or first.epoch < 0:
-            raise _AskAgainError  # nothing lies in front of it any more
-        epoch = 0
-        if first.epoch > 0:
-            end = cast("EpochEnd", (yield AskEpochEnd(self.leader_epoch, first.epoch - 1)))
-            epoch = end.epoch if end.end_offset > first.offset - 1 else first.epoch
         self.state = FollowerState.BUILDING_AUX_STATE
-        build = BuildAuxState(self.leader_epoch, epoch, first.offset - 1, start.offset)
-        built = cast("AuxStateBuilt", (yield build))
-        if self._log.log_end_offset != built.next_offset or self._log.must_be_rebuilt:
+        built = cast("AuxStateBuilt", (yield target))
+        if log.log_end_offset != built.next_offset or log.must_be_rebuilt:
             raise _AskAgainError
-
-    def _first_to_fetch(self, log_start_offset: int) -> _Part[OffsetAndEpoch]:
-        """The first offset to fetch from the leader; what lies in front of it comes from the tier."""
-        wanted = self._settings.fetch_last_tiered_offset and self._log.log_end_offset == 0
-        if wanted:
-            pending = yield from self._offset_of(_EARLIEST_PENDING_UPLOAD)
-            if pending.offset >= 0:
-                return pending
-        local = yield from self._offset_of(_EARLIEST_LOCAL)
-        if wanted and local.offset != log_start_offset:
-            raise _AskAgainError  # the leader does not know yet what is in the tier
-        return local
 
 
 class HighWatermarkFollower(Follower):

@@ -29,8 +29,10 @@ class MemoryStorageManager(RemoteStorageManager):
 
     Args:
         machine: Has the segments' files and the locks.
+        segments: Of another manager, that of another broker: both have the same ones.
 
     Attributes:
+        segments: The parts of each segment; None is the key of its log.
         unavailable: While it is true, every call ends in a retriable error.
         refuses: While it is set, every call ends in this error.
         lose_acknowledgements: So many of the next copies and deletions are done and end in a retriable error.
@@ -38,21 +40,26 @@ class MemoryStorageManager(RemoteStorageManager):
     Thread safety: any number of threads.
     """
 
-    def __init__(self, *, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        machine: Machine | None = None,
+        segments: dict[RemoteLogSegmentId, dict[IndexType | None, bytes]] | None = None,
+    ) -> None:
         machine = machine or Machine()
         self.unavailable = False
         self.refuses: RemoteStorageException | None = None
         self.lose_acknowledgements = 0
         self._files = machine.files
         self._lock = machine.scheduler.lock()
-        self._segments: dict[RemoteLogSegmentId, dict[IndexType | None, bytes]] = {}
+        self.segments: dict[RemoteLogSegmentId, dict[IndexType | None, bytes]] = {} if segments is None else segments
         self._is_open = False
 
     @property
     def segment_ids(self) -> frozenset[RemoteLogSegmentId]:
         """The segments that are stored now."""
         with self._lock:
-            return frozenset(self._segments)
+            return frozenset(self.segments)
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Begin to take calls; the keys say nothing here. Raises TypeError: no mapping."""
@@ -80,7 +87,7 @@ class MemoryStorageManager(RemoteStorageManager):
             raise SegmentFileError(f"{data.log_segment}: {text}")
         parts[IndexType.LEADER_EPOCH] = bytes(data.leader_epoch_index)
         with self._lock:
-            self._segments[metadata.remote_log_segment_id] = parts
+            self.segments[metadata.remote_log_segment_id] = parts
         self._acknowledge()
         return None
 
@@ -107,7 +114,7 @@ class MemoryStorageManager(RemoteStorageManager):
         self._require_metadata(metadata)
         self._check()
         with self._lock:
-            self._segments.pop(metadata.remote_log_segment_id, None)
+            self.segments.pop(metadata.remote_log_segment_id, None)
         self._acknowledge()
 
     def close(self) -> None:
@@ -117,7 +124,7 @@ class MemoryStorageManager(RemoteStorageManager):
     def _part(self, metadata: RemoteLogSegmentMetadata, kind: IndexType | None) -> bytes:
         self._check()
         with self._lock:
-            found = self._segments.get(metadata.remote_log_segment_id, {}).get(kind)
+            found = self.segments.get(metadata.remote_log_segment_id, {}).get(kind)
         if found is None:
             part = "log" if kind is None else kind.value
             raise RemoteResourceNotFoundException(f"{metadata.remote_log_segment_id}: no {part} is stored")

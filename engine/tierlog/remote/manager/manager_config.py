@@ -41,6 +41,20 @@ class RemoteLogManagerConfig:
     aux_state_thread_pool_size: Int32 = key(
         "Threads that begin followers' logs from the tier.", default=2, under=_TASKS, own=True, minimum=1
     )
+    aux_state_timeout_ms: int = key(
+        "How long it may take to begin a follower's log from the tier, with the wait for the partition's metadata; "
+        "it is tried again then.",
+        default=60_000,
+        under=_TASKS,
+        own=True,
+        minimum=1,
+    )
+    follower_fetch_last_tiered_offset_enable: bool = key(
+        "Begin an empty follower's log at the first offset that the tier does not have, not where the leader's local "
+        "log starts.",
+        default=False,
+        name="follower.fetch.last.tiered.offset.enable",
+    )
     task_interval_ms: int = key(
         "From the end of one run of a partition's task to the next one.",
         default=30_000,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tierlog.log.local.log_errors import KafkaError
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import RemoteLogMetadataManager, RemoteStorageManager, TopicIdPartition
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.machine import Machine
 
 #: Finds the log of a partition here; None: there is none now. It returns at once.
@@ -42,3 +44,11 @@ class TierServices:
     machine: Machine
     metrics: ManagerMetrics
     on_log_start_offset: Callable[[TopicIdPartition, int], None] = field(default=_pass_over)
+
+    def require_log(self, topic_id_partition: TopicIdPartition) -> PartitionLog:
+        """Find a partition's log. Raises ReplicationError: there is none here."""
+        log = self.find_log(topic_id_partition)
+        if log is None:
+            text = f"{topic_id_partition}: there is no log of it here"
+            raise ReplicationError(text, KafkaError.NOT_LEADER_OR_FOLLOWER)
+        return log

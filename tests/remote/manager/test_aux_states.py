@@ -1,0 +1,540 @@
+"""A log that begins anew behind the tier, by the manager: real logs, a store and a metadata topic, from a seed.
+
+| Kafka's test | here |
+| --- | --- |
+| TierStateMachineTest#testFollowerFetchMovedToTieredStore | ``test_a_wiped_follower_has_lineage_and_producers`` |
+| #testFencedOffsetResetAfterMovedToRemoteTier | ``test_a_leader_of_another_epoch_is_an_error`` |
+| #testBuildRemoteLogAuxState* (segment, epochs, snapshot missing) | ``TestFailures`` |
+| #testFollowerFetchWithLastTieredOffset* | ``TestLastTieredOffset``, and of ``test_aux_target.py`` |
+| AbstractFetcherThreadTest#testFollowerFetchOutOfRange* | ``tests/replication/test_follower.py`` |
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.scenarios.two_brokers import Cluster, batch_of
+from tests.support.tiered_brokers import CONFIG, Broker, BrokerReplica, Endpoint
+from tierlog.errors import StoreError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.records.builder import build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
+from tierlog.remote.api import (
+    IndexType,
+    RemoteLogSegmentMetadata,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+    SegmentStream,
+)
+from tierlog.remote.manager.aux_states import AuxStates
+from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.tiered_partition import Role
+from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
+from tierlog.replication import BuildAuxState, FollowerState, ReplicationError
+from tierlog.runtime.machine.scheduling import CancelledError
+from tierlog.testing.failing_disk import PowerCut
+from tierlog.testing.memory_storage_manager import MemoryStorageManager
+
+#: Two segments stay here.
+LOCAL_CONFIG = replace(CONFIG, local_retention_bytes=300)
+
+
+def transactional(cluster: Cluster, sequence: int, *, producer: int = 7) -> int:
+    """A batch of a producer's open transaction; where it is."""
+    data = batch_of(
+        [b"t%d" % sequence],
+        now_ms=cluster.now_ms,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    leader = cluster.replica(cluster.leaders[0] or 0)
+    guard = leader.log.begin_transaction_verification(
+        producer, sequence=sequence, producer_epoch=0, supports_epoch_bump=False
+    )
+    return cluster.append(0, data=data, verification_guard=guard)
+
+
+def abort(cluster: Cluster, *, producer: int = 7) -> int:
+    data = build_end_transaction_marker(
+        0,
+        ControlRecordType.ABORT,
+        producer_id=producer,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=cluster.now_ms,
+    )
+    return cluster.append(0, data=bytearray(data), origin=AppendOrigin.COORDINATOR, transaction_version=1)
+
+
+def producers(replica: BrokerReplica) -> dict[int, tuple[int, int, int]]:
+    return {
+        entry.producer_id: (entry.producer_epoch, entry.last_sequence, entry.transaction_first_offset)
+        for entry in replica.log._contents.producers.snapshot()
+    }
+
+
+def tiered(cluster: Cluster) -> None:
+    """Three epochs, the transaction of producer 7 open over the border of the tier, aborted behind it; offsets 0 to 4
+    are in the tier alone.
+    """
+    for epoch in range(3):
+        cluster.elect(1)
+        cluster.append(0, b"m%d" % epoch)
+        transactional(cluster, epoch)
+        if epoch == 1:
+            cluster.settle()
+            cluster.roll()
+    abort(cluster)
+    cluster.settle()
+    cluster.roll()
+    cluster.append(0, b"last")
+    cluster.settle()
+    cluster.tier()
+    first = cluster.replica(1).log
+    assert first.log_start_offset == 0
+
+
+def shape(replica: BrokerReplica) -> tuple[object, ...]:
+    offsets = replica.log.offsets
+    return offsets[:5], tuple(replica.epochs.items()), tuple(sorted(producers(replica).items()))
+
+
+def prepared(cluster: Cluster) -> BuildAuxState:
+    """A wiped follower that asks for its aux state; nothing is built yet."""
+    tiered(cluster)
+    only_first(cluster)
+    cluster.brokers[2].wipe(0)
+    cluster.hear(2)
+    replica = cluster.replica(2)
+    while True:
+        request = replica.follower.next_request(cluster.now_ms)
+        assert request is not None
+        if isinstance(request, BuildAuxState):
+            cluster.brokers[2].wait_ready(0)
+            return request
+        try:
+            cluster._answer(replica, cluster.replica(1), request)
+        except ReplicationError as error:
+            replica.follower.on_error(request, error.error, cluster.now_ms)
+
+
+def only_first(cluster: Cluster) -> None:
+    """Local retention takes the first segment alone."""
+    for broker in (1, 2):
+        log = cluster.replica(broker).log
+        kept = log.size() - log.log_segments()[0].size_bytes
+        log.update_config(replace(log.config, local_retention_bytes=kept))
+        log.delete_old_segments()
+        assert log.local_log_start_offset == 4, log.offsets
+
+
+def cluster_of(**more: Any) -> Cluster:
+    return Cluster(config=replace(CONFIG, local_retention_bytes=1 << 30), **more)
+
+
+def test_a_wiped_follower_has_lineage_and_producers() -> None:
+    """If this fails, a follower that leads next shows aborted records, or appends a resent batch again."""
+    with cluster_of() as cluster:
+        tiered(cluster)
+        only_first(cluster)
+        before = shape(cluster.replica(2))
+        cluster.brokers[2].wipe(0)
+        cluster.hear(2)
+        asked = cluster.settle()
+        assert any(isinstance(each, BuildAuxState) for each in asked)
+        follower, leader = cluster.replica(2), cluster.replica(1)
+        assert follower.log.highest_offset_in_remote_storage == 3
+        assert shape(follower) == before == shape(leader)
+        assert follower.epochs == {0: 0, 1: 2, 2: 4}
+        assert follower.log.collect_aborted_transactions(4, 8) == leader.log.collect_aborted_transactions(4, 8) != ()
+        for broker in (1, 2):
+            cluster.check_committed(broker)
+        assert cluster.values(1) == cluster.values(2)
+        cluster.elect(2)
+        resent = batch_of(
+            [b"t2"], now_ms=cluster.now_ms, producer_id=7, producer_epoch=0, base_sequence=2, transactional=True
+        )
+        end = follower.log.log_end_offset
+        with contextlib.suppress(AppendRefusedError):  # no transaction is open: a duplicate, or refused
+            follower.leader.append(resent, required_acks=1, now_ms=cluster.now_ms)
+        assert follower.log.log_end_offset == end
+
+
+def test_a_lineage_reaches_back_to_the_logs_start() -> None:
+    """If this fails, nothing of the tier is found by a follower that was wiped: it has no epoch for the offsets."""
+    with cluster_of() as cluster:
+        prepared(cluster)
+        cluster.replica(2).follower.on_error(None, None, 0)  # type: ignore[arg-type]
+        replica = cluster.replica(2)
+        request = BuildAuxState(2, 1, 3, 0)
+        assert replica.term is not None
+        built = cluster.brokers[2].aux_states.execute(replica.term, request).result(60)
+        assert built.next_offset == replica.log.log_end_offset == 4
+        assert [replica.log.leader_epoch_cache.epoch_for_offset(at) for at in range(4)] == [0, 0, 1, 1]
+        assert producers(replica) == {7: (0, 1, 1)}
+        assert replica.log.last_stable_offset == 1, "the transaction is open"
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_broker_of_another_make_asks_its_leader(empty: bool) -> None:
+    """``build`` has the same outcome as the follower's machine."""
+    with cluster_of() as cluster:
+        tiered(cluster)
+        only_first(cluster)
+        if empty:
+            cluster.brokers[2].wipe(0)
+            cluster.hear(2)
+        else:
+            cluster.replica(2).log.truncate_to(2)
+            assert cluster.replica(2).log.must_be_rebuilt
+        cluster.brokers[2].wait_ready(0)
+        replica = cluster.replica(2)
+        assert replica.term is not None
+        endpoint = Endpoint(cluster.brokers[1])
+        built = cluster.brokers[2].aux_states.build(replica.term, endpoint, leader_epoch=2).result(60)
+        assert built.next_offset == replica.log.log_end_offset == 4
+        assert (replica.epochs, replica.log.log_start_offset) == ({0: 0, 1: 2}, 0)
+
+
+def test_a_leader_of_another_epoch_is_an_error() -> None:
+    with cluster_of() as cluster:
+        prepared(cluster)
+        replica = cluster.replica(2)
+        assert replica.term is not None
+        build = cluster.brokers[2].aux_states.build(replica.term, Endpoint(cluster.brokers[1]), leader_epoch=1)
+        error = build.exception(60)
+        assert isinstance(error, ReplicationError)
+        assert error.error is KafkaError.FENCED_LEADER_EPOCH
+        assert replica.log.log_end_offset == 0
+
+
+class TestLastTieredOffset:
+    """follower.fetch.last.tiered.offset.enable: what is in the tier is not fetched from the leader."""
+
+    CONFIG = RemoteLogManagerConfig(follower_fetch_last_tiered_offset_enable=True)
+
+    def test_it_begins_behind_all_of_the_tier(self) -> None:
+        with cluster_of(manager_config=self.CONFIG) as cluster:
+            prepared(cluster)
+            replica = cluster.replica(2)
+            assert replica.term is not None
+            build = cluster.brokers[2].aux_states.build(replica.term, Endpoint(cluster.brokers[1]), leader_epoch=2)
+            assert build.result(60).next_offset == replica.log.log_end_offset == 7
+            assert replica.epochs == {0: 0, 1: 2, 2: 4}
+            assert cluster.replica(1).log.local_log_start_offset == 4
+
+    def test_a_leader_that_does_not_know_is_asked_later(self) -> None:
+        """It has only just begun to lead, and has not looked up yet what is copied."""
+        with cluster_of(manager_config=self.CONFIG) as cluster:
+            prepared(cluster)
+            cluster.brokers[1].directory.checkpoint()
+            cluster.brokers[1].stop()
+            cluster.brokers[1].start()
+            cluster.elect(1)
+            assert cluster.replica(1).log.highest_offset_in_remote_storage == -1
+            replica = cluster.replica(2)
+            assert replica.term is not None
+            cluster.brokers[2].wait_ready(0)
+            build = cluster.brokers[2].aux_states.build(replica.term, Endpoint(cluster.brokers[1]), leader_epoch=3)
+            error = build.exception(60)
+            assert isinstance(error, ReplicationError)
+            assert error.error is KafkaError.OFFSET_NOT_AVAILABLE
+            assert replica.log.log_end_offset == 0
+
+
+class HeldStore(MemoryStorageManager):
+    """A store that answers for one kind of index when it is let."""
+
+    held: IndexType | None = None
+    asked = 0
+    damages: dict[IndexType, bytes]
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(machine=broker.machine, segments=broker.cluster.store.segments)
+        self.configure({})
+        self._clock = broker.machine.clock
+        self.damages = {}
+        broker.storage = broker.services.storage = self
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
+        self.asked += 1
+        while self.held is index_type:
+            self._clock.sleep(0.1)
+        if index_type in self.damages:
+            with super().fetch_index(metadata, index_type) as stream:
+                whole = stream.read()
+            return bytes_stream(self.damages[index_type] or whole[:-3], translate=same_error)
+        return super().fetch_index(metadata, index_type)
+
+
+class TestFailures:
+    """Whatever fails before the switch, the log is as it was, and the follower asks again."""
+
+    @pytest.mark.parametrize(
+        "error", [RetriableRemoteStorageException("away"), RemoteStorageException("broken"), OSError("any")]
+    )
+    def test_the_store_fails(self, error: Exception) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            before = shape(replica)
+            node.storage.refuses = error  # type: ignore[assignment]
+            assert replica.term is not None
+            assert node.aux_states.execute(replica.term, build).exception(60) is error
+            assert shape(replica) == before
+            cluster.machine.clock.sleep(0.1)
+            counts = node.services.metrics
+            failed = not getattr(error, "retriable", False)
+            assert counts.count("build_aux_state_requests", "orders") == 1
+            assert counts.count("build_aux_state_errors", "orders") == failed
+            node.storage.refuses = None
+            assert node.aux_states.execute(replica.term, build).result(60).next_offset == 4
+
+    def test_the_segment_is_not_known_yet(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            assert replica.term is not None
+            other = replace_request(build, epoch=0)
+            error = node.aux_states.execute(replica.term, other).exception(60)
+            assert isinstance(error, RemoteResourceNotFoundException)
+            assert replica.log.log_end_offset == 0
+
+    @pytest.mark.parametrize("kind", [IndexType.LEADER_EPOCH, IndexType.PRODUCER_SNAPSHOT])
+    @pytest.mark.parametrize("content", [b"", b"\0\0"])
+    def test_what_the_tier_has_is_damaged(self, kind: IndexType, content: bytes) -> None:
+        """A lineage cut short, a snapshot that is none: an error, and the old log."""
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            HeldStore(node).damages[kind] = content
+            before = shape(replica)
+            assert replica.term is not None
+            assert node.aux_states.execute(replica.term, build).exception(60) is not None
+            assert shape(replica) == before
+
+    def test_a_lineage_that_does_not_reach_the_start_is_refused(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            HeldStore(node).damages[IndexType.LEADER_EPOCH] = b"0\n1\n1 2\n"
+            assert replica.term is not None
+            error = node.aux_states.execute(replica.term, build).exception(60)
+            assert isinstance(error, RemoteStorageException)
+            assert replica.log.log_end_offset == 0
+
+    def test_there_is_no_log(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            assert replica.term is not None
+            del node.replicas[0]
+            error = node.aux_states.execute(replica.term, build).exception(60)
+            assert isinstance(error, ReplicationError)
+            node.replicas[0] = replica
+
+
+def replace_request(build: BuildAuxState, *, epoch: int) -> BuildAuxState:
+    return BuildAuxState(build.leader_epoch, epoch, build.offset, build.log_start_offset)
+
+
+class TestEnds:
+    """A build whose time is up, or that is not wanted any more, changes nothing later."""
+
+    def test_its_time_is_up(self) -> None:
+        config = RemoteLogManagerConfig(aux_state_timeout_ms=5000)
+        with cluster_of(manager_config=config) as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            store = HeldStore(node)
+            store.held = IndexType.PRODUCER_SNAPSHOT
+            began = cluster.machine.clock.monotonic_seconds()
+            assert replica.term is not None
+            made = node.aux_states.execute(replica.term, build)
+            error = made.exception()
+            assert isinstance(error, RetriableRemoteStorageException)
+            assert cluster.machine.clock.monotonic_seconds() - began == pytest.approx(5, abs=0.2)
+            store.held = None
+            cluster.machine.clock.sleep(1)
+            assert (store.asked, replica.log.log_end_offset) == (2, 0), "what came too late is dropped"
+
+    @pytest.mark.parametrize("by_term", [True, False])
+    def test_it_is_cancelled(self, by_term: bool) -> None:
+        """A broker that is to lead cancels first: else the switch would take what it appends then."""
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            store = HeldStore(node)
+            store.held = IndexType.LEADER_EPOCH
+            assert replica.term is not None
+            made = node.aux_states.execute(replica.term, build)
+            cluster.machine.clock.sleep(1)
+            assert not made.done()
+            if by_term:
+                replica.begin_term(Role.FOLLOWER)
+            else:
+                assert made.cancel()
+            assert made.cancelled()
+            with pytest.raises(CancelledError):
+                made.result()
+            store.held = None
+            cluster.machine.clock.sleep(1)
+            assert replica.log.log_end_offset == 0
+            assert made.cancel(), "still"
+
+    def test_a_build_that_is_done_is_not_cancelled(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            assert replica.term is not None
+            made = node.aux_states.execute(replica.term, build)
+            assert made.result(60).next_offset == 4
+            assert not made.cancel()
+            assert not made.cancelled()
+
+    def test_closed_states_build_nothing(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            with AuxStates(node.services) as states:
+                pass
+            assert replica.term is not None
+            assert states.execute(replica.term, build).cancelled()
+
+
+def test_metadata_that_are_not_loaded_hold_no_thread() -> None:
+    """With one thread, a partition whose metadata are not there delays no other."""
+    config = RemoteLogManagerConfig(aux_state_thread_pool_size=1)
+    with cluster_of(manager_config=config, partitions=2) as cluster:
+        build = prepared(cluster)
+        node = cluster.brokers[2]
+        cluster.topic.unavailable = True
+        cluster.elect(1, 1)
+        waiting, ready = cluster.replica(2, 1), cluster.replica(2)
+        assert waiting.term is not None
+        assert ready.term is not None
+        first = node.aux_states.execute(waiting.term, build)
+        assert node.aux_states.execute(ready.term, build).result(60).next_offset == 4
+        assert not first.done()
+        cluster.topic.unavailable = False
+        assert isinstance(first.exception(), RemoteResourceNotFoundException), "it is asked for, once it can be"
+
+
+class TestLeaders:
+    """A leader has nobody to fetch from."""
+
+    def test_records_stay_and_the_lineage_is_completed(self) -> None:
+        """Its checkpoint was lost: without its lineage nothing of its tier would be found, and it would not lead."""
+        with cluster_of() as cluster:
+            tiered(cluster)
+            only_first(cluster)
+            log = cluster.replica(2).log
+            cluster.elect(1)
+            cluster.settle()
+            before = log.log_end_offset
+            log.leader_epoch_cache.clear_and_flush()
+            log.leader_epoch_cache.assign(2, 4)
+            log.leader_epoch_cache.assign(3, 8)
+            cluster.brokers[2].stop()
+            cluster.brokers[2].start()
+            replica = cluster.replica(2)
+            log = replica.log
+            assert log.must_be_rebuilt
+            cluster.elect(2)
+            assert replica.build is not None
+            replica.build[1].exception(60)
+            cluster._built(replica)
+            assert replica.build is None
+            assert not log.must_be_rebuilt
+            assert replica.epochs == {0: 0, 1: 2, 2: 4, 4: before}
+            cluster.settle()
+            cluster.check_committed(2)
+
+    def test_an_empty_log_begins_behind_the_tier(self) -> None:
+        """It was cut below its first segment, and is all that is left."""
+        with cluster_of() as cluster:
+            tiered(cluster)
+            only_first(cluster)
+            log = cluster.replica(2).log
+            log.truncate_to(2)
+            cluster.brokers[1].stop()
+            cluster.elect(2)
+            replica = cluster.replica(2)
+            assert replica.build is not None
+            replica.build[1].exception(60)
+            cluster._built(replica)
+            assert not log.must_be_rebuilt
+            assert replica.leader.is_leading
+            assert cluster.append(0, b"more") == log.log_end_offset - 1 == 4
+            assert replica.epochs == {0: 0, 1: 2, 3: 4}
+
+
+def test_power_may_go_at_any_change_of_the_disk() -> None:
+    """The next start finds the log of before, or the new one whole; the follower goes on, and has all in the end."""
+    outcomes = set[int]()
+    at = 0
+    while True:
+        at += 1
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            power = PowerCut(node.files, at=at, seed=at)
+            assert replica.term is not None
+            with contextlib.suppress(StoreError):
+                node.aux_states.execute(replica.term, build).result(60)
+            is_cut = power.seen >= at
+            if is_cut:
+                node.files = power.cut()
+                node._down()
+                node.aux_states.close()
+                node.metadata.close()
+                node.start()
+                end = cluster.replica(2).log.log_end_offset
+                assert end in (0, 4)
+                outcomes.add(end)
+                cluster.hear(2)
+            else:
+                power.cut()
+                node._down()
+                node.aux_states.close()
+                node.metadata.close()
+                break
+            cluster.settle()
+            assert cluster.replica(2).epochs == cluster.replica(1).epochs
+            assert producers(cluster.replica(2)) == producers(cluster.replica(1))
+            cluster.check_committed(2)
+    assert outcomes == {0, 4}
+    assert at > 5
+
+
+def test_a_follower_looks_up_what_is_copied() -> None:
+    """Its local retention deletes only that, and it is right when it leads next."""
+    with cluster_of() as cluster:
+        tiered(cluster)
+        replica = cluster.replica(2)
+        assert replica.term is not None
+        assert replica.term.copied == (6, 2)
+        assert replica.log.highest_offset_in_remote_storage == 6
+        lookups = cluster.brokers[2].lookups
+        assert lookups.run(replica.term) == 30.0
+        replica.term.end()
+        assert lookups.run(replica.term) is None
+        replica.term = None
+
+
+def test_a_look_up_that_fails_ends_no_schedule() -> None:
+    with cluster_of() as cluster:
+        cluster.elect(1)
+        replica, node = cluster.replica(2), cluster.brokers[2]
+        assert replica.term is not None
+        node.metadata.close()
+        assert node.lookups.run(replica.term) == 30.0
+        assert replica.follower.state is not FollowerState.FAILED

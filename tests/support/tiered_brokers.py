@@ -1,0 +1,302 @@
+"""Brokers of a cluster in one process: a disk, logs, replication's machines, managers of storage and of metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.support.log_consumer import batches_in, last_offset, number
+from tierlog.log.formats.identity_files import Uuid
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_errors import OffsetOutOfRangeError
+from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.remote.api import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from tierlog.remote.manager.aux_states import AuxStates
+from tierlog.remote.manager.follower_lookups import FollowerLookups
+from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, find_copied_offset
+from tierlog.remote.manager.tiered_partition import Role, TieredPartition
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.replication import (
+    AskEpochEnd,
+    BrokerState,
+    BuildAuxState,
+    EpochEnd,
+    Follower,
+    Leader,
+    OffsetAndEpoch,
+)
+from tierlog.runtime.machine import Machine, Process
+from tierlog.runtime.machine.randomness import Rng, SeededRng
+from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.memory_storage_manager import MemoryStorageManager
+
+if TYPE_CHECKING:
+    from tests.scenarios.two_brokers import Cluster
+
+TOPIC: Final = "orders"
+TOPIC_ID: Final = Uuid(b"scenariosoftier!")
+LOGS: Final = "/logs"
+END: Final = FetchIsolation.LOG_END
+METADATA_PARTITIONS: Final = 3
+#: A segment in the tier is deleted here at the next retention, and none expires.
+CONFIG: Final = LogConfig(
+    index_interval_bytes=1,
+    remote_storage_enable=True,
+    retention_ms=-1,
+    retention_bytes=-1,
+    local_retention_bytes=0,
+    local_retention_ms=-2,
+    file_delete_delay_ms=0,
+)
+
+
+def partition_of(number: int = 0) -> TopicIdPartition:
+    """The partition of a number."""
+    return TopicIdPartition(TOPIC_ID, TOPIC, number)
+
+
+class BrokerReplica:
+    """One broker's replica of one partition."""
+
+    def __init__(self, broker: Broker, log: UnifiedLog) -> None:
+        self.broker = broker
+        self.log = log
+        cluster = broker.cluster
+        self.leader = Leader(log, broker.broker_id, cluster.registered, cluster.leader_settings)
+        self.follower = Follower(log, cluster.follower_settings)
+        self.term: TieredPartition | None = None
+        self.build: tuple[BuildAuxState, Future[Any]] | None = None
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        return partition_of(self.log.partition)
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Epoch to start offset."""
+        return self.log.leader_epoch_cache.epoch_with_offsets()
+
+    def begin_term(self, role: Role) -> None:
+        """Be leader or follower from now on, for the manager of the tier."""
+        self.end_term()
+        self.term = TieredPartition(self.partition, role, self.broker.machine.scheduler)
+
+    def end_term(self) -> None:
+        """Be neither. A switch of the log that is being made is waited for."""
+        if self.build is not None:
+            build = self.build[1]
+            if not build.cancel():
+                build.exception()
+            self.build = None
+        if self.term is not None:
+            self.term.end()
+            self.term = None
+
+
+class Broker:
+    """One broker: its disk, its logs, its managers of storage and of metadata."""
+
+    def __init__(self, cluster: Cluster, broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.files = MemoryFiles(cluster.scheduler.clock)
+        self.life = 0
+        self.is_up = False
+        self.start()
+
+    def start(self) -> None:
+        """Open everything, as nobody's leader or follower."""
+        cluster = self.cluster
+        self.life += 1
+        self.machine = Machine(
+            cluster.scheduler.clock,
+            SeededRng(1000 * self.broker_id + self.life),
+            cluster.scheduler,
+            self.files,
+            Process(),
+        )
+        self.files.make_directories(LOGS)
+        self.storage = MemoryStorageManager(machine=self.machine, segments=cluster.store.segments)
+        self.storage.configure({})
+        self.metadata = TopicBasedRemoteLogMetadataManager(
+            machine=self.machine, open_logs=lambda _config, **_: cluster.topic
+        )
+        self.metadata.configure(
+            {"log.dir": LOGS, "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS, "broker.id": 1}
+        )
+        self.directory = LogDirectory.open(
+            LOGS,
+            machine=self.machine,
+            config=cluster.config,
+            remote_log_enabled=True,
+            is_sole_replica=False,
+            runs_tasks=False,
+        )
+        self.replicas: dict[int, BrokerReplica] = {}
+        self.services = TierServices(
+            cluster.manager_config,
+            self.storage,
+            self.metadata,
+            self._find_log,
+            self.broker_id,
+            self.machine,
+            ManagerMetrics(self.machine),
+        )
+        self.aux_states = AuxStates(self.services)
+        self.lookups = FollowerLookups(self.services)
+        self.is_up = True
+        cluster.registered.update(self.broker_id, BrokerState(self.life))
+        for each in range(cluster.partitions):
+            self.open(each)
+
+    def open(self, partition: int) -> BrokerReplica:
+        """Open a log, or make it."""
+        log = self.directory.log(TOPIC, partition, topic_id=TOPIC_ID)
+        self.replicas[partition] = replica = BrokerReplica(self, log)
+        return replica
+
+    def _find_log(self, partition: TopicIdPartition) -> UnifiedLog | None:
+        found = self.replicas.get(partition.partition)
+        return None if found is None or partition.topic_id != TOPIC_ID else found.log
+
+    def wipe(self, partition: int) -> BrokerReplica:
+        """Lose a log: another one, empty, is in its place."""
+        self.replicas[partition].end_term()
+        self.directory.delete_log(TOPIC, partition)
+        return self.open(partition)
+
+    def _down(self) -> None:
+        self.is_up = False
+        self.cluster.registered.update(self.broker_id, None)
+        for replica in self.replicas.values():
+            replica.end_term()
+            replica.leader.resign()
+            replica.follower.stop()
+
+    def crash(self, rng: Rng | None = None) -> None:
+        """Lose power: what was not synced is gone. What runs sees a failing disk."""
+        self.directory.checkpoint()
+        self.files = self.files.crash(rng)
+        self._down()
+        self.aux_states.close()
+        self.metadata.close()
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self._down()
+        self.aux_states.close()
+        self.metadata.close()
+        self.storage.close()
+        self.directory.close()
+
+    # ---- the tier
+
+    def wait_ready(self, partition: int) -> None:
+        """Let the metadata manager read up to the end of its topic."""
+        until = self.machine.clock.monotonic_seconds() + 60
+        while not self.metadata.is_ready(partition_of(partition)):
+            assert self.machine.clock.monotonic_seconds() < until, "the metadata never get ready"
+            self.machine.clock.sleep(0.01)
+
+    def copy(self, partition: int) -> list[RemoteLogSegmentMetadata]:
+        """Copy what may be copied, as leader; the new segments."""
+        replica, copied = self.replicas[partition], []
+        log, tip = replica.log, replica.partition
+        epochs = epochs_with_records(replica.epochs.items())
+        last = find_copied_offset(
+            epochs, lambda epoch: self.metadata.highest_offset_for_epoch(tip, epoch), log_end_offset=log.log_end_offset
+        )
+        for segment, end in log.closed_segments(max(last.offset + 1, log.log_start_offset)):
+            segment_id = RemoteLogSegmentId.generate_new(tip, rng=self.machine.rng)
+            added = RemoteLogSegmentMetadata(
+                segment_id,
+                start_offset=segment.base_offset,
+                end_offset=end - 1,
+                max_timestamp_ms=segment.largest_timestamp_ms,
+                broker_id=self.broker_id,
+                event_timestamp_ms=self.machine.clock.time_ms(),
+                segment_size_in_bytes=segment.size_bytes,
+                segment_leader_epochs=dict(log.leader_epoch_cache.epoch_entries_in_range(segment.base_offset, end)),
+            )
+            self.metadata.add_remote_log_segment_metadata(added).result(60)
+            with log.lease(segment) as data:
+                self.storage.copy_log_segment_data(added, data)
+            update = RemoteLogSegmentMetadataUpdate(
+                segment_id,
+                event_timestamp_ms=self.machine.clock.time_ms(),
+                custom_metadata=None,
+                state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+                broker_id=self.broker_id,
+            )
+            self.metadata.update_remote_log_segment_metadata(update).result(60)
+            log.update_highest_offset_in_remote_storage(end - 1)
+            copied.append(added.create_with_updates(update))
+        return copied
+
+    def read(
+        self, partition: int, offset: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    ) -> list[bytes]:
+        """Whole batches from an offset on, from here or from the tier; none at the end."""
+        log = self.replicas[partition].log
+        try:
+            parts = log.read(offset, max_bytes=1 << 20, isolation=isolation).records
+        except OffsetOutOfRangeError as error:
+            if not error.is_in_tier:
+                raise
+            return self._read_tier(partition, offset)
+        return list(batches_in(b"".join(bytes(part.read()) for part in parts)))
+
+    def _read_tier(self, partition: int, offset: int) -> list[bytes]:
+        log, tip = self.replicas[partition].log, partition_of(partition)
+        epoch = log.leader_epoch_cache.epoch_for_offset(offset)
+        assert epoch is not None, "the lineage has the offset"
+        segment = self.metadata.remote_log_segment_metadata(tip, epoch, offset)
+        assert segment is not None, f"offset {offset} of epoch {epoch} is in no segment"
+        _, end = log.end_offset_for_epoch(epoch)
+        with self.storage.fetch_log_segment(segment, 0) as stream:
+            found = [each for each in batches_in(stream.read()) if last_offset(each) >= offset]
+        return [each for each in found if number(each, 0, 8) < end]
+
+
+class Endpoint:
+    """A broker as the leader that others ask (LeaderEndpoint)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def _ask(self, partition: TopicIdPartition, leader_epoch: int, timestamp: int) -> OffsetAndEpoch:
+        leader = self._broker.replicas[partition.partition].leader
+        return leader.list_offset(timestamp, isolation=END, leader_epoch=leader_epoch)
+
+    def fetch_earliest_offset(self, partition: TopicIdPartition, leader_epoch: int) -> OffsetAndEpoch:
+        return self._ask(partition, leader_epoch, -2)
+
+    def fetch_latest_offset(self, partition: TopicIdPartition, leader_epoch: int) -> OffsetAndEpoch:
+        return self._ask(partition, leader_epoch, -1)
+
+    def fetch_earliest_local_offset(self, partition: TopicIdPartition, leader_epoch: int) -> OffsetAndEpoch:
+        return self._ask(partition, leader_epoch, -4)
+
+    def fetch_earliest_pending_upload_offset(self, partition: TopicIdPartition, leader_epoch: int) -> OffsetAndEpoch:
+        return self._ask(partition, leader_epoch, -6)
+
+    def fetch_epoch_end_offsets(
+        self, asked: Mapping[TopicIdPartition, AskEpochEnd]
+    ) -> Mapping[TopicIdPartition, EpochEnd]:
+        return {
+            partition: self._broker.replicas[partition.partition].leader.end_offset_for_epoch(
+                request.epoch, leader_epoch=request.leader_epoch
+            )
+            for partition, request in asked.items()
+        }
