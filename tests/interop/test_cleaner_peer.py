@@ -103,7 +103,8 @@ class Life:
             # By sizes of Kafka's streams it would group otherwise than by those of ours.
             "internal.segment.bytes": 1 << 20 if self.has_codecs else self.rng.choice([600, 1500, 6000]),
             "index.interval.bytes": self.rng.choice([1, 300, 4096]),
-            "segment.index.bytes": 1 << 20 if self.has_codecs else self.rng.choice([240, 1 << 20]),
+            # Kafka takes no set of several messages that an index has no room for.
+            "segment.index.bytes": self.rng.choice([240, 1 << 20]) if kind == "plain" else 1 << 20,
             "message.timestamp.after.max.ms": 2**62,
         }
         config = ";".join(f"{name}={value}" for name, value in words.items())
@@ -144,8 +145,9 @@ class Life:
             self.follow(marker)
 
     def follow(self, batch: bytes) -> None:
-        for side in self.sides:
-            side.ask("follower", batch.hex(), 0)
+        answers = [side.ask("follower", batch.hex(), 0) for side in self.sides]
+        if not all(answer.startswith("taken ") for answer in answers):  # of the old formats Kafka finds no first offset
+            assert answers[0] == answers[1], f"{self.kind} {self.number}"
 
     def clean(self) -> None:
         rng = self.rng

@@ -345,15 +345,20 @@ def test_a_log_lives_as_kafkas_does(theirs: LineProcess, tmp_path: pathlib.Path)
 ENDS_BEFORE_IT_BEGINS = struct.pack(">i", -1)
 
 
-def sent(base_offset: int, *values: bytes, delta: bytes = b"", epoch: int = 4) -> str:
+def sent(base_offset: int, *values: bytes, key: bytes = b"key", delta: bytes = b"", epoch: int = 4) -> str:
     """A batch of a leader, in hexadecimal digits; with another last offset delta."""
     builder = RecordBatchBuilder(base_offset, leader_epoch=epoch)
     for value in values:
-        builder.append(b"key", value, timestamp_ms=START_MS)
+        builder.append(key, value, timestamp_ms=START_MS)
     batch = bytearray(builder.build())
     batch[23 : 23 + len(delta)] = delta
     batch[17:21] = crc32c(memoryview(bytes(batch))[21:]).to_bytes(4, "big")
     return batch.hex()
+
+
+#: An index of three entries, and one for each batch.
+SMALL_INDEX = "cleanup.policy=compact;internal.segment.bytes=3000;index.interval.bytes=0;segment.index.bytes=24"
+FIVE_BATCHES = "".join(sent(offset, b"a", key=b"%d" % offset) for offset in range(1, 6))
 
 
 @pytest.mark.parametrize(
@@ -366,6 +371,23 @@ def sent(base_offset: int, *values: bytes, delta: bytes = b"", epoch: int = 4) -
             [("follower", sent(0, b"a") + sent(5, b"b", delta=ENDS_BEFORE_IT_BEGINS), 4)],
             "taken 0 4 ",
             "refused -1 ",
+        ),
+        (
+            rows.FULL_INDEX,
+            [("config", SMALL_INDEX), ("follower", sent(0, b"a"), 4), ("roll",), ("follower", FIVE_BATCHES, 4)],
+            "refused -1  | 0 -1 0 0 1 ",
+            "taken 1 5 ",
+        ),
+        (
+            rows.FULL_INDEX,
+            [
+                ("follower", sent(0, b"a") + FIVE_BATCHES, 4),
+                ("roll",),
+                ("config", SMALL_INDEX),
+                ("clean", 0, 6, 240, 700),
+            ],
+            "refused -1 ",
+            "cleaned 6 ",
         ),
         (rows.OLD_FORMAT, [("leader", VECTORS["v1.none"], 0, "CLIENT", 0, 0)], "taken 0 1 ", "refused 87 "),
         (rows.FIRST_OFFSET, [("follower", VECTORS["v0.none"], 4)], "taken -1 101 ", "taken 100 101 "),

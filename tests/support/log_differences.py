@@ -56,6 +56,7 @@ MET = (
     ENDED,
 )
 DELTA = "A negative last offset delta"
+FULL_INDEX = "Several batches that an index has no room for"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
 LOG_END = "An append past offset 2^63 − 2"
@@ -70,7 +71,7 @@ CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
 _CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-ROWS = (*MET, DELTA, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, CUT_PRODUCERS)
+ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:

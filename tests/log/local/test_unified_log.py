@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
+from tests.support.message_set_builder import MessageSetBuilder
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.identity_files import Uuid
@@ -389,6 +390,21 @@ def test_an_empty_segment_that_is_rolled_becomes_a_new_one(machine: Machine) -> 
     assert machine.files.stat(log.active_segment.offset_index_path).size_bytes == 2 * 8
     log.active_segment.append_aborted([AbortedTransaction(7, 0, 1, 2)])
     assert log.collect_aborted_transactions(0, 9) == ((7, 0, 1),)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_message_set_begins_a_segment_at_the_end_of_the_log(machine: Machine, codec: str) -> None:
+    """A compressed one has its last offset in its header: a segment of that name would hold records in front of it."""
+    log = UnifiedLog.open(FOLDER, machine=machine)
+    for base_offset in (0, 3, 9):
+        builder = MessageSetBuilder(1, base_offset, codec=codec)
+        for number in range(3):
+            builder.append(b"key", b"%d" % number, timestamp_ms=NOW_MS)
+        data = builder.build()
+        log.update_config(LogConfig(segment_bytes=len(data)))
+        log.append_as_follower(data, leader_epoch=0)
+    assert [segment.base_offset for segment in log.log_segments()] == [0, 3, 6]
+    assert log.log_end_offset == 12
 
 
 def test_an_empty_segment_answers_for_the_times_before_its_change(machine: Machine) -> None:

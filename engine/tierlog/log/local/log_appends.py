@@ -12,6 +12,7 @@ Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator, MemoryRecordsB
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -190,6 +191,15 @@ def check_sent_batches(
     if refusal is not None:
         raise _refused(refusal)
     return columns, size_bytes
+
+
+def least_offset(columns: Mapping[str, NDArray[np.generic]]) -> int:
+    """The base of a segment that holds a follower's batches: the first offset, or a bound of it in front of a message
+    set of magic 0 or 1. A compressed one has its last offset in its header, and is not taken apart for its first.
+    """
+    if int(columns["magic"][0]) >= _MAGIC_V2:
+        return int(columns["base_offset"][0])
+    return int(columns["last_offset"][-1]) - INT32_MAX
 
 
 def check_sent_epochs(columns: dict[str, NDArray[np.generic]], latest_epoch: int | None) -> None:

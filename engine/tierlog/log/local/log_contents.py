@@ -30,6 +30,7 @@ from tierlog.log.local.log_appends import (
     assign_batch,
     check_sent_batches,
     check_sent_epochs,
+    least_offset,
 )
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogCleaningAbortedError, LogTruncatedError, OffsetOutOfRangeError
@@ -263,7 +264,7 @@ class LogContents:
         check_sent_epochs(columns, self.epochs.latest_epoch)
         self._assign_epochs(columns)
         if local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
-            self.roll(max(first_offset, local.log_end_offset))
+            self.roll(max(least_offset(columns), local.log_end_offset))
         local.active.append_run(view, columns)
         self._appended(prepared, last_offset + 1)
         return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, self.log_start, size_bytes)
