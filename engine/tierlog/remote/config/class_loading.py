@@ -104,7 +104,7 @@ def load_class(path: str, *, key: str) -> type:
     return found
 
 
-def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager]) -> Manager:
+def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager], **of_ours: object) -> Manager:
     """Make an instance of a manager, not yet configured.
 
     Args:
@@ -112,32 +112,38 @@ def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[
         name: Its value: a Java class that is known, or the dotted path of a Python class that takes no arguments.
         known: Java class → the dotted path of ours.
         interface: The class that it must implement.
+        of_ours: Arguments of ours; a third party's class takes none.
 
     Raises:
         ConfigError: the class cannot be loaded, or does not implement the interface.
     """
-    kind = load_class(our_name(key, name, known, dotted=True), key=key)
+    path = our_name(key, name, known, dotted=True)
+    kind = load_class(path, key=key)
     if not issubclass(kind, interface):
         raise ConfigError(f"{key}: {name} is no {interface.__name__}")
     try:
-        return kind()
+        return kind(**of_ours) if path in known.values() else kind()
     except TypeError as cause:
         raise ConfigError(f"{key}: {name}: {cause}") from cause
 
 
-def load_storage_manager(name: str) -> RemoteStorageManager:
+def load_storage_manager(name: str, **of_ours: object) -> RemoteStorageManager:
     """Make a storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
+
+    Args:
+        name: The class.
+        of_ours: Arguments of TieredStorageManager, if it is that one.
 
     Raises:
         ConfigError: as ``load_manager``.
     """
-    return load_manager(STORAGE_MANAGER_KEY, name, STORAGE_MANAGERS, RemoteStorageManager)  # type: ignore[type-abstract]
+    return load_manager(STORAGE_MANAGER_KEY, name, STORAGE_MANAGERS, RemoteStorageManager, **of_ours)  # type: ignore[type-abstract]
 
 
-def load_metadata_manager(name: str = DEFAULT_METADATA_MANAGER) -> RemoteLogMetadataManager:
+def load_metadata_manager(name: str = DEFAULT_METADATA_MANAGER, **of_ours: object) -> RemoteLogMetadataManager:
     """Make a metadata manager, not yet configured: by Kafka's Java class, or the dotted path of a Python class.
 
     Raises:
         ConfigError: as ``load_manager``.
     """
-    return load_manager(METADATA_MANAGER_KEY, name, METADATA_MANAGERS, RemoteLogMetadataManager)  # type: ignore[type-abstract]
+    return load_manager(METADATA_MANAGER_KEY, name, METADATA_MANAGERS, RemoteLogMetadataManager, **of_ours)  # type: ignore[type-abstract]

@@ -1,0 +1,214 @@
+"""What a RemoteLogManager is behind with, and why: for operators, and for the gauges of its metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tierlog.errors import TierlogError
+from tierlog.log.partition_log import PartitionLog
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.manager.manager_metrics import PartitionFigures
+from tierlog.remote.manager.metadata_notices import MetadataNotices
+from tierlog.remote.manager.partition_terms import PartitionTerms, Term
+from tierlog.remote.manager.task_schedule import TaskSchedule
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.manager.tiered_partition import Role
+
+_log = logging.getLogger(__name__)
+
+#: A run that goes on for longer is shown: a call of a manager may hang in it.
+LONG_RUN_SECONDS: Final = 60.0
+
+
+class Uncopied(NamedTuple):
+    """A partition with closed segments that are not copied.
+
+    Attributes:
+        age_seconds: Of the newest record in the oldest of them.
+        reason: Why it is not copied now, for people.
+        failure: The error of its last copy; None: it had none.
+    """
+
+    topic_id_partition: TopicIdPartition
+    age_seconds: float
+    bytes: int
+    segments: int
+    reason: str
+    failure: Exception | None
+
+
+class LongRun(NamedTuple):
+    """A run of a task that goes on for long.
+
+    Attributes:
+        task: "copy", "expiration" or "follower".
+    """
+
+    topic_id_partition: TopicIdPartition
+    task: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerHealth:
+    """The state of a manager at one moment.
+
+    Attributes:
+        leaders, followers: The number of tiered partitions.
+        loading: Of them, those whose metadata is still loaded.
+        uncopied: The partition whose oldest segment that is not copied is the oldest of all; None: all is copied.
+        uncopied_count: The number of partitions that have any.
+        copying_stopped: Partitions that copy no more until an operator acts, with the error.
+        long_runs: Runs of more than a minute, longest first.
+        waiting_runs: Tasks that are due and wait for a thread, by kind.
+        notices: The number of partitions of whose role the metadata manager has yet to hear.
+        notice_failure: Why the metadata manager has not taken the last notice; None: it has.
+    """
+
+    leaders: int
+    followers: int
+    loading: int
+    uncopied: Uncopied | None
+    uncopied_count: int
+    copying_stopped: Mapping[TopicIdPartition, Exception | None]
+    long_runs: tuple[LongRun, ...]
+    waiting_runs: Mapping[str, int]
+    notices: int
+    notice_failure: Exception | None
+
+
+class HealthCheck:
+    """Looks at the terms of a manager and their logs, when it is asked.
+
+    Args:
+        services: What the manager works with.
+        terms: Of the partitions.
+        notices: To the metadata manager.
+        schedules: "copy", "expiration" and "follower".
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        services: TierServices,
+        terms: PartitionTerms,
+        notices: MetadataNotices,
+        schedules: Mapping[str, TaskSchedule],
+    ) -> None:
+        self._services = services
+        self._terms = terms
+        self._notices = notices
+        self._schedules = schedules
+
+    def figures(self, *, by_partition: bool) -> Iterator[tuple[TopicIdPartition, PartitionFigures]]:
+        """Yield the figures of the partitions that this broker leads, as ManagerMetrics collects them."""
+        for term, log in self._led():
+            partition = term.partition.topic_id_partition
+            try:
+                size, segments = _lag(log)
+                logs = _log_figures(log) if by_partition else {}
+            except TierlogError as error:
+                _log.debug("%s: no figures: %s", partition, error)  # offline, or closed meanwhile
+                continue
+            yield partition, PartitionFigures({"copy_lag_bytes": size, "copy_lag_segments": segments}, logs)
+
+    def uncopied_age_seconds(self) -> float:
+        """Return the age of the oldest segment that is not copied; 0: all are."""
+        found = max(self._uncopied(), key=lambda each: each.age_seconds, default=None)
+        return 0.0 if found is None else found.age_seconds
+
+    def look(self) -> ManagerHealth:
+        """Return the state as of now. Cost: some microseconds a partition."""
+        terms = self._terms.all()
+        uncopied = list(self._uncopied())
+        leaders = sum(term.partition.role is Role.LEADER for term in terms)
+        return ManagerHealth(
+            leaders=leaders,
+            followers=len(terms) - leaders,
+            loading=sum(not term.has_begun for term in terms),
+            uncopied=max(uncopied, key=lambda each: each.age_seconds, default=None),
+            uncopied_count=len(uncopied),
+            copying_stopped={
+                term.partition.topic_id_partition: term.partition.failure
+                for term in terms
+                if term.partition.copying_stopped and term.partition.failure is not None
+            },
+            long_runs=tuple(sorted(self._long_runs(terms), key=lambda run: -run.seconds)),
+            waiting_runs={name: schedule.waiting for name, schedule in self._schedules.items()},
+            notices=self._notices.waiting,
+            notice_failure=self._notices.failure,
+        )
+
+    def _led(self) -> Iterator[tuple[Term, PartitionLog]]:
+        for term in self._terms.all():
+            if term.partition.role is Role.LEADER:
+                log = self._services.find_log(term.partition.topic_id_partition)
+                if log is not None and log.remote_log_enabled() and not log.config.remote_log_copy_disable:
+                    yield term, log
+
+    def _uncopied(self) -> Iterator[Uncopied]:
+        now_ms = self._services.machine.clock.time_ms()
+        for term, log in self._led():
+            try:
+                size, segments = _lag(log)
+                if not segments:
+                    continue
+                first = next(iter(log.log_segments(log.highest_offset_in_remote_storage + 1)))
+                age = (now_ms - first.largest_timestamp_ms) / 1000
+            except (TierlogError, StopIteration) as error:
+                _log.debug("%s: its lag is not known: %s", term.partition.topic_id_partition, error)
+                continue
+            partition = term.partition
+            yield Uncopied(
+                partition.topic_id_partition, max(age, 0.0), size, segments, self._reason(term), partition.failure
+            )
+
+    def _reason(self, term: Term) -> str:
+        """Return why a term's segments are not copied now."""
+        partition, task = term.partition, term.copying
+        if not term.has_begun:
+            return "the partition's metadata is still loaded"
+        if partition.copying_stopped:
+            return f"copying has stopped: {partition.failure}"
+        if partition.failure is not None:
+            return f"the last copy failed, and is tried again: {partition.failure}"
+        if partition.being_copied:
+            return "it is being copied"
+        if task is not None and task.is_queued:
+            return "it waits for a thread"
+        return "the next run is due"
+
+    def _long_runs(self, terms: Iterable[Term]) -> Iterator[LongRun]:
+        now = self._services.machine.clock.monotonic_seconds()
+        for term in terms:
+            other = "expiration" if term.partition.role is Role.LEADER else "follower"
+            for name, task in (("copy", term.copying), (other, term.other)):
+                began = -1.0 if task is None else task.began_seconds
+                if 0 <= began <= now - LONG_RUN_SECONDS:
+                    yield LongRun(term.partition.topic_id_partition, name, now - began)
+
+
+def _lag(log: PartitionLog) -> tuple[int, int]:
+    """Return bytes and number of a log's closed segments that are not copied, as Kafka counts them."""
+    size = max(0, log.only_local_log_segments_size() - log.active_segment.size_bytes)
+    return size, max(0, log.only_local_log_segments_count() - 1)
+
+
+def _log_figures(log: PartitionLog) -> dict[str, float]:
+    size, config = log.size(), log.config
+    figures: dict[str, float] = {
+        "log_segments": len(log.log_segments()),
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "local_size_bytes": size,
+    }
+    if config.retention_bytes > 0:
+        figures["retention_size_ratio"] = size / config.retention_bytes
+    local = config.retention_bytes if config.local_retention_bytes == -2 else config.local_retention_bytes
+    if local > 0:
+        figures["local_retention_size_ratio"] = size / local
+    return figures

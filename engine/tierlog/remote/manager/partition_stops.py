@@ -1,0 +1,159 @@
+"""Partitions that this broker stops to lead or follow: their terms end, their tier goes if it is to, and the metadata
+manager hears of it last.
+
+Source: Kafka RemoteLogManager#stopPartitions, which deletes in the thread of its caller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tierlog.remote.api import RemoteStorageException, TopicIdPartition
+from tierlog.remote.manager.metadata_notices import MetadataNotices
+from tierlog.remote.manager.partition_terms import PartitionTerms
+from tierlog.remote.manager.task_schedule import TaskSchedule
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.runtime.machine.process import Closeable
+from tierlog.runtime.machine.scheduling import Future, PendingFuture
+
+_log = logging.getLogger(__name__)
+
+#: How long the runs of an ended term are waited for: a store that hangs keeps no partition from its deletion.
+_RUNS_SECONDS: Final = 10.0
+
+#: Deletes all segments of a partition in the tier. Raises what the managers raise.
+DeleteAll = Callable[[TopicIdPartition], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StopPartition:
+    """A partition that stops, as a broker's controller says it.
+
+    Attributes:
+        topic_id_partition: Which.
+        delete_local_log: Whether the broker deletes the local log: the partition leaves this broker.
+        delete_remote_log: Whether all of the partition's segments in the tier are deleted: its topic is deleted, or
+            leaves the tier. For a partition that this broker led.
+        stop_metadata: Whether the metadata manager forgets the partition, though the local log stays.
+    """
+
+    topic_id_partition: TopicIdPartition
+    delete_local_log: bool = False
+    delete_remote_log: bool = False
+    stop_metadata: bool = False
+
+
+class _Stopping:
+    """The outcome of one call: errors by partition, once all partitions have stopped."""
+
+    def __init__(self, count: int, answer: PendingFuture[Mapping[TopicIdPartition, Exception]]) -> None:
+        self.left = count
+        self.errors: dict[TopicIdPartition, Exception] = {}
+        self.answer = answer
+
+
+class PartitionStops(Closeable):
+    """The stops of one manager. A context manager.
+
+    Args:
+        services: What the manager works with.
+        terms: Of the partitions.
+        notices: Takes the stops to the metadata manager.
+        delete_all: Deletes a partition's segments.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self, services: TierServices, terms: PartitionTerms, notices: MetadataNotices, delete_all: DeleteAll
+    ) -> None:
+        self._services = services
+        self._terms = terms
+        self._notices = notices
+        self._delete_all = delete_all
+        self._schedule = TaskSchedule(
+            services.machine, name="tierlog-rlm-stop", workers=services.config.follower_thread_pool_size
+        )
+        self._lock = services.machine.scheduler.lock()
+        self._stopping: set[_Stopping] = set()
+        self._closed = False
+
+    def stop(self, stopped: Iterable[StopPartition]) -> Future[Mapping[TopicIdPartition, Exception]]:
+        """Stop partitions, each by itself. Terms have ended on return.
+
+        Returns:
+            A future of the errors, which is empty if there were none; it raises RemoteStorageException if the manager
+            is closed before.
+        """
+        partitions = list(stopped)
+        stopping = _Stopping(len(partitions), self._services.machine.scheduler.future())
+        with self._lock:
+            is_open = not self._closed
+            if is_open and partitions:
+                self._stopping.add(stopping)
+        if not is_open:
+            stopping.answer.set_exception(RemoteStorageException("the remote log manager is closed"))
+        elif not partitions:
+            stopping.answer.set_result({})
+        for each in partitions:
+            self._begin(each, stopping)
+        return stopping.answer
+
+    def _begin(self, stop: StopPartition, stopping: _Stopping) -> None:
+        """End a partition's term, and go on when its runs have ended, or have had their time."""
+        term = self._terms.end(stop.topic_id_partition)
+        if term is None:
+            _log.warning("%s: it stops, and was neither led nor followed here", stop.topic_id_partition)
+        runs = [] if term is None else self._terms.runs_of(term)
+        left = [len(runs)]
+        task = self._schedule.add(partial(self._go_on, stop, stopping), delay_seconds=_RUNS_SECONDS if runs else 0.0)
+
+        def ended(_: object) -> None:
+            with self._lock:
+                left[0] -= 1
+                is_last = left[0] == 0
+            if is_last:
+                task.wake()
+
+        for run in runs:
+            run.add_done_callback(ended)
+
+    def _go_on(self, stop: StopPartition, stopping: _Stopping) -> None:
+        partition = stop.topic_id_partition
+        failure = None
+        if stop.delete_remote_log:
+            try:
+                self._delete_all(partition)
+            except Exception as error:  # noqa: BLE001 - one partition's must not stop the others; the caller gets it
+                _log.warning("%s: its segments in the tier are not all deleted: %s", partition, error)
+                failure = error
+        if stop.delete_local_log or stop.stop_metadata:
+            self._notices.stop(partition, lambda error: self._ended(partition, stopping, failure or error))
+        else:
+            self._ended(partition, stopping, failure)
+
+    def _ended(self, partition: TopicIdPartition, stopping: _Stopping, failure: Exception | None) -> None:
+        if not self._terms.has_topic(partition.topic):
+            self._services.metrics.drop_topic(partition.topic)
+        with self._lock:
+            if failure is not None:
+                stopping.errors[partition] = failure
+            stopping.left -= 1
+            is_last = not stopping.left and stopping in self._stopping
+            if is_last:
+                self._stopping.remove(stopping)
+        if is_last:
+            stopping.answer.set_result(stopping.errors)
+
+    def close(self) -> None:
+        """Delete nothing any more, and wait for the present deletions, at most ten seconds; idempotent."""
+        with self._lock:
+            self._closed = True
+            stopping, self._stopping = self._stopping, set()
+        for each in stopping:
+            each.answer.set_exception(RemoteStorageException("the remote log manager is closed"))
+        self._schedule.close()

@@ -1,0 +1,232 @@
+"""The partitions that this broker leads or follows, each in its present term, with the term's tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import NamedTuple
+
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.manager.metadata_notices import MetadataNotices
+from tierlog.remote.manager.task_schedule import ScheduledTask, TaskSchedule
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.manager.tiered_partition import Role, TieredPartition
+from tierlog.runtime.machine.scheduling import Future
+
+_log = logging.getLogger(__name__)
+
+#: One run of a partition's task, as ``task_schedule.Run``.
+PartitionRun = Callable[[TieredPartition], float | None]
+
+
+class TermTask(NamedTuple):
+    """A task that each term of a role has: its run, and its threads."""
+
+    schedule: TaskSchedule
+    run: PartitionRun
+
+
+class Term:
+    """A term and its tasks, which begin once the partition's metadata is there. Its attributes are PartitionTerms'."""
+
+    __slots__ = ("copying", "has_begun", "other", "partition")
+
+    def __init__(self, partition: TieredPartition) -> None:
+        self.partition = partition
+        self.has_begun = False
+        self.copying: ScheduledTask | None = None
+        self.other: ScheduledTask | None = None
+
+    @property
+    def tasks(self) -> list[ScheduledTask]:
+        return [task for task in (self.copying, self.other) if task is not None]
+
+
+class PartitionTerms:
+    """The terms by partition. A partition of another topic id is another partition, and ends that of the earlier one.
+
+    Args:
+        services: What the manager works with.
+        notices: Takes the roles to the metadata manager.
+        copying, expiring: The tasks of a leader.
+        following: The task of a follower.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        services: TierServices,
+        notices: MetadataNotices,
+        *,
+        copying: TermTask,
+        expiring: TermTask,
+        following: TermTask,
+    ) -> None:
+        self._services = services
+        self._notices = notices
+        self._copying, self._expiring, self._following = copying, expiring, following
+        self._lock = services.machine.scheduler.lock()
+        self._terms: dict[TopicIdPartition, Term] = {}
+        #: By topic and number: of one name there is one partition here, whatever its topic id.
+        self._names: dict[str, dict[int, TopicIdPartition]] = {}
+
+    # ---- what there is
+
+    def all(self) -> list[Term]:
+        """Return the present terms, in no order."""
+        with self._lock:
+            return list(self._terms.values())
+
+    def find(self, partition: TopicIdPartition) -> TieredPartition | None:
+        """Return a partition's present term."""
+        term = self._terms.get(partition)
+        return None if term is None else term.partition
+
+    def count(self, role: Role) -> int:
+        """Return the number of terms of a role."""
+        return sum(term.partition.role is role for term in self.all())
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is a term of any partition of a topic."""
+        with self._lock:
+            return topic in self._names
+
+    # ---- changes
+
+    def begin(self, leaders: AbstractSet[TopicIdPartition], followers: AbstractSet[TopicIdPartition]) -> None:
+        """Begin terms of partitions whose role here is another one; the others go on, and copy again if an error had
+        stopped that for the term.
+        """
+        ended: list[Term] = []
+        begun: list[Term] = []
+        with self._lock:
+            for role, partitions in ((Role.FOLLOWER, followers), (Role.LEADER, leaders)):
+                for partition in partitions:
+                    before = self._of_name(partition)
+                    if before is not None:
+                        was = before.partition
+                        if was.topic_id_partition == partition and was.role is role:
+                            continue
+                        ended.append(before)
+                        self._take_out(was.topic_id_partition)
+                    term = Term(TieredPartition(partition, role, self._services.machine.scheduler))
+                    self._terms[partition] = term
+                    self._names.setdefault(partition.topic, {})[partition.partition] = partition
+                    begun.append(term)
+        for term in ended:
+            self._end(term)
+            if term.partition.topic_id_partition not in self._terms:
+                _log.info("%s: its topic was made anew", term.partition.topic_id_partition)
+                self._notices.stop(term.partition.topic_id_partition, lambda _: None)
+        self._notices.begin(
+            (term.partition.topic_id_partition, term.partition.role, partial(self._when_ready, term)) for term in begun
+        )
+        self.resume_copying(leaders)
+
+    def _of_name(self, partition: TopicIdPartition) -> Term | None:
+        known = self._names.get(partition.topic, {}).get(partition.partition)
+        return None if known is None else self._terms.get(known)
+
+    def _take_out(self, partition: TopicIdPartition) -> Term | None:
+        term = self._terms.pop(partition, None)
+        if term is not None:
+            numbers = self._names[partition.topic]
+            del numbers[partition.partition]
+            if not numbers:
+                del self._names[partition.topic]
+        return term
+
+    def end(self, partition: TopicIdPartition) -> Term | None:
+        """End a partition's term, and return it: its reads are cancelled, its copy is called off, and no run of its
+        tasks begins any more.
+        """
+        with self._lock:
+            term = self._take_out(partition)
+        if term is not None:
+            self._end(term)
+        return term
+
+    def end_all(self) -> None:
+        """End all terms."""
+        for term in self.all():
+            self.end(term.partition.topic_id_partition)
+
+    def runs_of(self, term: Term) -> list[Future[None]]:
+        """Return futures of the ends of a term's runs, which must have ended itself."""
+        return [task.end() for task in term.tasks]
+
+    def stop_copying(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """End the copying of partitions, whose terms go on."""
+        for partition in partitions:
+            term = self._terms.get(partition)
+            if term is not None and term.copying is not None:
+                term.partition.copying_stopped = True
+                term.copying.end()
+                self._call_off(term.partition)
+
+    def resume_copying(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Copy again: partitions whose copying was ended, or had stopped for an error."""
+        for partition in partitions:
+            term = self._terms.get(partition)
+            if term is None or not term.has_begun or term.partition.role is not Role.LEADER:
+                continue
+            before = term.copying
+            if not self._copies(partition) or (before is not None and not before.is_ending):
+                continue
+            if before is None:
+                self._copy_again(term, None, None)
+            else:  # of a partition nothing runs twice at once
+                before.end().add_done_callback(partial(self._copy_again, term, before))
+
+    def _copy_again(self, term: Term, before: ScheduledTask | None, _ended: object) -> None:
+        with self._lock:
+            if term.copying is before and not term.partition.has_ended:
+                term.partition.copying_stopped = False
+                term.copying = self._add(self._copying, term.partition)
+
+    # ---- tasks
+
+    def _when_ready(self, term: Term, ready: Future[None] | None) -> None:
+        if ready is None:
+            self._begin_tasks(term)
+        else:  # where it fails, the tasks meet the same error, count it, and try again
+            ready.add_done_callback(lambda _: self._begin_tasks(term))
+
+    def _begin_tasks(self, term: Term) -> None:
+        partition = term.partition
+        is_copied = partition.role is Role.LEADER and self._copies(partition.topic_id_partition)
+        with self._lock:
+            if partition.has_ended or term.has_begun or self._terms.get(partition.topic_id_partition) is not term:
+                return
+            term.has_begun = True
+            if partition.role is Role.LEADER:
+                term.other = self._add(self._expiring, partition)
+                if is_copied:
+                    term.copying = self._add(self._copying, partition)
+            else:
+                term.other = self._add(self._following, partition)
+
+    def _add(self, task: TermTask, partition: TieredPartition) -> ScheduledTask:
+        return task.schedule.add(partial(task.run, partition))
+
+    def _copies(self, partition: TopicIdPartition) -> bool:
+        """Whether a partition's topic is copied."""
+        log = self._services.find_log(partition)
+        return log is None or not log.config.remote_log_copy_disable
+
+    def _end(self, term: Term) -> None:
+        for task in term.tasks:
+            task.end()
+        term.partition.end()
+        self._call_off(term.partition)
+        self._services.metrics.drop(term.partition.topic_id_partition)
+
+    def _call_off(self, partition: TieredPartition) -> None:
+        for segment_id in partition.being_copied:
+            try:
+                self._services.storage.call_off_copy(segment_id)
+            except Exception as error:  # noqa: BLE001 - an optional call: the copy ends later then
+                _log.debug("%s: the copy cannot be called off: %s", segment_id, error)
