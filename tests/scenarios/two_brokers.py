@@ -341,7 +341,7 @@ class Cluster:
                 if last_offset(batch) < at:
                     continue
                 self.written[partition].check(batch, f"broker {broker}")
-                assert log.leader_epoch_cache.epoch_for_offset(number(batch, 0, 8)) == number(batch, 12, 4), "lineage"
+                assert log.leader_epoch_cache.epoch_for_offset(at) == number(batch, 12, 4), f"the lineage at {at}"
                 at = last_offset(batch) + 1
                 yield batch
 

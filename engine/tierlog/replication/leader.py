@@ -18,10 +18,12 @@ from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_errors import KafkaError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     FetchIsolation,
 )
+from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.log.partition_log import PartitionLog, RecordsPart
 from tierlog.replication.in_sync_replicas import Brokers, InSyncReplicas
 from tierlog.replication.messages import (
@@ -388,25 +390,39 @@ class Leader:
         Raises ReplicationError: OFFSET_NOT_AVAILABLE: the high watermark has not reached the start of this epoch yet.
         """
         self.check_leader_epoch(leader_epoch)
-        log = self._log
+        found = None if timestamp_ms == LATEST_TIMESTAMP else self._log.fetch_offset_by_timestamp(timestamp_ms)
+        return self.limit_listed(found, timestamp_ms, isolation=isolation, leader_epoch=leader_epoch)
+
+    def limit_listed(
+        self,
+        found: TimestampAndOffset | None,
+        timestamp_ms: int,
+        *,
+        isolation: FetchIsolation,
+        leader_epoch: int = NO_EPOCH,
+    ) -> OffsetAndEpoch:
+        """Answer ListOffsets by what a search over tier and log has found (``RemoteLogManager.list_offsets``): as
+        ``list_offset``, with the limits of now.
+        """
+        self.check_leader_epoch(leader_epoch)
         last = self._end_for(isolation)
-        is_behind = isolation is not FetchIsolation.LOG_END and self._epoch_start_offset > log.high_watermark
         if timestamp_ms == LATEST_TIMESTAMP:
-            found = OffsetAndEpoch(last, self.leader_epoch)
+            answer = OffsetAndEpoch(last, self.leader_epoch)
         else:
-            answer = log.fetch_offset_by_timestamp(timestamp_ms)
-            found = _UNKNOWN if answer is None else OffsetAndEpoch(answer.offset, _epoch(answer.leader_epoch))
+            answer = _UNKNOWN if found is None else OffsetAndEpoch(found.offset, _epoch(found.leader_epoch))
+            # A follower may begin where the log ends. Kafka keeps it waiting for a record then.
+            is_pending = timestamp_ms == EARLIEST_PENDING_UPLOAD_TIMESTAMP and isolation is FetchIsolation.LOG_END
             if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-                return found
-            if NO_OFFSET < found.offset < last:
-                return found
-            found = _UNKNOWN
-        if is_behind:
+                return answer
+            if NO_OFFSET < answer.offset < last + is_pending:
+                return answer
+            answer = _UNKNOWN
+        if isolation is not FetchIsolation.LOG_END and self._epoch_start_offset > self._log.high_watermark:
             raise self._refusal(
                 KafkaError.OFFSET_NOT_AVAILABLE,
-                f"high watermark {log.high_watermark}, this leader's epoch begins at {self._epoch_start_offset}",
+                f"high watermark {self._log.high_watermark}, this epoch begins at {self._epoch_start_offset}",
             )
-        return found
+        return answer
 
     @property
     def low_watermark(self) -> int:

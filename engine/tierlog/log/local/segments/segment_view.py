@@ -124,7 +124,7 @@ def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> Ba
     descriptor = file.descriptor
     try:
         if descriptor is None:
-            _search_pieces(search, file)
+            search_pieces(search, lambda piece, position: file.read_into(piece, position=position))
         else:
             search.run(descriptor)
     except CorruptRecordError as error:
@@ -136,12 +136,16 @@ def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> Ba
     return search
 
 
-def _search_pieces(search: BatchSearch, file: UpdatableFile) -> None:
-    """Run the search over a file that the process has no number of."""
+#: Fills a buffer from a position of a log on; returns the bytes read, fewer at the log's end alone.
+ReadInto = Callable[[Buffer, int], int]
+
+
+def search_pieces(search: BatchSearch, read_into: ReadInto) -> None:
+    """Run a search over a log that the process has no file of. Raises CorruptRecordError, and as ``read_into``."""
     piece = bytearray(_PIECE_BYTES)
     while not search.is_done:
         position = search.position
-        count = file.read_into(piece, position=position)
+        count = read_into(piece, position)
         search.feed(memoryview(piece)[:count])
         if search.position == position and not search.is_done:
             raise CorruptRecordError("the file ends before the log does", position=position + count)
@@ -149,15 +153,16 @@ def _search_pieces(search: BatchSearch, file: UpdatableFile) -> None:
 
 def find_record_by_timestamp(
     batch: FoundBatch,
-    file: UpdatableFile,
+    read_into: ReadInto,
     *,
     path: str,
     timestamp_ms: int,
     starting_offset: int,
     decompressed_limit: int,
+    end_offset_exclusive: int = INT64_MAX,
 ) -> TimestampAndOffset | None:
-    """Find the first record of a batch at or behind an offset whose timestamp is at or above one; control records
-    count.
+    """Find the first record of a batch at or behind an offset, and below another one, whose timestamp is at or above
+    one; control records count.
 
     Raises:
         CorruptRecordError: the batch is damaged, or no longer there. SizeLimitError: its content is above the limit.
@@ -167,6 +172,7 @@ def find_record_by_timestamp(
         ("offset", "timestamp"),
         base_position=batch.position,
         from_offset=starting_offset,
+        to_offset_exclusive=end_offset_exclusive,
         from_timestamp_ms=timestamp_ms,
         control_records=True,
         decompressed_limit=decompressed_limit,
@@ -175,7 +181,7 @@ def find_record_by_timestamp(
     try:
         for position in range(batch.position, end_position, _RECORDS_PIECE_BYTES):
             piece = memoryview(bytearray(min(_RECORDS_PIECE_BYTES, end_position - position)))
-            count = file.read_into(piece, position=position)
+            count = read_into(piece, position)
             for rows in decoder.feed(piece[:count]):
                 return _first_row(rows, batch)
         for rows in decoder.finish():
@@ -454,9 +460,10 @@ class SegmentView:
             from_offset = max(self._times.find_offset(timestamp_ms), starting_offset)
             position = self._offsets.find_position(from_offset)
             while (batch := self._search(position, starting_offset, timestamp_ms).found) is not None:
+                file = self._log.opened()
                 record = find_record_by_timestamp(
                     batch,
-                    self._log.opened(),
+                    lambda piece, at, file=file: file.read_into(piece, position=at),  # type: ignore[misc]
                     path=self._log.path,
                     timestamp_ms=timestamp_ms,
                     starting_offset=starting_offset,

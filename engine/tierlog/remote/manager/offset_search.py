@@ -1,0 +1,419 @@
+"""ListOffsets over the tier and the log: the first record from a time on, and Kafka's special timestamps.
+
+The segments that only the tier has are looked at from the log's start on, by their greatest timestamps; in one that may
+hold such a record the time index gives an offset, the offset index a position, and batches are scanned from there. Of a
+segment that counts which a reader could be given: offsets whose epoch is the log's. The rest of the log is searched
+here. If local segments went to the tier alone meanwhile, the search goes on with those.
+
+Where Kafka differs (``remote.log.manager.kafka.semantics``): it looks at segments alone that are the log's as a whole,
+and at no further one after a segment without such a record.
+
+Source: Kafka RemoteLogManager#findOffsetByTimestamp, RemoteLogOffsetReader, DelayedRemoteListOffsets (KIP-1075).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from tierlog._native.batches import BatchSearch
+from tierlog._native.buffers import copy_into
+from tierlog._native.indexes import lookup_offset, lookup_timestamp
+from tierlog.arguments import INT64_MAX, require_int64
+from tierlog.errors import CorruptIndexError, CorruptRecordError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import KafkaError, LogTruncatedError
+from tierlog.log.local.segments.segment_view import TimestampAndOffset, find_record_by_timestamp, search_pieces
+from tierlog.log.partition_log import PartitionLog
+from tierlog.remote.api import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteResourceNotFoundException,
+    RemoteStorageManager,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within
+from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.replication.messages import ReplicationError
+from tierlog.runtime.machine.cancelling import CancelScope, require_wanted
+from tierlog.runtime.machine.process import Closeable
+from tierlog.runtime.machine.scheduling import Pool
+
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+#: Bytes of a segment that are fetched at once: an index entry is a few KiB before the wanted batch, as a rule.
+_WINDOW_BYTES: Final = 64 << 10
+#: Partitions whose segments' times are remembered, those that were asked for last.
+_TIMES_MAX: Final = 64
+_DECOMPRESSED_LIMIT: Final = LogConfig().max_decompressed_message_bytes
+
+Search = TimedCall[TimestampAndOffset | None]
+
+
+class SegmentTimes(NamedTuple):
+    """The copied segments of a partition, by start offset: int64[n] each, and the ids, uint8[n, 16].
+
+    Attributes:
+        version: ``segments_version`` of the metadata manager, before they were listed.
+    """
+
+    version: int
+    start_offsets: NDArray[np.int64]
+    end_offsets: NDArray[np.int64]
+    max_timestamps_ms: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+
+    def find(self, timestamp_ms: int, start_offset: int, end_offset_exclusive: int) -> NDArray[np.intp]:
+        """Return the indexes of those that may have a record from a time on in a range of offsets, ascending."""
+        wanted = (
+            (self.max_timestamps_ms >= timestamp_ms)
+            & (self.end_offsets >= start_offset)
+            & (self.start_offsets < end_offset_exclusive)
+        )
+        return np.flatnonzero(wanted)
+
+
+class OffsetSearch(Closeable):
+    """Searches of partitions' offsets, by threads of a pool. A context manager.
+
+    Args:
+        services: What the manager works with.
+        pool: The reader threads.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, services: TierServices, pool: Pool) -> None:
+        self._services = services
+        self._calls = TimedCalls(services.machine, pool, name="tierlog-rlm-list-offsets-deadlines")
+        self._times: dict[TopicIdPartition, SegmentTimes] = {}
+        self._lock = services.machine.scheduler.lock()
+
+    def __len__(self) -> int:
+        """The number of searches under way."""
+        return len(self._calls)
+
+    def list_offsets(
+        self,
+        topic_id_partition: TopicIdPartition,
+        timestamp_ms: int,
+        *,
+        timeout_ms: int | None = None,
+        term: CancelScope | None = None,
+    ) -> Search:
+        """Search a partition's offset by time. What of it a client may see is the request layer's
+        (``Leader.limit_listed`` of ``tierlog.replication``).
+
+        Args:
+            topic_id_partition: The partition.
+            timestamp_ms: From this time on; or a special one of ``log_reads``.
+            timeout_ms: None: ``remote.list.offsets.request.timeout.ms``.
+            term: The search is cancelled with it.
+
+        Returns:
+            The future of the record; None: no record is late enough. It raises ReplicationError: REQUEST_TIMED_OUT; or
+            there is no log of the partition here. Else what the managers and the log raise.
+
+        Raises:
+            TypeError, ValueError: the timestamp is no number of 64 bits.
+        """
+        timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
+        services = self._services
+        timeout = services.config.list_offsets_request_timeout_ms if timeout_ms is None else timeout_ms
+        log = services.find_log(topic_id_partition)
+        is_remote = timestamp_ms >= 0 and log is not None and log.remote_log_enabled()
+
+        def late() -> ReplicationError:
+            services.metrics.add("list_offsets_expired", topic_id_partition.topic)
+            text = f"{topic_id_partition}: no offset for time {timestamp_ms} within {timeout} ms"
+            return ReplicationError(text, KafkaError.REQUEST_TIMED_OUT)
+
+        return self._calls.start(
+            lambda _: self.search(topic_id_partition, timestamp_ms),
+            seconds=timeout / 1000,
+            late=late,
+            term=term,
+            after=services.metadata.when_ready(topic_id_partition) if is_remote else None,
+        )
+
+    def search(self, topic_id_partition: TopicIdPartition, timestamp_ms: int) -> TimestampAndOffset | None:
+        """Search in this thread, with no deadline. Raises as the future of ``list_offsets``."""
+        log = self._services.require_log(topic_id_partition)
+        if timestamp_ms < 0 or not log.remote_log_enabled():
+            return log.fetch_offset_by_timestamp(timestamp_ms)
+        if self._services.config.kafka_semantics:
+            return self._search_as_kafka(topic_id_partition, log, timestamp_ms)
+        from_offset = log.log_start_offset
+        while True:
+            require_wanted()
+            local_start = log.local_log_start_offset
+            if from_offset < local_start:
+                found = self._search_tier(topic_id_partition, log, timestamp_ms, from_offset, local_start)
+                if found is not None:
+                    return found
+            from_offset = local_start
+            try:
+                found = log.fetch_offset_by_timestamp(timestamp_ms)
+            except LogTruncatedError:  # segments went meanwhile
+                continue
+            if log.local_log_start_offset <= local_start:
+                return found
+
+    # ---- the tier
+
+    def _search_tier(
+        self,
+        topic_id_partition: TopicIdPartition,
+        log: PartitionLog,
+        timestamp_ms: int,
+        start_offset: int,
+        end_offset_exclusive: int,
+    ) -> TimestampAndOffset | None:
+        """Find the first record of a range of offsets from a time on that only the tier has."""
+        epochs = epochs_with_records(log.leader_epoch_cache.epoch_with_offsets().items())
+        log_end = log.log_end_offset
+        for segment in self._iter_candidates(
+            topic_id_partition, epochs, timestamp_ms, start_offset, end_offset_exclusive
+        ):
+            low, high = offsets_of_log(segment, epochs, log_end_offset=log_end)
+            low, high = max(low, start_offset), min(high, end_offset_exclusive)
+            if low >= high:
+                continue
+            try:
+                found = find_in_segment(self._services.storage, segment, timestamp_ms, low, high)
+            except RemoteResourceNotFoundException:
+                if log.log_start_offset <= segment.end_offset:
+                    raise
+                continue  # it has expired meanwhile
+            if found is not None:
+                return found
+        return None
+
+    def _iter_candidates(
+        self,
+        topic_id_partition: TopicIdPartition,
+        epochs: LeaderEpochs,
+        timestamp_ms: int,
+        start_offset: int,
+        end_offset_exclusive: int,
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """Yield the copied segments that may have such a record, ascending by start offset."""
+        metadata = self._services.metadata
+        if isinstance(metadata, TopicBasedRemoteLogMetadataManager):
+            times = self._find_times(metadata, topic_id_partition)
+            for at in times.find(timestamp_ms, start_offset, end_offset_exclusive):
+                segment = metadata.segment(RemoteLogSegmentId(topic_id_partition, Uuid(times.ids[at].tobytes())))
+                if segment is not None and segment.state is _FINISHED:
+                    yield segment
+            return
+        known = {
+            each.remote_log_segment_id: each
+            for entry in epochs
+            for each in metadata.list_remote_log_segments(topic_id_partition, entry.epoch)
+            if each.state is _FINISHED
+            and each.max_timestamp_ms >= timestamp_ms
+            and each.end_offset >= start_offset
+            and each.start_offset < end_offset_exclusive
+        }
+        yield from sorted(known.values(), key=lambda each: each.start_offset)
+
+    def _find_times(
+        self, metadata: TopicBasedRemoteLogMetadataManager, topic_id_partition: TopicIdPartition
+    ) -> SegmentTimes:
+        """Return the segments' times, of now: listed again only after a change of them."""
+        version = metadata.segments_version(topic_id_partition)
+        with self._lock:
+            known = self._times.get(topic_id_partition)
+        if known is not None and known.version == version:
+            return known
+        rows = metadata.segment_columns(topic_id_partition)
+        copied = rows["state"] == int(_FINISHED)
+        names = ("start_offset", "end_offset", "max_timestamp_ms", "segment_id")
+        start, end, newest, ids = (rows[name][copied] for name in names)
+        made = SegmentTimes(version, start, end, newest, ids)
+        with self._lock:
+            self._times.pop(topic_id_partition, None)
+            self._times[topic_id_partition] = made  # the newest is last
+            if len(self._times) > _TIMES_MAX:
+                del self._times[next(iter(self._times))]
+        return made
+
+    def _search_as_kafka(
+        self, topic_id_partition: TopicIdPartition, log: PartitionLog, timestamp_ms: int
+    ) -> TimestampAndOffset | None:
+        start_offset = log.log_start_offset
+        segment = self._find_as_kafka(topic_id_partition, log, timestamp_ms, start_offset)
+        if segment is not None and segment.start_offset < log.log_segments()[0].base_offset:
+            found = find_in_segment(self._services.storage, segment, timestamp_ms, start_offset, INT64_MAX)
+            if found is not None:
+                return found
+        return log.fetch_offset_by_timestamp(timestamp_ms)
+
+    def _find_as_kafka(
+        self, topic_id_partition: TopicIdPartition, log: PartitionLog, timestamp_ms: int, start_offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """Find the only segment of the tier that Kafka looks into."""
+        epochs = epochs_with_records(log.leader_epoch_cache.epoch_with_offsets().items())
+        first = epochs.epoch_for_offset(start_offset)
+        for entry in epochs if first is not None else ():
+            if first is None or entry.epoch < first:
+                continue
+            for each in self._services.metadata.list_remote_log_segments(topic_id_partition, entry.epoch):
+                if (
+                    each.state is _FINISHED
+                    and each.max_timestamp_ms >= timestamp_ms
+                    and each.end_offset >= start_offset
+                    and is_within(each, epochs, log_end_offset=log.log_end_offset)
+                ):
+                    return each
+        return None
+
+    def forget(self, topic_id_partition: TopicIdPartition) -> None:
+        """Forget the segments' times of a partition that this broker has no more."""
+        with self._lock:
+            self._times.pop(topic_id_partition, None)
+
+    def close(self) -> None:
+        """Cancel the searches under way; idempotent. The pool is the caller's."""
+        self._calls.close()
+
+
+def offsets_of_log(segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs, *, log_end_offset: int) -> tuple[int, int]:
+    """Return the offsets [low, high) of a segment that are a log's: their epoch is the same in both; (0, 0): none is.
+
+    They lie one behind the other: where two logs have an epoch and an offset in common, they have all in front of it.
+    """
+    own = epochs_with_records(sorted(segment.segment_leader_epochs.items()))
+    low = high = 0
+    for entry in own:
+        known = epochs.find_entry(entry.epoch)
+        if known is None:
+            continue
+        own_next, known_next = own.find_next(entry.epoch), epochs.find_next(entry.epoch)
+        begin = max(entry.start_offset, known.start_offset)
+        end = min(
+            segment.end_offset + 1 if own_next is None else own_next.start_offset,
+            log_end_offset if known_next is None else known_next.start_offset,
+        )
+        if begin < end:
+            low, high = (begin if low == high else low), end
+    return low, high
+
+
+def find_in_segment(
+    storage: RemoteStorageManager,
+    segment: RemoteLogSegmentMetadata,
+    timestamp_ms: int,
+    start_offset: int,
+    end_offset_exclusive: int,
+) -> TimestampAndOffset | None:
+    """Find the first record of a segment in a range of offsets from a time on.
+
+    Raises:
+        CorruptRecordError, SizeLimitError: of the segment's log. Else as the storage manager's ``fetch_index`` and
+            ``fetch_log_segment``.
+    """
+    log = SegmentWindows(storage, segment)
+    position = _find_position(storage, segment, timestamp_ms, start_offset)
+    try:
+        return _scan(log, position, timestamp_ms, start_offset, end_offset_exclusive)
+    except CorruptRecordError:
+        if not position:
+            raise
+    return _scan(log, 0, timestamp_ms, start_offset, end_offset_exclusive)  # the index is wrong, or the log is
+
+
+def _find_position(
+    storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata, timestamp_ms: int, start_offset: int
+) -> int:
+    """Find a position at or before the first such record, by the indexes; 0 where they are none."""
+    try:
+        times = _fetch_index(storage, segment, IndexType.TIMESTAMP)
+        offset = max(lookup_timestamp(times, segment.start_offset, timestamp_ms)[1], start_offset)
+        if offset <= segment.start_offset:
+            return 0
+        offsets = _fetch_index(storage, segment, IndexType.OFFSET)
+        _, position = lookup_offset(offsets, segment.start_offset, offset)
+    except CorruptIndexError:  # slower without them, never wrong
+        return 0
+    return position if 0 <= position < segment.segment_size_in_bytes else 0
+
+
+def _fetch_index(storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
+    with storage.fetch_index(segment, kind) as stream:
+        return stream.read()
+
+
+def _scan(
+    log: SegmentWindows, position: int, timestamp_ms: int, start_offset: int, end_offset_exclusive: int
+) -> TimestampAndOffset | None:
+    while True:
+        search = BatchSearch(
+            position=position,
+            end_position=log.size_bytes,
+            least_last_offset=start_offset,
+            least_max_timestamp=timestamp_ms,
+        )
+        try:
+            search_pieces(search, log.read_into)
+        except CorruptRecordError as error:
+            raise error.located(log.name) from None
+        batch = search.found
+        if batch is None or batch.base_offset >= end_offset_exclusive:
+            return None
+        found = find_record_by_timestamp(
+            batch,
+            log.read_into,
+            path=log.name,
+            timestamp_ms=timestamp_ms,
+            starting_offset=start_offset,
+            end_offset_exclusive=end_offset_exclusive,
+            decompressed_limit=_DECOMPRESSED_LIMIT,
+        )
+        if found is not None:
+            return found
+        position = batch.position + batch.size_bytes
+
+
+class SegmentWindows:
+    """The log of a segment in the tier, which is read at any position: a window of it is fetched at once.
+
+    Attributes:
+        name: Of the segment, for messages.
+        size_bytes: Of its log.
+    """
+
+    def __init__(self, storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata) -> None:
+        self._storage = storage
+        self._segment = segment
+        self._start = 0
+        self._window = b""
+        self.name = str(segment.remote_log_segment_id)
+        self.size_bytes = segment.segment_size_in_bytes
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """Fill a buffer from a position on; returns the bytes read, fewer only at the end. Raises as
+        ``fetch_log_segment`` of the storage manager.
+        """
+        out = memoryview(buffer).cast("B")
+        size = min(len(out), self.size_bytes - position)
+        if size <= 0:
+            return 0
+        at = position - self._start
+        if not 0 <= at <= len(self._window) - size:
+            end = min(position + max(size, _WINDOW_BYTES), self.size_bytes) - 1
+            with self._storage.fetch_log_segment(self._segment, position, end) as stream:
+                self._window = stream.read()
+            self._start, at = position, 0
+            size = min(size, len(self._window))
+        copy_into(out[:size], memoryview(self._window)[at : at + size])
+        return size
