@@ -41,7 +41,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock, Files, ReadableFile, UpdatableFile
 from tierlog.runtime.machine.randomness import Rng
 
-_INTERNAL_TOPICS: Final = frozenset(
+NEVER_TIERED: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
 
@@ -76,7 +76,7 @@ def require_sibling(folder: str, other: object) -> str:
 
 
 def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
-    return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in _INTERNAL_TOPICS
+    return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in NEVER_TIERED
 
 
 def lock_directory(files: Files, path: str) -> FileLock:
