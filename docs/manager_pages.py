@@ -6,6 +6,7 @@ from tables import key_table, metric_labels
 
 from tierlog.remote.manager import manager_metrics as manager
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.opened_managers import TierKeys
 from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.storage.storage_metrics import OTHERS
@@ -40,6 +41,14 @@ MANAGER_HEAD = """# Keys and metrics of the RemoteLogManager
 Kafka's, with its defaults and limits; those marked **ours** are Tierlog's, those marked **live** can be changed while
 the manager runs (`update_config`). An unknown key below `remote.log.manager.` is an error that names the nearest known
 one.
+"""
+TIER_HEAD = """
+## Keys that name the managers
+
+`RemoteLogManager.open` takes a broker's whole configuration. Keys of the storage manager are behind `rsm.config.`
+([configuration.md](../configuration.md)), those of the metadata manager behind `rlmm.config.`
+([metadata-manager.md](metadata-manager.md)).
+
 """
 MANAGER_SERIES_HEAD = """
 ## Metrics
@@ -88,8 +97,8 @@ def log_manager_page() -> str:
         f"| `{s.full_name.replace(manager.MANAGER_PREFIX, manager.PARTITION_PREFIX)}` | {s.text} | {s.jmx} |\n"
         for s in manager.PARTITION_SERIES
     )
-    keys = "\n".join(key_table(RemoteLogManagerConfig))
-    return MANAGER_HEAD + "\n" + keys + "\n" + MANAGER_SERIES_HEAD + series + topics + partitions
+    keys, names = ("\n".join(key_table(table)) + "\n" for table in (RemoteLogManagerConfig, TierKeys))
+    return MANAGER_HEAD + "\n" + keys + TIER_HEAD + names + MANAGER_SERIES_HEAD + series + topics + partitions
 
 
 def metadata_manager_page() -> str:
