@@ -157,6 +157,12 @@ class RemoteStorageManager(Closeable, ABC):
         """
         return False
 
+    def store_time_ms(self) -> int | None:
+        """Return the store's own time now, ms since 1970 UTC, by its last answer and the time since then. Does not
+        block. Optional: by default None, for a manager that cannot say.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Release all resources. Calls under way end with an error; idempotent."""

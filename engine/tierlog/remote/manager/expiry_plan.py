@@ -15,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tierlog.remote.manager.tiered_lineage import is_within
 
 _STATE = RemoteLogSegmentState
+
+
+#: Segments of one plan at most, so that a first limit on a long tier takes no more memory than it must.
+PLANNED_MAX: Final = 10_000
 
 
 class ExpiryReason(Enum):
@@ -34,6 +38,7 @@ class ExpiryReason(Enum):
     RETENTION_TIME = "retention.ms"
     RETENTION_SIZE = "retention.bytes"
     UNREFERENCED = "all of its epochs lie in front of the log's"
+    UNFINISHED = "its copy began long ago, and nobody makes it"
 
 
 class Expired(NamedTuple):
@@ -62,10 +67,15 @@ class ExpiryPlan:
 
     Attributes:
         log_start_offset: The start to publish before any goes; None: it stays.
+        stays: The first segment of the log that stays, at which the plan ends; None: there is none.
+        is_whole: Whether nothing but a change of the tier, of the log, or of its limits adds to the plan: it neither
+            ended at a copy that goes on nor has it PLANNED_MAX segments.
     """
 
     expired: tuple[Expired, ...]
     log_start_offset: int | None
+    stays: RemoteLogSegmentMetadata | None = field(default=None, compare=False)
+    is_whole: bool = field(default=True, compare=False)
 
     def allowed(self, log_start_offset: int) -> tuple[Expired, ...]:
         """The segments that may go once the log starts at an offset: what a log answered that it became. One that
@@ -149,17 +159,20 @@ class _Planning:
         self._being_copied = being_copied
         self._expired: dict[RemoteLogSegmentId, Expired] = {}
         self._new_start: int | None = None
+        self._stays: RemoteLogSegmentMetadata | None = None
+        self._is_whole = True
 
     def run(self, list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]]) -> ExpiryPlan:
         for entry in self._epochs:
             if not self._look_at(list_segments(entry.epoch)):
                 break
-        return ExpiryPlan(tuple(self._expired.values()), self._new_start)
+        return ExpiryPlan(tuple(self._expired.values()), self._new_start, self._stays, self._is_whole)
 
     def _look_at(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Look at the segments of an epoch; whether to go on with the next one."""
         for segment in segments:
-            if segment.remote_log_segment_id in self._being_copied:
+            if segment.remote_log_segment_id in self._being_copied or len(self._expired) == PLANNED_MAX:
+                self._is_whole = False
                 return False
             if segment.state is _STATE.DELETE_SEGMENT_FINISHED or segment.remote_log_segment_id in self._expired:
                 continue
@@ -168,6 +181,7 @@ class _Planning:
             elif self._lies_in_front(segment):
                 self._expire(segment, ExpiryReason.LOG_START_OFFSET)
             elif is_within(segment, self._epochs, log_end_offset=self._log_end) and not self._breaks_a_limit(segment):
+                self._stays = segment
                 return False
         return True
 
@@ -217,3 +231,57 @@ def find_unreferenced(
         and each.remote_log_segment_id not in being_copied
         and all(epoch < first.epoch for epoch in each.segment_leader_epochs)
     )
+
+
+def find_unfinished(
+    segments: Iterable[RemoteLogSegmentMetadata],
+    *,
+    began_until_ms: int,
+    being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
+) -> Sequence[Expired]:
+    """Find the copies that began and never finished: their brokers have ended, or lost the partition. Kafka waits for
+    the topic's retention.
+
+    Args:
+        segments: Of the partition, in every state and any order.
+        began_until_ms: Those that began later stay.
+        being_copied: By this broker, now.
+    """
+    return tuple(
+        Expired(each, ExpiryReason.UNFINISHED)
+        for each in segments
+        if each.state is _STATE.COPY_SEGMENT_STARTED
+        and each.event_timestamp_ms <= began_until_ms
+        and each.remote_log_segment_id not in being_copied
+    )
+
+
+class TierSummary(NamedTuple):
+    """What a run found of a partition of which nothing goes: by it the next one need not list the segments again.
+
+    Attributes:
+        version: The metadata manager's, of the partition's segments.
+        log_start_offset: Of the log.
+        epochs: Of the log, the earliest and the latest. Between two such runs of one term others do not change.
+        tiered_bytes: ``size_within`` of the tier; None: it was not asked.
+        newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
+        stays_bytes: The size of that segment.
+        unfinished_since_ms: When the oldest copy began that goes as an unfinished one; None: there is none.
+    """
+
+    version: int
+    log_start_offset: int
+    epochs: tuple[EpochEntry | None, EpochEntry | None]
+    tiered_bytes: int | None
+    newest_record_ms: int | None
+    stays_bytes: int
+    unfinished_since_ms: int | None
+
+    def holds(self, rules: ExpiryRules, *, began_until_ms: int) -> bool:
+        """Whether still nothing goes, by the limits as they are now."""
+        if self.unfinished_since_ms is not None and self.unfinished_since_ms <= began_until_ms:
+            return False
+        if self.newest_record_ms is None:
+            return True
+        is_old = rules.cutoff_ms is not None and self.newest_record_ms < rules.cutoff_ms
+        return not is_old and not 0 < rules.breached_bytes >= self.stays_bytes

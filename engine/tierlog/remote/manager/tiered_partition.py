@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition
+from tierlog.remote.manager.expiry_plan import Expired, TierSummary
+from tierlog.remote.manager.task_faults import TaskFaults
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.scheduling import Scheduler
@@ -18,6 +20,29 @@ class Role(enum.Enum):
 
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+class ExpiryProgress:
+    """The state of a term's expiration task, which is its own.
+
+    Attributes:
+        going: Segments that are to be deleted, the next one first; the log's start lies behind them already.
+        going_bytes: Their size.
+        summary: By which the next run sees that nothing goes; None: it lists the segments.
+        copied_dir: The log directory of the log that was told its copied offset; None: none was.
+        copied_offset: Which it was told.
+        faults: Of the task.
+    """
+
+    __slots__ = ("copied_dir", "copied_offset", "faults", "going", "going_bytes", "summary")
+
+    def __init__(self) -> None:
+        self.going: list[Expired] = []
+        self.going_bytes = 0
+        self.summary: TierSummary | None = None
+        self.copied_dir: str | None = None
+        self.copied_offset = -1
+        self.faults = TaskFaults()
 
 
 class TieredPartition:
@@ -33,6 +58,7 @@ class TieredPartition:
         parent_dir: The log directory for which the copied offset was found; another one begins anew.
         finds_log_start: Whether the log's start has yet to be found by the tier.
         failure: The last error of the copy task; None: the last run had none.
+        expiry: The state of the expiration task.
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
 
@@ -43,6 +69,7 @@ class TieredPartition:
         "being_copied",
         "copied",
         "copying_stopped",
+        "expiry",
         "failure",
         "finds_log_start",
         "parent_dir",
@@ -60,6 +87,7 @@ class TieredPartition:
         self.finds_log_start = True
         self.failure: Exception | None = None
         self.copying_stopped = False
+        self.expiry = ExpiryProgress()
         self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
 
     @property

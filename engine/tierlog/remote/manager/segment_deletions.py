@@ -1,0 +1,93 @@
+"""The deletion of one segment of the tier: its new state, its objects, its last state.
+
+The state comes first: from then on no reader finds the segment, a late copy of it is refused, and a deletion that ends
+half-way goes on later, by this broker or another one.
+
+Source: Kafka RemoteLogManager#deleteRemoteLogSegment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tierlog.remote.api import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+)
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.runtime.machine.scheduling import Future
+
+_STATE = RemoteLogSegmentState
+
+
+class SegmentDeletions:
+    """Deletes segments, each step of them by itself.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, services: TierServices) -> None:
+        self._services = services
+
+    def await_stored(self, future: Future[None], what: object) -> None:
+        """Wait until the metadata manager has stored a change of ``what``.
+
+        Raises:
+            RemoteStorageException: it did not within ``metadata.timeout.ms``; else what the future raises.
+        """
+        timeout_ms = self._services.config.metadata_timeout_ms
+        try:
+            future.result(timeout_ms / 1000)
+        except TimeoutError as error:
+            text = f"{what}: the metadata manager has not stored a change within {timeout_ms} ms"
+            raise RemoteStorageException(text) from error
+
+    def change(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """Store a new state of a segment, and wait until it is stored. Raises as ``await_stored``."""
+        stored = self._services.metadata.update_remote_log_segment_metadata(update)
+        self.await_stored(stored, update.remote_log_segment_id)
+
+    def update_of(
+        self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState
+    ) -> RemoteLogSegmentMetadataUpdate:
+        """Return the event by which this broker changes a segment's state now."""
+        return RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id,
+            event_timestamp_ms=self._services.machine.clock.time_ms(),
+            custom_metadata=segment.custom_metadata,
+            state=state,
+            broker_id=self._services.broker_id,
+        )
+
+    def begin(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        """Bring a segment to DELETE_SEGMENT_STARTED; return it as it is then, None: it is gone already.
+
+        Raises:
+            RemoteStorageException and what else the metadata manager raises.
+        """
+        if segment.state is _STATE.DELETE_SEGMENT_STARTED:
+            return segment
+        update = self.update_of(segment, _STATE.DELETE_SEGMENT_STARTED)
+        try:
+            self.change(update)
+        except RemoteResourceNotFoundException:
+            return None
+        return segment.create_with_updates(update)
+
+    def finish(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Delete the objects of a segment in state DELETE_SEGMENT_STARTED, then its metadata. It can be repeated, and
+        what is gone already is no error.
+
+        Raises:
+            RemoteStorageException and what else the managers raise.
+        """
+        services = self._services
+        services.metrics.add("delete_requests", segment.topic_id_partition.topic)
+        with contextlib.suppress(RemoteResourceNotFoundException):
+            services.storage.delete_log_segment_data(segment)
+        update = self.update_of(segment, _STATE.DELETE_SEGMENT_FINISHED)
+        with contextlib.suppress(RemoteResourceNotFoundException):
+            self.change(update)

@@ -1,0 +1,261 @@
+"""A tiered log whose segments expire: a real log, its copies, the managers, and one term of a leader, from a seed.
+
+Every call of a manager is recorded and can be made to fail, to hang or to be late (``Hooked``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from tests.contract.metadata_manager_suite import PARTITION
+from tests.support.living_logs import batch_of
+from tests.support.metadata_rig import Rig, rig
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.remote.api import (
+    RemoteLogMetadataManager,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemoteStorageManager,
+    TopicIdPartition,
+)
+from tierlog.remote.manager.expirations import Expirations
+from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.manager.tiered_partition import Role, TieredPartition
+from tierlog.testing.memory_storage_manager import MemoryStorageManager
+
+STATE = RemoteLogSegmentState
+BROKER, OTHER_BROKER = 1, 2
+RECORDS = 10
+MINUTE_MS = 60_000
+SHORT = {
+    "remote.log.manager.unfinished.copy.retention.ms": f"{MINUTE_MS}",
+    "remote.log.manager.clock.jump.max.ms": f"{MINUTE_MS}",
+}
+
+
+class Hooked:
+    """A manager whose calls are recorded, and go through a function of the test's first: what it returns, but for
+    None, is the answer.
+    """
+
+    def __init__(self, inner: object, calls: list[tuple[str, Any]]) -> None:
+        self._inner: Any = inner
+        self._calls = calls
+        self.hooks: dict[str, Callable[..., Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._inner, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*args: Any, **named: Any) -> Any:
+            self._calls.append((name, args[0] if args else None))
+            answer = self.hooks[name](*args, **named) if name in self.hooks else None
+            return attribute(*args, **named) if answer is None else answer
+
+        return call
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    """A hook that raises."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+class ExpiringTier:
+    """One leader's partition, in its first term. A segment has RECORDS offsets."""
+
+    def __init__(self, made: Rig, *, manager: dict[str, str] | None = None, **limits: int) -> None:
+        self.rig, self.machine = made, made.machine
+        self.calls: list[tuple[str, Any]] = []
+        self.starts: list[int] = []
+        self.store = MemoryStorageManager(machine=made.machine)
+        self.store.configure({})
+        self.metadata = Hooked(made.leader(), self.calls)
+        self.storage = Hooked(self.store, self.calls)
+        made.machine.files.make_directories("/logs")
+        self.log = UnifiedLog.open(
+            f"/logs/{PARTITION}",
+            machine=made.machine,
+            config=LogConfig(remote_storage_enable=True, retention_ms=-1, segment_bytes=1 << 20),
+            remote_log_enabled=True,
+            is_sole_replica=True,
+        )
+        self.limit(**limits)
+        self.services = TierServices(
+            config=RemoteLogManagerConfig.read(SHORT | (manager or {})),
+            storage=cast("RemoteStorageManager", self.storage),
+            metadata=cast("RemoteLogMetadataManager", self.metadata),
+            find_log=lambda _: self.log,
+            broker_id=BROKER,
+            machine=made.machine,
+            metrics=ManagerMetrics(made.machine),
+            on_log_start_offset=lambda _, start: self._published(start),
+        )
+        self.expirations = Expirations(self.services)
+        self.partition = self.new_term()
+
+    def _published(self, start: int) -> None:
+        self.starts.append(start)
+        self.calls.append(("published", start))
+
+    def new_term(self) -> TieredPartition:
+        """End the present term and begin another one."""
+        if hasattr(self, "partition"):
+            self.partition.end()
+        self.partition = TieredPartition(PARTITION, Role.LEADER, self.machine.scheduler)
+        return self.partition
+
+    def limit(self, **limits: int) -> None:
+        """Change the topic's limits: ``retention_bytes``, ``retention_ms``."""
+        self.log.update_config(replace(self.log.config, **limits))  # type: ignore[arg-type]
+
+    # ---- the log and its copies
+
+    def append(self, *, segments: int = 1, epoch: int = 0) -> None:
+        """Append closed segments."""
+        for _ in range(segments):
+            self.log.append_as_leader(batch_of(*[b"v" * 90] * RECORDS, timestamp_ms=self.now_ms), leader_epoch=epoch)
+            self.log.roll()
+
+    def begin_copy(
+        self, base: int, end: int, *, epochs: dict[int, int] | None = None, broker_id: int = BROKER
+    ) -> RemoteLogSegmentMetadata:
+        """A copy of offsets [base, end) that has begun."""
+        known = self.log.leader_epoch_cache.epoch_entries_in_range(base, end)
+        size = sum(each.size_bytes for each in self.log.log_segments(base, end)) or 1000
+        made = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId.generate_new(PARTITION, rng=self.machine.rng),
+            start_offset=base,
+            end_offset=end - 1,
+            max_timestamp_ms=max((each.largest_timestamp_ms for each in self.log.log_segments(base, end)), default=0),
+            broker_id=broker_id,
+            event_timestamp_ms=self.now_ms,
+            segment_size_in_bytes=size,
+            segment_leader_epochs=epochs or {entry.epoch: entry.start_offset for entry in known},
+        )
+        self.metadata.add_remote_log_segment_metadata(made).result(60)
+        return made
+
+    def finish_copy(self, segment: RemoteLogSegmentMetadata, state: STATE = STATE.COPY_SEGMENT_FINISHED) -> None:
+        update = RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id,
+            event_timestamp_ms=self.now_ms,
+            custom_metadata=None,
+            state=state,
+            broker_id=segment.broker_id,
+        )
+        self.metadata.update_remote_log_segment_metadata(update).result(60)
+
+    def copy(self) -> list[RemoteLogSegmentMetadata]:
+        """Copy all closed segments that are not copied."""
+        made = []
+        for segment, end in self.log.closed_segments(self.log.highest_offset_in_remote_storage + 1):
+            metadata = self.begin_copy(segment.base_offset, end)
+            with self.log.lease(segment) as files:
+                self.store.copy_log_segment_data(metadata, files)
+            self.finish_copy(metadata)
+            self.log.update_highest_offset_in_remote_storage(end - 1)
+            made.append(metadata)
+        self.calls.clear()
+        return made
+
+    def filled(self, segments: int, *, epoch: int = 0) -> list[RemoteLogSegmentMetadata]:
+        """Append segments and copy them."""
+        self.append(segments=segments, epoch=epoch)
+        return self.copy()
+
+    # ---- the task
+
+    def run(self) -> float | None:
+        return self.expirations.run(self.partition)
+
+    def settle(self, runs: int = 200) -> None:
+        """Run the task until it has nothing to do at once."""
+        for _ in range(runs):
+            pause = self.run()
+            if pause is None or pause > 0:
+                return
+        raise AssertionError("the task finds no end")
+
+    # ---- what is there
+
+    @property
+    def now_ms(self) -> int:
+        return self.machine.clock.time_ms()
+
+    def pass_time(self, ms: int) -> None:
+        self.machine.clock.sleep(ms / 1000)
+
+    def listed(self) -> list[tuple[int, STATE]]:
+        """(first offset, state) of the segments that the metadata has, by offset."""
+        found = self.metadata._inner.list_remote_log_segments(PARTITION)
+        return [(each.start_offset, each.state) for each in sorted(found, key=lambda each: each.start_offset)]
+
+    def starts_listed(self) -> list[int]:
+        return [start for start, _ in self.listed()]
+
+    def stored(self) -> int:
+        """The number of segments in the store."""
+        return len(self.store.segment_ids)
+
+    def states_of(self, calls: list[tuple[str, Any]]) -> list[str]:
+        """The names of what happened, state changes by their state, without questions."""
+        names = []
+        for name, subject in calls:
+            if name == "update_remote_log_segment_metadata":
+                names.append(subject.state.name)
+            elif name in ("delete_log_segment_data", "published"):
+                names.append(name)
+        return names
+
+    def value(self, name: str) -> float:
+        return self.services.metrics.value(name)
+
+
+@contextlib.contextmanager
+def expiring_tier(seed: int = 1, *, manager: dict[str, str] | None = None, **limits: int) -> Iterator[ExpiringTier]:
+    """An ExpiringTier; at its end nothing is left open."""
+    with rig(seed) as made:
+        tier = ExpiringTier(made, manager=manager, **limits)
+        yield tier
+        tier.log.close()
+
+
+def partition_of(number: int) -> TopicIdPartition:
+    return TopicIdPartition(PARTITION.topic_id, PARTITION.topic, number)
+
+
+def segment_bytes(segments: list[RemoteLogSegmentMetadata]) -> int:
+    return segments[0].segment_size_in_bytes
+
+
+def require_published(tier: ExpiringTier) -> None:
+    """Let a deletion fail the test whose offsets the log has still."""
+
+    def check(segment: RemoteLogSegmentMetadata) -> None:
+        assert segment.end_offset < tier.log.log_start_offset, "deleted before the start was published"
+
+    tier.storage.hooks["delete_log_segment_data"] = check
+
+
+def reopened(tier: ExpiringTier, **limits: int) -> None:
+    """Restart the broker: the log knows nothing of the tier."""
+    tier.log.close()
+    config: LogConfig = replace(tier.log.config, **limits)  # type: ignore[arg-type]
+    tier.log = UnifiedLog.open(
+        tier.log.folder, machine=tier.machine, config=config, remote_log_enabled=True, is_sole_replica=True
+    )
+    assert tier.log.highest_offset_in_remote_storage == -1
+    tier.new_term()
