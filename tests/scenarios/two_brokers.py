@@ -66,6 +66,10 @@ class Written:
             key = number(batch, 12, 4), number(batch, 0, 8)
             assert self.batches.setdefault(key, batch) == batch, f"two batches in epoch {key[0]} at {key[1]}"
 
+    def lose(self, offset: int) -> None:
+        """What was committed from an offset on is lost: by an unclean election, or by more disks than are made for."""
+        self.committed = {at: epoch for at, epoch in self.committed.items() if at < offset}
+
     def check(self, batch: bytes, who: str) -> None:
         """A batch that was read is one that was written."""
         key = number(batch, 12, 4), number(batch, 0, 8)
@@ -283,6 +287,7 @@ class Cluster:
             each.is_up
             and (replica := each.replicas[partition]).log.log_end_offset == own.log.log_end_offset
             and replica.build is None
+            and replica.follower.lag == 0
             and replica.log.high_watermark == own.log.high_watermark == own.log.log_end_offset
             for each in self.brokers.values()
             if each.broker_id != leader and each.is_up

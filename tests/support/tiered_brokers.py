@@ -23,7 +23,7 @@ from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.follower_lookups import FollowerLookups
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import epochs_with_records, find_copied_offset
+from tierlog.remote.manager.tiered_lineage import CopiedOffset, epochs_with_records, find_copied_offset
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication import (
@@ -133,7 +133,12 @@ class Broker:
             machine=self.machine, open_logs=lambda _config, **_: cluster.topic
         )
         self.metadata.configure(
-            {"log.dir": LOGS, "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS, "broker.id": 1}
+            {
+                "log.dir": LOGS,
+                "broker.id": self.broker_id,
+                "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
+                "remote.log.metadata.kafka.semantics": cluster.manager_config.kafka_semantics,
+            }
         )
         self.directory = LogDirectory.open(
             LOGS,
@@ -209,14 +214,20 @@ class Broker:
             assert self.machine.clock.monotonic_seconds() < until, "the metadata never get ready"
             self.machine.clock.sleep(0.01)
 
+    def copied_offset(self, partition: int = 0) -> CopiedOffset:
+        """The last offset of a log that is in the tier, as its leader finds it."""
+        replica = self.replicas[partition]
+        return find_copied_offset(
+            epochs_with_records(replica.epochs.items()),
+            lambda epoch: self.metadata.highest_offset_for_epoch(replica.partition, epoch),
+            log_end_offset=replica.log.log_end_offset,
+        )
+
     def copy(self, partition: int) -> list[RemoteLogSegmentMetadata]:
         """Copy what may be copied, as leader; the new segments."""
         replica, copied = self.replicas[partition], []
         log, tip = replica.log, replica.partition
-        epochs = epochs_with_records(replica.epochs.items())
-        last = find_copied_offset(
-            epochs, lambda epoch: self.metadata.highest_offset_for_epoch(tip, epoch), log_end_offset=log.log_end_offset
-        )
+        last = self.copied_offset(partition)
         for segment, end in log.closed_segments(max(last.offset + 1, log.log_start_offset)):
             segment_id = RemoteLogSegmentId.generate_new(tip, rng=self.machine.rng)
             added = RemoteLogSegmentMetadata(
@@ -254,19 +265,24 @@ class Broker:
         except OffsetOutOfRangeError as error:
             if not error.is_in_tier:
                 raise
-            return self._read_tier(partition, offset)
+            found = self._read_tier(partition, offset)
+            if found is None:
+                raise
+            return found
         return list(batches_in(b"".join(bytes(part.read()) for part in parts)))
 
-    def _read_tier(self, partition: int, offset: int) -> list[bytes]:
+    def _read_tier(self, partition: int, offset: int) -> list[bytes] | None:
         log, tip = self.replicas[partition].log, partition_of(partition)
         epoch = log.leader_epoch_cache.epoch_for_offset(offset)
-        assert epoch is not None, "the lineage has the offset"
+        assert epoch is not None, f"broker {self.broker_id}: the lineage has no epoch of {offset}"
         segment = self.metadata.remote_log_segment_metadata(tip, epoch, offset)
-        assert segment is not None, f"offset {offset} of epoch {epoch} is in no segment"
+        if segment is None:
+            return None
         _, end = log.end_offset_for_epoch(epoch)
         with self.storage.fetch_log_segment(segment, 0) as stream:
             found = [each for each in batches_in(stream.read()) if last_offset(each) >= offset]
-        return [each for each in found if number(each, 0, 8) < end]
+        is_cut = not self.cluster.manager_config.kafka_semantics
+        return [each for each in found if number(each, 0, 8) < end or not is_cut]
 
 
 class Endpoint:
