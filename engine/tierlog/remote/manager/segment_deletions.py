@@ -16,6 +16,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
+    TopicIdPartition,
 )
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.runtime.machine.scheduling import Future
@@ -91,3 +92,16 @@ class SegmentDeletions:
         update = self.update_of(segment, _STATE.DELETE_SEGMENT_FINISHED)
         with contextlib.suppress(RemoteResourceNotFoundException):
             self.change(update)
+
+    def delete_all(self, topic_id_partition: TopicIdPartition) -> None:
+        """Delete all segments of a partition, in every state: none is found any more before the first object goes.
+
+        Raises:
+            RemoteStorageException and what else the managers raise; later segments are in DELETE_SEGMENT_STARTED then,
+            and the call can be repeated.
+        """
+        segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
+        begun = [self.begin(segment) for segment in segments]
+        for segment in begun:
+            if segment is not None:
+                self.finish(segment)

@@ -58,6 +58,7 @@ class TieredPartition:
         parent_dir: The log directory for which the copied offset was found; another one begins anew.
         finds_log_start: Whether the log's start has yet to be found by the tier.
         failure: The last error of the copy task; None: the last run had none.
+        copy_faults: Of the copy task.
         expiry: The state of the expiration task.
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
@@ -68,6 +69,7 @@ class TieredPartition:
     __slots__ = (
         "being_copied",
         "copied",
+        "copy_faults",
         "copying_stopped",
         "expiry",
         "failure",
@@ -87,6 +89,7 @@ class TieredPartition:
         self.finds_log_start = True
         self.failure: Exception | None = None
         self.copying_stopped = False
+        self.copy_faults = TaskFaults()
         self.expiry = ExpiryProgress()
         self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
 

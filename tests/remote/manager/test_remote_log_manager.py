@@ -1,0 +1,321 @@
+"""The RemoteLogManager as a broker calls it: roles, stops, configuration, health, close."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from tests.contract.dict_metadata_manager import DictMetadataManager
+from tests.support.forked import told_by_fork
+from tests.support.managed_broker import LOGS, NONE, TIERED, ManagedBroker, managed_broker
+from tierlog.errors import ConfigError
+from tierlog.remote.api import (
+    RemoteLogSegmentState,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.partition_stops import StopPartition
+from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.runtime.machine import Machine
+from tierlog.testing.memory_storage_manager import MemoryStorageManager
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+def copied(broker: ManagedBroker, partition: TopicIdPartition) -> list[tuple[int, int]]:
+    """Bounds of the segments that are finished."""
+    return sorted(
+        (each.start_offset, each.end_offset)
+        for each in broker.metadata.list_remote_log_segments(partition)
+        if each.state is FINISHED
+    )
+
+
+def led(broker: ManagedBroker, *, segments: int = 3) -> TopicIdPartition:
+    """A partition that is led, all of whose closed segments are copied."""
+    partition = broker.partition()
+    broker.produce(partition, segments)
+    broker.manager.on_leadership_change(frozenset({partition}), NONE)
+    broker.machine.clock.sleep(5)
+    return partition
+
+
+class TestRoles:
+    """What leaders and followers do."""
+
+    def test_a_leader_copies_and_a_follower_looks_up(self) -> None:
+        """The whole way of a segment: to the tier, and away locally, by leader and follower."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            assert copied(broker, partition) == [(0, 9), (10, 19), (20, 29)]
+            log = broker.logs[partition]
+            assert log.highest_offset_in_remote_storage == 29
+            broker.manager.on_leadership_change(NONE, frozenset({partition}))
+            broker.produce(partition, 1)
+            broker.machine.clock.sleep(5)
+            assert len(copied(broker, partition)) == 3
+            health = broker.manager.health()
+            assert (health.leaders, health.followers, health.loading) == (0, 1, 0)
+            broker.manager.on_leadership_change(frozenset({partition}), NONE)
+            broker.machine.clock.sleep(5)
+            assert len(copied(broker, partition)) >= 4
+
+    def test_what_is_not_tiered_is_passed_over(self) -> None:
+        """Kafka's own topics, compacted ones, and partitions whose log is not there."""
+        with managed_broker() as broker:
+            plain = broker.partition(1)
+            broker.alter(plain, remote_storage_enable=False)
+            broker.manager.on_leadership_change(
+                frozenset({plain, TopicIdPartition(Uuid(bytes(15) + b"\7"), "gone", 0)}), NONE
+            )
+            broker.machine.clock.sleep(2)
+            assert broker.manager.health().leaders == 0
+            with pytest.raises(RemoteResourceNotFoundException):
+                broker.metadata.list_remote_log_segments(plain)
+
+    def test_arguments(self) -> None:
+        """What is no partition is the caller's fault, at once."""
+        with managed_broker() as broker:
+            for call in (
+                lambda: broker.manager.on_leadership_change({"orders-0"}, NONE),  # type: ignore[arg-type]
+                lambda: broker.manager.stop_partitions(["orders-0"]),  # type: ignore[list-item]
+            ):
+                with pytest.raises(TypeError):
+                    call()
+
+
+class TestSearches:
+    """ListOffsets over tier and log."""
+
+    def test_by_time_and_special_ones(self) -> None:
+        """A consumer that begins at a time begins in the tier, though nothing of it is local any more."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            log = broker.logs[partition]
+            log.delete_old_segments()
+            assert log.local_log_start_offset == 30
+            found = broker.manager.list_offsets(partition, 0).result(60)
+            assert found is not None
+            assert found.offset == 0
+            assert broker.manager.list_offsets(partition, 2**62).result(60) is None
+            earliest_local = broker.manager.list_offsets(partition, -4).result(60)
+            assert earliest_local is not None
+            assert earliest_local.offset == 30
+            with pytest.raises(TypeError):
+                broker.manager.list_offsets("orders-0", 0)  # type: ignore[arg-type]
+
+
+class TestStops:
+    """Partitions that go."""
+
+    def test_a_deleted_topic_leaves_nothing(self) -> None:
+        """Its objects would be paid for for ever."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            assert isinstance(broker.storage, MemoryStorageManager)
+            assert len(broker.storage.segment_ids) == 3
+            stop = StopPartition(partition, delete_local_log=True, delete_remote_log=True)
+            assert broker.manager.stop_partitions([stop]).result(60) == {}
+            assert broker.storage.segment_ids == frozenset()
+            assert not broker.metadata.is_ready(partition)
+
+    def test_a_store_that_refuses_is_told(self) -> None:
+        """The caller hears what is left."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            assert isinstance(broker.storage, MemoryStorageManager)
+            broker.storage.refuses = RemoteStorageException("no permission")
+            stop = StopPartition(partition, delete_local_log=True, delete_remote_log=True)
+            errors = broker.manager.stop_partitions([stop]).result(60)
+            assert list(errors) == [partition]
+            broker.storage.refuses = None
+
+
+class TestConfigChanges:
+    """Section 9 of the behaviours."""
+
+    def test_copying_is_disabled_and_goes_on(self) -> None:
+        """Disabled: nothing more is copied, the lag is none; enabled: it goes on where it was."""
+        with managed_broker() as broker:
+            partition = led(broker, segments=1)
+            broker.alter(partition, remote_log_copy_disable=True)
+            assert broker.manager.on_config_change(frozenset({partition})).result(60) == {}
+            broker.produce(partition, 2)
+            broker.machine.clock.sleep(5)
+            assert len(copied(broker, partition)) == 1
+            assert broker.manager.metrics.value("copy_lag_segments") == 0
+            broker.alter(partition, remote_log_copy_disable=False)
+            assert broker.manager.metrics.value("copy_lag_segments") > 0
+            broker.manager.on_config_change(frozenset({partition}))
+            broker.machine.clock.sleep(5)
+            log = broker.logs[partition]
+            assert log.highest_offset_in_remote_storage == log.active_segment.base_offset - 1
+            assert broker.manager.metrics.value("copy_lag_segments") == 0
+
+    @pytest.mark.parametrize("is_leader", [True, False])
+    def test_a_topic_leaves_the_tier(self, is_leader: bool) -> None:
+        """The leader deletes what is there, and its log begins where it is local; a follower deletes nothing."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            if not is_leader:
+                broker.manager.on_leadership_change(NONE, frozenset({partition}))
+                broker.machine.clock.sleep(3)
+            log = broker.logs[partition]
+            log.delete_old_segments()
+            assert log.local_log_start_offset == 30
+            assert log.log_start_offset == 0
+            broker.alter(partition, remote_storage_enable=False, remote_log_delete_on_disable=True)
+            assert broker.manager.on_config_change(frozenset({partition})).result(60) == {}
+            assert isinstance(broker.storage, MemoryStorageManager)
+            assert len(broker.storage.segment_ids) == (0 if is_leader else 3)
+            assert log.log_start_offset == (30 if is_leader else 0)
+            assert not broker.metadata.is_ready(partition)
+            assert broker.manager.health().leaders == 0
+
+    def test_keys_are_changed_at_run_time(self) -> None:
+        """Numbers of threads, by at most the double; a key that is none changes nothing."""
+        with managed_broker() as broker:
+            broker.manager.update_config({"remote.log.manager.copier.thread.pool.size": "20"})
+            assert broker.manager.config.copier_thread_pool_size == 20
+            for wrong in (
+                {"remote.log.manager.copier.thread.pool.size": "50"},
+                {"remote.log.manager.task.interval.ms": "1"},
+            ):
+                with pytest.raises(ConfigError):
+                    broker.manager.update_config(wrong)
+            assert broker.manager.config.copier_thread_pool_size == 20
+
+
+class TestFailures:
+    """Stores that fail, and what is seen of it."""
+
+    def test_the_oldest_that_is_not_copied(self) -> None:
+        """An operator sees which partition lags, for how long, and why; and the lag goes when the store is back."""
+        with managed_broker() as broker:
+            partition = broker.partition()
+            assert isinstance(broker.storage, MemoryStorageManager)
+            broker.storage.refuses = RemoteStorageException("the bucket is gone")
+            broker.produce(partition, 3)
+            broker.manager.on_leadership_change(frozenset({partition}), NONE)
+            broker.machine.clock.sleep(300)
+            health = broker.manager.health()
+            assert health.uncopied is not None
+            assert health.uncopied.topic_id_partition == partition
+            assert health.uncopied.segments == 3
+            assert health.uncopied.age_seconds == pytest.approx(300, abs=2)
+            assert "the bucket is gone" in health.uncopied.reason
+            assert broker.manager.metrics.value("copy_lag_segments") == 3
+            assert broker.manager.metrics.value("copy_lag_bytes", topic="orders") == health.uncopied.bytes
+            assert broker.manager.metrics.value("uncopied_age_seconds") == pytest.approx(300, abs=2)
+            assert broker.manager.metrics.value("copy_errors") > 0
+            broker.storage.refuses = None
+            broker.machine.clock.sleep(60)
+            assert broker.manager.health().uncopied is None
+            assert broker.manager.metrics.value("copy_lag_bytes") == 0
+            assert broker.manager.metrics.value("copy_bytes", topic="orders") > 0
+
+
+class OrderedStorage(MemoryStorageManager):
+    """Notes its end, and hangs in it."""
+
+    ends: list[str]
+    hangs: threading.Event | None = None
+
+    def close(self) -> None:
+        self.ends.append("storage")
+        if self.hangs is not None:
+            self.hangs.wait(60)
+        super().close()
+
+
+class OrderedMetadata(DictMetadataManager):
+    """Notes its end, and fails in it."""
+
+    ends: list[str]
+
+    def close(self) -> None:
+        self.ends.append("metadata")
+        super().close()
+        raise ValueError("of a third party's")
+
+
+def made(**given: object) -> tuple[RemoteLogManager, OrderedStorage, OrderedMetadata]:
+    storage, metadata = OrderedStorage(), OrderedMetadata()
+    storage.ends = metadata.ends = []
+    storage.configure({})
+    manager = RemoteLogManager(
+        RemoteLogManagerConfig(),
+        broker_id=1,
+        storage=storage,
+        metadata=metadata,
+        find_log=lambda _: None,
+        **given,  # type: ignore[arg-type]
+    )
+    return manager, storage, metadata
+
+
+class TestClose:
+    """The end of a manager."""
+
+    def test_the_order(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A storage manager that is closed under a metadata manager that still stores loses that it stored."""
+        manager, storage, _ = made()
+        with caplog.at_level(logging.WARNING):
+            manager.close()
+            manager.close()
+        assert storage.ends == ["metadata", "storage"]
+        assert "of a third party's" in caplog.text
+        for call in (
+            lambda: manager.on_leadership_change(NONE, NONE),
+            lambda: manager.stop_partitions([]),
+            lambda: manager.on_config_change(NONE),
+            lambda: manager.update_config({}),
+        ):
+            with pytest.raises(RemoteStorageException, match="closed"):
+                call()
+        assert manager.health().leaders == 0
+
+    def test_a_manager_that_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The broker's end waits for no store."""
+        monkeypatch.setattr("tierlog.remote.manager.remote_log_manager._CLOSE_SECONDS", 0.1)
+        manager, storage, _ = made(machine=Machine())
+        storage.hangs = threading.Event()
+        manager.close()
+        assert storage.ends == ["metadata", "storage"]
+        storage.hangs.set()
+
+    def test_a_copy_under_way_ends_before_the_managers(self) -> None:
+        """What it writes is refused or complete, never half of both."""
+        with managed_broker(3) as broker:
+            led(broker, segments=2)
+            broker.produce(next(iter(broker.logs)), 2)
+            broker.machine.clock.sleep(0.7)
+            broker.manager.close()
+            assert broker.manager.health().long_runs == ()
+
+    def test_a_fork(self) -> None:
+        """Its threads stayed in the parent: a child that used it would wait for ever, or close the parent's."""
+        manager, storage, _ = made()
+
+        told = told_by_fork(manager.close, lambda: manager.on_leadership_change(NONE, NONE), lambda: storage.ends)
+        assert told[0] == "None"
+        assert told[1].startswith("RemoteStorageException: the remote log manager was opened before")
+        assert told[2] == "[]"
+        manager.close()
+        assert storage.ends == ["metadata", "storage"]
+
+
+def test_open_closes_what_it_opened() -> None:
+    """``open`` is for a broker's file; what is in no file is an error before anything begins."""
+    with pytest.raises(ConfigError, match="no tiered storage"):
+        RemoteLogManager.open({"log.dirs": LOGS}, broker_id=1, cluster_id="c", find_log=lambda _: None)
+    with pytest.raises(ConfigError, match="unknown key"):
+        RemoteLogManager.open(
+            {"remote.log.manager.tasks.interval.ms": "1"}, broker_id=1, cluster_id="c", find_log=lambda _: None
+        )
+    assert TIERED.remote_storage_enable
