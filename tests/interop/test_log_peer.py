@@ -27,7 +27,8 @@ from tests.support.line_process import LineProcess, kafka_peer
 from tests.support.log_peer import OurLog, files_of
 from tests.support.log_turns import START_MS, Command, Told, Turns
 from tierlog._native.checksums import crc32c
-from tierlog.records.builder import RecordBatchBuilder
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
 
 
 class AskedLog(Protocol):
@@ -55,6 +56,8 @@ class Pair:
         self.history.append(" ".join(map(str, words)))
         told = self.theirs.ask(*words)
         ours = self.ours.ask(*words) if words[0] != "clean" else self._cleaned(words)
+        if words[0] == "truncate" and self._has_compacted(told, ours):
+            return self._part(rows.COMPACTED)
         if words[0] in ("leader", "follower") and not told.startswith("taken"):
             if Told.of(told).bases[-1] > Told.of(told).end:
                 return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
@@ -92,6 +95,10 @@ class Pair:
         self.tabled[rows.ENDED] += 1
         with rows.collecting_ended():
             return self.ours.ask(*words)
+
+    def _has_compacted(self, told: str, ours: str) -> bool:
+        """Whether the answers differ by transactions alone that a compaction took, and are open in Kafka's log."""
+        return told != ours and rows.with_compacted_ended(told, ours, self.folders[1]) == ours
 
     def _with_stable(self, told: str, ours: str) -> str:
         """Our answer with Kafka's last stable offset where no batch lies between both: it moved to the next one."""
@@ -169,6 +176,7 @@ class Pair:
         self.history.append(" ".join(map(str, command)))
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
         before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
+        has_compacted = rows.has_compacted(self.folders[0])
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
         rebuilt = command[6] == 0 or any(offset > Told.of(told).end for offset in snapshots)
         if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
@@ -180,6 +188,8 @@ class Pair:
         ):
             if differs:
                 return self._part(row)
+        if (has_compacted and told.startswith("refused 48 ")) or self._has_compacted(told, ours):
+            return self._part(rows.COMPACTED)
         ours = self._with_stable(told, ours)
         found = rows.rows_of_recovery(told, ours, self.folders[1], rebuilt=rebuilt, is_damaged=self.is_damaged)
         if found:
@@ -412,6 +422,67 @@ def test_a_row_that_no_life_meets(
         told = [log.ask(*command) for command in commands][-1]
         log.ask("drop")
         assert told.startswith(answer), (row, name, told)
+
+
+def of_producer(base_offset: int, sequence: int, *, transactional: bool) -> str:
+    builder = RecordBatchBuilder(
+        base_offset,
+        leader_epoch=4,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    builder.append(b"key %d" % base_offset, b"", timestamp_ms=START_MS)
+    return builder.build().hex()
+
+
+@pytest.mark.parametrize(
+    ("transactional", "kafkas", "ours"),
+    [(False, "refused 48 ", "open | 0 -1 6 6 6 "), (True, "open | 0 -1 3 6 6 ", "open | 0 -1 4 6 6 ")],
+    ids=["a batch of no transaction follows", "another transaction follows"],
+)
+def test_a_transaction_that_a_compaction_took(
+    theirs: LineProcess, tmp_path: pathlib.Path, transactional: bool, kafkas: str, ours: str
+) -> None:
+    """The snapshot of before its marker says that it is open; the marker went after the last of its records."""
+    marker = build_end_transaction_marker(
+        2,
+        ControlRecordType.COMMIT,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=START_MS,
+        leader_epoch=4,
+    )
+    config = "internal.segment.bytes=600;cleanup.policy=compact;delete.retention.ms=1000"
+    commands: list[Command] = [
+        ("follower", sent(0, bytes(300), key=b"fills the segment"), 4),
+        ("follower", of_producer(1, 0, transactional=True), 4),
+        ("roll",),
+        ("follower", marker.hex() + sent(3, bytes(300), key=b"key 1"), 4),
+        ("follower", of_producer(4, 1, transactional=transactional), 4),
+        ("roll",),
+        ("follower", sent(5, b""), 4),
+        ("watermark", 6),
+        ("flush",),
+        *[("clean", 0, 5, 2400, 5000)] * 2,
+        ("time", START_MS + 1001),
+        ("clean", 0, 5, 2400, 5000),
+        ("drop",),
+    ]
+    for log, name, answer in ((theirs, "theirs", kafkas), (OurLog(), "ours", ours)):
+        folder = tmp_path / name / "orders-0"
+        folder.mkdir(parents=True)
+        log.ask("time", START_MS)
+        log.ask("open", folder, config, 0, 0, 0, 0, "-", 0, 0)
+        for command in commands:
+            log.ask(*command)
+        assert rows.has_compacted(folder)
+        told = log.ask("open", folder, config, 0, 2, 6, 0, "-", 0, 0)
+        if Told.find(told) is not None:
+            log.ask("drop")
+        assert told.startswith(answer), (name, told)
 
 
 def test_every_row_is_in_the_table() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.support.batches import Batch, encode
 from tests.support.crashed_log import copy_of
 from tests.support.living_logs import NOW_MS, batch_of
+from tests.support.message_set_builder import MessageSetBuilder
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, RECOVERY_POINTS
@@ -74,6 +75,14 @@ def fill(log: UnifiedLog, batches: int = 12, *, epoch: int = 0) -> None:
         append(log, b"%d" % number * 20, b"x" * 30, epoch=epoch)
 
 
+def send_without_epochs(log: UnifiedLog, *values: bytes) -> None:
+    """Append messages of magic 1, as a follower of an old broker."""
+    for value in values:
+        builder = MessageSetBuilder(1, log.log_end_offset)
+        builder.append(b"key", value, timestamp_ms=NOW_MS)
+        log.append_as_follower(builder.build(), leader_epoch=0)
+
+
 def other_than(log: UnifiedLog, number: int = 0) -> str:
     return [path for path in PATHS if path != log.parent_dir][number]
 
@@ -101,6 +110,15 @@ def caught_up(move: LogMove, *, now_ms: int = 0, max_bytes: int = 400) -> int:
         move.step(now_ms + steps * 2000, max_bytes=max_bytes)
         assert move.failure is None
     raise AssertionError(f"no end: {move.follower.state}")
+
+
+def moving(directories: LogDirectories, *, batches: int = 12) -> tuple[UnifiedLog, UnifiedLog, LogMove]:
+    """A log of some batches, the future one, and the move that has begun."""
+    log = directories.log("orders", 0)
+    fill(log, batches)
+    future = directories.begin_move("orders", 0, other_than(log))
+    assert future is not None
+    return log, future, LogMove(log, future)
 
 
 def moved(directories: LogDirectories, log: UnifiedLog, path: str) -> UnifiedLog:
@@ -170,11 +188,7 @@ class TestMoves:
 
     def test_appends_and_retention_meanwhile(self, directories: LogDirectories) -> None:
         """If this fails, a busy partition can never be moved, or loses what came last."""
-        log = directories.log("orders", 0)
-        fill(log, 20)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
-        move = LogMove(log, future)
+        log, future, move = moving(directories, batches=20)
         for number in range(6):
             move.step(number, max_bytes=300)
             append(log, b"late %d" % number)
@@ -192,11 +206,7 @@ class TestMoves:
 
     def test_a_cut_of_the_current_log(self, directories: LogDirectories) -> None:
         """If this fails, a moved follower has records that no other replica has."""
-        log = directories.log("orders", 0)
-        fill(log)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
-        move = LogMove(log, future)
+        log, future, move = moving(directories)
         caught_up(move)
         log.truncate_to(10)
         assert not move.is_caught_up
@@ -213,19 +223,38 @@ class TestMoves:
         assert directories.finish_move("orders", 0) is future
         assert records_of(future) == wanted
 
-    def test_a_cut_that_the_broker_tells(self, directories: LogDirectories) -> None:
-        """If this fails, logs of before leader epochs differ behind a move."""
+    def test_a_cut_that_the_broker_notes(self, directories: LogDirectories) -> None:
+        """If this fails, logs of before leader epochs differ behind a move: their ends alone look the same."""
         log = directories.log("orders", 0)
-        fill(log, 3)
+        send_without_epochs(log, b"a", b"b", b"c", b"d")
         future = directories.begin_move("orders", 0, other_than(log))
         assert future is not None
         move = LogMove(log, future)
         caught_up(move)
+        assert log.leader_epoch_cache.latest_entry is None
+        assert records_of(future) == records_of(log)
         log.truncate_to(2)
+        move.truncated(3)
         move.truncated(2)
-        fill(log, 4)
-        move.step(100)
-        caught_up(move, now_ms=100)
+        send_without_epochs(log, b"C", b"D")
+        assert future.log_end_offset == log.log_end_offset
+        assert not move.is_caught_up
+        assert caught_up(move, now_ms=10_000) > 0
+        wanted = records_of(log)
+        assert directories.finish_move("orders", 0) is future
+        assert records_of(future) == wanted
+        with pytest.raises(ValueError, match="offset"):
+            move.truncated(-1)
+
+    def test_another_epoch_with_the_same_end(self, directories: LogDirectories) -> None:
+        """If this fails, a broker is asked again and again to end a move that cannot end yet."""
+        log, future, move = moving(directories, batches=2)
+        caught_up(move)
+        log.truncate_to(2)
+        append(log, b"B", b"C", epoch=1)
+        assert not move.is_caught_up
+        assert directories.finish_move("orders", 0) is None
+        caught_up(move, now_ms=10_000)
         assert records_of(future) == records_of(log)
 
     def test_an_epoch_without_records(self, directories: LogDirectories) -> None:
@@ -284,19 +313,13 @@ class TestMoves:
 
     def test_a_changed_configuration(self, directories: LogDirectories) -> None:
         """If this fails, retention goes by the old configuration until the next start, once the log has moved."""
-        log = directories.log("orders", 0)
-        fill(log, 2)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
+        log, future, _ = moving(directories, batches=2)
         directories.update_config("orders", LogConfig(retention_ms=5))
         assert (log.config.retention_ms, future.config.retention_ms) == (5, 5)
 
     def test_a_throttle(self, directories: LogDirectories) -> None:
         """If this fails, a move takes the disk from producers and consumers."""
-        log = directories.log("orders", 0)
-        fill(log, 40)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
+        log, future, _ = moving(directories, batches=40)
         quota = ByteQuota(1000)
         move = LogMove(log, future, quota=quota)
         copied = {}
@@ -389,11 +412,7 @@ class TestEnds:
 
     def test_cancelled(self, directories: LogDirectories, files: MemoryFiles) -> None:
         """If this fails, a move that an operator took back goes on, or its half copy stays for ever."""
-        log = directories.log("orders", 0)
-        fill(log)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
-        move = LogMove(log, future)
+        log, future, move = moving(directories)
         move.step(0)
         assert directories.begin_move("orders", 0, log.parent_dir) is None
         assert directories.future_logs == {}
@@ -423,10 +442,7 @@ class TestEnds:
 
     def test_a_topic_that_is_deleted(self, directories: LogDirectories, files: MemoryFiles) -> None:
         """If this fails, the half copy of a deleted topic comes back as its next incarnation."""
-        log = directories.log("orders", 0)
-        fill(log)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
+        moving(directories)
         assert directories.delete_log("orders", 0)
         assert [entry.name for path in PATHS for entry in files.iter_directory(path) if entry.is_directory] == []
         assert directories.finish_move("orders", 0) is None
@@ -470,11 +486,7 @@ class TestEnds:
 
     def test_the_disk_that_is_copied_fails(self, directories: LogDirectories) -> None:
         """If this fails, a half copy takes the place of the log when its disk breaks."""
-        log = directories.log("orders", 0)
-        fill(log)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
-        move = LogMove(log, future)
+        log, future, move = moving(directories)
         move.step(0, max_bytes=300)
         log.take_offline(StoreError("the disk is broken"))
         move.step(10)
@@ -519,12 +531,8 @@ class TestStarts:
     def test_a_move_that_was_not_finished(self, files: MemoryFiles) -> None:
         """If this fails, a restart begins a long copy anew, or leaves it lying on the disk."""
         with opened(files) as directories:
-            log = directories.log("orders", 0)
-            fill(log)
-            path, wanted = other_than(log), records_of(log)
-            future = directories.begin_move("orders", 0, path)
-            assert future is not None
-            move = LogMove(log, future)
+            log, future, move = moving(directories)
+            path, wanted = future.parent_dir, records_of(log)
             for number in range(6):
                 move.step(number, max_bytes=300)
             at = future.log_end_offset
@@ -545,12 +553,9 @@ class TestStarts:
     def test_a_future_log_whose_current_log_is_gone(self, files: MemoryFiles) -> None:
         """If this fails, a partition that the controller knows in its new directory is empty after a failure."""
         with opened(files) as directories:
-            log = directories.log("orders", 0)
-            fill(log)
-            path, wanted = other_than(log), records_of(log)
-            future = directories.begin_move("orders", 0, path)
-            assert future is not None
-            caught_up(LogMove(log, future))
+            log, future, move = moving(directories)
+            path, wanted = future.parent_dir, records_of(log)
+            caught_up(move)
             gone = log.folder
         for entry in list(files.iter_directory(gone)):
             files.remove(entry.path)
@@ -583,11 +588,7 @@ class TestStarts:
 
     def test_the_error_of_a_cut_off_answer(self, directories: LogDirectories) -> None:
         """If this fails, a read that meets a roll or a cut ends a move."""
-        log = directories.log("orders", 0)
-        fill(log, 3)
-        future = directories.begin_move("orders", 0, other_than(log))
-        assert future is not None
-        move = LogMove(log, future)
+        move = moving(directories, batches=3)[2]
         move.step(0)
         request = move.follower.next_request(5000)
         assert request is not None

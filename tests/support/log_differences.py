@@ -18,7 +18,7 @@ from tests.support.log_turns import Told
 from tierlog._native.appends import find_marker
 from tierlog._native.batches import scan_batches
 from tierlog.arguments import INT64_MAX
-from tierlog.log.formats.producer_snapshot import ProducerEntry
+from tierlog.log.formats.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import TransactionIndex
 from tierlog.log.local.compaction.cleaner import _Cleaning
 from tierlog.log.local.producers.producer_state import AbortedTransaction
@@ -38,6 +38,7 @@ FALLEN = "Leader epochs that fall"
 EMPTIED = "The greatest timestamp of an emptied batch"
 NOBODY = "A transactional batch of no producer"
 ENDED = "Aborted transactions of a cleaning"
+COMPACTED = "Transactions that a compaction took"
 #: Random lives meet the rows up to here, and that of a tiered log's high watermark.
 MET = (
     REFUSED,
@@ -71,7 +72,7 @@ CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
 _CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, CUT_PRODUCERS)
+ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, COMPACTED, CUT_PRODUCERS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:
@@ -114,9 +115,9 @@ def collects_ended(folder: pathlib.Path, first_dirty: int, *, log_start: int) ->
     front of the log start.
     """
     segments = segments_of(folder)
-    first, begun = min(segments), max(base for base in segments if base <= first_dirty)
-    if any(entry.last_offset < log_start for entry in _aborted_in(folder, first)):
+    if any(entry.last_offset < log_start for base in segments for entry in _aborted_in(folder, base)):
         return True
+    begun = max(base for base in segments if base <= first_dirty)
     ended = {entry.producer_id for entry in _aborted_in(folder, begun) if entry.last_offset < first_dirty}
     known = [entry for base in segments if base >= begun for entry in _aborted_in(folder, base)]
     for _, data in sorted(segments.items()):
@@ -223,7 +224,7 @@ def rows_of_recovery(told: str, ours: str, folder: pathlib.Path, *, rebuilt: boo
     if left[3] != right[3]:
         found += [EPOCHS] if found_epochs(left[3], right[3], folder, log_start=mine.log_start) else [""]
     if left[4] != right[4] or theirs.stable != mine.stable:
-        if rebuilt and kept_producers(told, ours):
+        if rebuilt and kept_producers(told, ours, folder):
             found.append(PRODUCERS)
         else:
             found += [DAMAGE] if is_damaged and differs_by_times(told, ours) else [""]
@@ -287,12 +288,58 @@ def snapshots_of(folder: pathlib.Path) -> list[int]:
     return [int(path.stem) for path in folder.glob("*.snapshot")]
 
 
-def kept_producers(told: str, ours: str) -> bool:
+def with_compacted_ended(told: str, ours: str, folder: pathlib.Path) -> str:
+    """Kafka's answer without the transactions that are open there, from a snapshot, and not here or from a later offset
+    on, and of which a compaction has left nothing in the log.
+    """
+    theirs, mine = Told.of(told), Told.of(ours)
+    begins = {each.producer_id: each.transaction_first_offset for each in mine.producers.values()}
+    gone = {
+        each.producer_id
+        for each in theirs.producers.values()
+        if mine.bases[0] <= each.transaction_first_offset != begins.get(each.producer_id, each.transaction_first_offset)
+        and not _has_transaction(folder, each.producer_id, each.transaction_first_offset, begins[each.producer_id])
+    }
+    if not gone:
+        return told
+    answer, offsets, *between, producers = told.split(" |")
+    numbers = offsets.split()
+    numbers[2] = str(max(mine.stable, theirs.stable))
+    words = [word.split(":") for word in producers.split()]
+    ended = [[*word[:7], str(begins[int(word[0])]), word[8]] if int(word[0]) in gone else word for word in words]
+    offsets, producers = " " + " ".join(numbers), "".join(" " + ":".join(word) for word in ended)
+    return " |".join([answer, offsets, *between, producers])
+
+
+def has_compacted(folder: pathlib.Path) -> bool:
+    """Whether a snapshot has an open transaction of which a compaction has left nothing."""
+    return any(
+        entry.transaction_first_offset >= min(segments_of(folder))
+        and not _has_transaction(folder, entry.producer_id, entry.transaction_first_offset, offset)
+        for offset in snapshots_of(folder)
+        for entry in parse_producer_snapshot((folder / f"{offset:020d}.snapshot").read_bytes()).entries
+    )
+
+
+def _has_transaction(folder: pathlib.Path, producer_id: int, from_offset: int, up_to: int) -> bool:
+    """Whether a batch of a producer's transactions lies in a range; to the log's end: up to -1."""
+    for data in segments_of(folder).values():
+        table = scan_batches(data)[0]
+        is_data = (table["attributes"] & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL
+        inside = (table["base_offset"] >= from_offset) & (table["base_offset"] < (up_to if up_to >= 0 else INT64_MAX))
+        if (is_data & inside & (table["producer_id"] == producer_id)).any():
+            return True
+    return False
+
+
+def kept_producers(told: str, ours: str, folder: pathlib.Path) -> bool:
     """Whether ours knows more of the producers: Kafka deleted snapshots of what is in the log, and has what the batches
     from the log start on tell. Or less: Kafka also replays what lies in front of the log start in the first segment,
     which a compaction may have joined with others.
     """
     theirs, mine = Told.of(told), Told.of(ours)
+    if theirs.producers == mine.producers:
+        return theirs.stable == mine.stable and _kept_entries(told, ours, folder)
     known = [mine.producers.get(producer) for producer in theirs.producers]
     if theirs.log_start > theirs.bases[0]:
         known = [one or other for one, other in zip(known, theirs.producers.values(), strict=True)]
@@ -302,6 +349,25 @@ def kept_producers(told: str, ours: str) -> bool:
         and None not in known
         and all(one.epoch == other.epoch for one, other in zip(known, theirs.producers.values(), strict=True) if one)
     )
+
+
+def _kept_entries(told: str, ours: str, folder: pathlib.Path) -> bool:
+    """Whether ours has the same producers from a snapshot: the last of their batches alone, and its time as it was
+    before a compaction took the record with that time.
+    """
+    for their, our in zip(*(answer.split("|")[4].split() for answer in (told, ours)), strict=True):
+        left, right = their.split(":"), our.split(":")
+        if int(left[8]) < int(right[8]):
+            return False
+        if left[5] != right[5] and int(left[5]) not in _times_of_batch(folder, int(left[3])):
+            return False
+    return True
+
+
+def _times_of_batch(folder: pathlib.Path, last_offset: int) -> list[int]:
+    """The greatest timestamp of the batch that ends at an offset, if there is one."""
+    tables = [scan_batches(data)[0] for data in segments_of(folder).values()]
+    return [int(time) for table in tables for time in table["max_timestamp"][table["last_offset"] == last_offset]]
 
 
 def differs_by_times(told: str, ours: str) -> bool:

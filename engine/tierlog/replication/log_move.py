@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tierlog.arguments import require_int64
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_errors import (
@@ -104,13 +105,18 @@ class LogMove:
         return (
             self.failure is None
             and self.follower.state is FollowerState.FETCHING
+            and self._follows_all()
             and self._future.log_end_offset == self._current.log_end_offset
         )
 
     def truncated(self, offset: int) -> None:
         """Note that the current log was cut to an offset: the future one is, too, before it fetches again. Only logs
-        without leader epochs need it: with them the machine finds out what was cut.
+        without leader epochs need it: with them the machine finds out what was cut. Without, the caller ends no move
+        between the cut and this call: of two logs that end alike nobody can tell whether they are the same.
+
+        Raises TypeError. ValueError: negative.
         """
+        offset = require_int64("offset", offset, least=0)
         self._cut_to = offset if self._cut_to is None else min(self._cut_to, offset)
 
     def step(self, now_ms: int, *, max_bytes: int = 1 << 20) -> int:
@@ -158,14 +164,17 @@ class LogMove:
         latest = self._current.leader_epoch_cache.latest_entry
         return None if latest is None else tuple(latest)
 
+    def _follows_all(self) -> bool:
+        """Whether the current log is the one that is followed: its lineage has not changed, and no cut was noted."""
+        return self._cut_to is None and self._lineage() == self._followed
+
     def _follow(self) -> None:
         """Follow the current log anew where its lineage has changed: the follower asks first where its epochs end."""
-        lineage = self._lineage()
-        if self.follower.state is not FollowerState.STOPPED and lineage == self._followed and self._cut_to is None:
+        if self.follower.state is not FollowerState.STOPPED and self._follows_all():
             return
         latest = self._current.leader_epoch_cache.latest_entry
         self._leader_epoch = max(self._leader_epoch, 0 if latest is None else latest.epoch)
-        self._followed = lineage
+        self._followed = self._lineage()
         if self._cut_to is not None:
             self._future.truncate_to(self._cut_to)
             self._cut_to = None

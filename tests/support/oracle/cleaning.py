@@ -60,6 +60,7 @@ class CleaningOracle:
         batches: Of the segments that are cleaned or indexed, in order.
         aborted: Of the transaction index.
         last_records: Producer → (last data offset or None, epoch).
+        bases: Of the segments; what is missing in front of one is known with the segment before.
     """
 
     batches: Sequence[CleanedBatch]
@@ -70,6 +71,7 @@ class CleaningOracle:
     keys_max: int
     now_ms: int
     delete_retention_ms: int
+    bases: Sequence[int] = ()
 
     def known_keys(self) -> tuple[dict[bytes, int], int]:
         """(key → latest offset, up to where the map knows the log, exclusive)."""
@@ -78,6 +80,7 @@ class CleaningOracle:
         for batch in self.batches:
             if batch.base_offset >= self.end_offset:
                 break
+            latest = max(latest, *(base - 1 for base in (0, *self.bases) if base <= batch.base_offset))
             for record in () if batch.attributes & CONTROL or self.is_aborted(batch) else batch.records:
                 if record.key is None or record.offset < self.first_dirty_offset:
                     continue

@@ -10,6 +10,7 @@ from tests.support.cleaned_logs import CleanedLog, Given
 from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.local.log_errors import LogCleaningAbortedError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.testing import FailingDisk
 
@@ -265,6 +266,32 @@ def test_the_time_of_the_last_change_stays() -> None:
         log.pass_ms(DAY_MS)
         log.clean()
         assert log.log.log_segments()[0].modified_ms == before
+
+
+def test_a_transaction_that_is_compacted_away_has_ended() -> None:
+    """A snapshot of before its marker says that it is open. A start after a kill would cut the log in front of the
+    producer's next batch, or readers of committed records would stand still for ever.
+    """
+    with CleanedLog(delete_retention_ms=1000, segment_bytes=600) as log:
+        log.append(Given(b"fills the segment", bytes(300)))
+        log.append(Given(b"a", b"1"), producer_id=7, sequence=0)
+        log.roll()  # writes the snapshot
+        log.end(7, is_commit=True)
+        log.append(Given(b"a", bytes(300)))
+        log.append(Given(b"b", b"3"), producer_id=7, sequence=1, is_transactional=False)
+        log.roll()
+        log.append(Given(b"z", b"9"))
+        log.clean()
+        log.clean()
+        log.pass_ms(1001)
+        log.clean()
+        assert (log.markers(), log.batches()) == ([], [(0, 1), (3, 1), (4, 1), (5, 1)])
+        log.log.close()
+        log.open(LogCheckpoints(recovery_point=0), had_clean_shutdown=False)
+        assert log.batches() == [(0, 1), (3, 1), (4, 1), (5, 1)]
+        assert log.log.open_transactions() == ()
+        log.log.update_high_watermark(6)
+        assert log.log.last_stable_offset == 6
 
 
 def test_a_cleaned_log_is_opened_again() -> None:

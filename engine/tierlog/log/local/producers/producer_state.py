@@ -328,6 +328,13 @@ class ProducerState:
             del self._verifications[producer_id]
         return len(expired)
 
+    def forget_transaction(self, producer_id: int) -> None:
+        """Take a producer's open transaction for ended: nothing of it is in the log any more."""
+        entry = self._producers[producer_id]
+        if entry.current_txn_first_offset is not None:
+            del self._open[entry.current_txn_first_offset]
+            entry.current_txn_first_offset = None
+
     def restart(self, offset: int, *, snapshot_offset: int = 0) -> None:
         """Forget all producers and transactions: the log is empty from this offset on, or is replayed from it."""
         self._producers.clear()

@@ -227,6 +227,7 @@ def restore_producers(
         producers.on_log_start(log_start_offset, latest_snapshot_offset=latest)
     else:
         snapshots.load_latest(producers, log_start_offset=log_start_offset, log_end_offset=up_to_offset, now_ms=now_ms)
+        _forget_compacted(segments, producers)
     # Kafka skips the replay of a log that knew no producer, and so leaves a transaction of the snapshot open for ever
     # if its producer expired since: its marker lies behind the snapshot.
     if up_to_offset > producers.end_offset and not (was_empty and producers.is_empty):
@@ -238,6 +239,36 @@ def restore_producers(
             _replay(segment, producers, up_to_offset)
     producers.end_offset = up_to_offset
     snapshots.take(producers)
+
+
+def _forget_compacted(segments: LogSegments, producers: ProducerState) -> None:
+    """Forget the open transactions of a snapshot of which the log has no batch any more. A compaction stays in front of
+    all open transactions: they have ended since, and their markers went after the last of their batches.
+    """
+    for entry in producers.open_transactions() if len(segments) else ():
+        first, behind = entry.transaction_first_offset, producers.end_offset
+        if first < segments.first.base_offset:
+            continue  # of records that retention took, or that are in the tier
+        if not any(_has_batch_of(segments, entry.producer_id, first, end) for end in (first + 1, behind)):
+            _log.info("producer %d: the transaction from %d on was compacted away", entry.producer_id, first)
+            producers.forget_transaction(entry.producer_id)
+
+
+def _has_batch_of(segments: LogSegments, producer_id: int, from_offset: int, up_to_offset: int) -> bool:
+    """Whether a range has a batch of a producer's transactions; also where it cannot be read to its end."""
+    for segment in segments.between(from_offset, up_to_offset):
+        try:
+            start, end = _bounds(segment, from_offset, up_to_offset)
+        except CorruptRecordError:
+            return True
+        runs = BatchRuns(segment.iter_windows(start, end), end_position=start)
+        for run in runs:
+            is_data = run.column("attributes") & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+            if bool((is_data & (run.column("producer_id") == producer_id)).any()):
+                return True
+        if runs.broken is not None or runs.oversized:
+            return True
+    return False
 
 
 def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) -> None:
