@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tierlog._native.indexes import ABORTED_DTYPE
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.tier import place_of
 
 #: In front of each batch.
 BASE_OFFSET_BYTES: Final = 8
@@ -82,7 +81,7 @@ class ScanRange:
 
     def describe(self) -> str:
         """Return the range's segment in messages: topic-partition and object."""
-        return place_of(self.segment)
+        return self.segment.place
 
 
 @dataclass(frozen=True, slots=True)

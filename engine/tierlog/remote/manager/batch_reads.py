@@ -10,26 +10,18 @@ once, and remembered for as long as the bytes are the same.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import weakref
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from tierlog._native.batches import BatchWalk, RangeCheck, walk_batches, walk_ready_batches
+from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
-from tierlog._native.files import ReadyFile
 from tierlog._native.indexes import lookup_offset
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
-from tierlog.remote.api import IndexType
-from tierlog.remote.storage.fetch.segment_reader import SegmentReader
-from tierlog.remote.tier.chunks.stored_segment import LogVersion, SegmentLog, StoredSegment
-from tierlog.remote.tier.tier import place_of
+from tierlog.remote.manager.batch_checks import BatchChecks
+from tierlog.remote.manager.log_source import Log, LogSource, SourceLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import Lock
@@ -55,15 +47,8 @@ _PART_BYTES_LEAST: Final = 64 << 10
 _LEAST_BYTES: Final = 4 << 10
 #: Readers that are remembered: the connections of a server, some partitions each.
 _HINTS_MAX: Final = 16384
-#: So much is checked by the thread that reads, an event loop's too: 0.04 ms a mebibyte in memory, 0.15 of a file.
-_AT_ONCE_BYTES_MAX: Final = 2 << 20
-#: Files whose sound ranges are remembered, and ranges of each file or chunk.
-_FILES_MAX: Final = 16384
-_RANGES_MAX: Final = 16
-#: Errors of a file whose bytes are not in memory, or that was cut.
-_NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
-_Fault = tuple[str, CorruptDataError]
 FoundBatches = FetchDataInfo[memoryview | FilePart]
+Segment = TypeVar("Segment")
 
 
 class DamagedBatchError(Exception):
@@ -89,14 +74,14 @@ class WantedBatches(NamedTuple):
 class PositionHints:
     """Positions of batches by log and offset, those that were asked for last. Any number of threads.
 
-    A log is named by its ``log_version``, which differs from that of another one of the same key.
+    A log is named by its ``version``, which differs from that of another one of the same key.
     """
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
-        self._positions: dict[tuple[LogVersion, int], int] = {}
+        self._positions: dict[tuple[Hashable, int], int] = {}
 
-    def find(self, log: LogVersion, offset: int) -> int | None:
+    def find(self, log: Hashable, offset: int) -> int | None:
         """Return the position of the batch that holds an offset, or of the next one, if a reader's read ended there."""
         with self._lock:
             position = self._positions.pop((log, offset), None)
@@ -104,7 +89,7 @@ class PositionHints:
                 self._positions[log, offset] = position  # the newest is last
         return position
 
-    def put(self, log: LogVersion, offset: int, position: int) -> None:
+    def put(self, log: Hashable, offset: int, position: int) -> None:
         """Remember where the batches from an offset on begin."""
         positions = self._positions
         with self._lock:
@@ -113,188 +98,17 @@ class PositionHints:
             if len(positions) > _HINTS_MAX:
                 del positions[next(iter(positions))]
 
-    def drop(self, log: LogVersion, offset: int) -> None:
+    def drop(self, log: Hashable, offset: int) -> None:
         """Forget a position at which no batch stands."""
         with self._lock:
             self._positions.pop((log, offset), None)
 
 
-class UnsoundBatch(NamedTuple):
-    """The first batch of a range that is damaged.
-
-    Attributes:
-        position: Of its first byte in the log.
-        offset: Behind the last offset in front of it.
-        error: Its fault, and the place.
-    """
-
-    position: int
-    offset: int
-    error: CorruptDataError
-
-
-class SoundRanges:
-    """Disjoint ranges of positions, of which the oldest are forgotten when there are too many. Any number of threads;
-    of two that add at once one may be forgotten.
-    """
-
-    __slots__ = ("_borders",)
-
-    def __init__(self) -> None:
-        self._borders: tuple[int, ...] = ()  # start and end of each range in turn, rising
-
-    def covers(self, start: int, end_exclusive: int) -> bool:
-        """Whether all positions of a range were added."""
-        borders = self._borders
-        place = bisect_right(borders, start)
-        return place % 2 == 1 and end_exclusive <= borders[place]
-
-    def add(self, start: int, end_exclusive: int) -> None:
-        """Add a range, which is not empty; it is joined with those that it touches."""
-        borders = self._borders
-        low, high = bisect_left(borders, start), bisect_right(borders, end_exclusive)
-        joined = (*borders[:low], *(start,) * (low % 2 == 0), *(end_exclusive,) * (high % 2 == 0), *borders[high:])
-        self._borders = (start, end_exclusive) if len(joined) > 2 * _RANGES_MAX else joined
-
-
-class BatchChecks:
-    """Checks of whole batches of logs before they are sent. Any number of threads.
-
-    Checked ranges are remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
-    while its inode, size and times of change stay.
+class BatchReads(Generic[Segment, Log]):
+    """Reads batches of segments, as code that yields its waits. Any number of threads.
 
     Args:
-        reader: Of the segments; large ranges are checked by threads.
-        lock: For the remembered ranges of files.
-    """
-
-    def __init__(self, reader: SegmentReader, lock: Lock) -> None:
-        self._reader = reader
-        self._lock = lock
-        #: By the id of a chunk's memory, which need not be hashable; an entry goes with the memory.
-        self._chunks: dict[int, tuple[weakref.ref[object], SoundRanges]] = {}
-        self._files: dict[LogVersion, tuple[object, SoundRanges]] = {}
-
-    @staticmethod
-    def begin(log: SegmentLog, position: int) -> RangeCheck:
-        """Begin a check of bytes from a batch at a position on."""
-        segment = log.segment
-        return RangeCheck(
-            position=position,
-            first_offset=segment.start_offset,
-            last_offset=segment.end_offset,
-            size_bytes=segment.size_bytes,
-            is_border=True,
-            kind=CorruptRecordError,
-        )
-
-    def check_pieces(
-        self, log: SegmentLog, pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int
-    ) -> Waits[UnsoundBatch | None]:
-        """Check the batches [first, end_exclusive) of a log in pieces of memory that begin at ``start``.
-
-        Args:
-            log: The log.
-            pieces: Views that lie behind each other, at least up to the end.
-            start: Position of their first byte in the log.
-            first: Position of a batch.
-            end_exclusive: Position behind a batch.
-
-        Returns:
-            The first damaged one; None if all are sound.
-        """
-        parts: list[tuple[int, memoryview]] = []
-        at = start
-        for piece in pieces:
-            low, high = max(first, at), min(end_exclusive, at + len(piece))
-            if low < high:
-                parts.append((low, piece[low - at : high - at]))
-            at += len(piece)
-        if all(self._is_sound(view, low) for low, view in parts):
-            return None
-        check = self.begin(log, first)
-
-        def run() -> _Fault | None:
-            return next(filter(None, (check.feed(view) for _, view in parts)), None)
-
-        unsound = yield from self._run(log, check, run, end_exclusive - first)
-        sound_end = end_exclusive if unsound is None else unsound.position
-        for low, view in parts:
-            if low < sound_end:
-                self._chunk(view).add(low, min(low + len(view), sound_end))
-        return unsound
-
-    def _is_sound(self, view: memoryview, position: int) -> bool:
-        found = self._chunks.get(id(view.obj))
-        return found is not None and found[1].covers(position, position + len(view))
-
-    def _chunk(self, view: memoryview) -> SoundRanges:
-        """Return the ranges of the memory of a view. Memory that takes no weak reference is checked each time."""
-        memory: object = view.obj
-        found = self._chunks.get(id(memory))
-        if found is not None:
-            return found[1]
-        sound = SoundRanges()
-        with contextlib.suppress(TypeError):
-            self._chunks[id(memory)] = weakref.ref(memory, partial(_forget, self._chunks, id(memory))), sound
-        return sound
-
-    def check_file(
-        self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int
-    ) -> Waits[UnsoundBatch | None]:
-        """Check batches like ``check_pieces``, of a log that is a plain file, which the system has in memory.
-
-        Raises:
-            BlockingIOError: the system has not all of it in memory, or the file ends before.
-        """
-        version, changed = log.segment.log_version, file.version
-        with self._lock:
-            known = self._files.pop(version, None)
-            sound = known[1] if known is not None and known[0] == changed else SoundRanges()
-            self._files[version] = changed, sound  # the newest is last
-            if len(self._files) > _FILES_MAX:
-                del self._files[next(iter(self._files))]
-        if sound.covers(first, end_exclusive):
-            return None
-        check, size = self.begin(log, first), end_exclusive - first
-        run = partial(
-            check.feed_file,
-            file.descriptor,
-            log.segment.log.position + first,
-            size,
-            waits=size > _AT_ONCE_BYTES_MAX,
-        )
-        try:
-            unsound = yield from self._run(log, check, run, size)
-        except OSError as error:
-            if error.errno in _NOT_THERE:
-                raise BlockingIOError(errno.EAGAIN, "not in memory") from error
-            raise
-        sound_end = end_exclusive if unsound is None else unsound.position
-        if first < sound_end:
-            sound.add(first, sound_end)
-        return unsound
-
-    def _run(
-        self, log: SegmentLog, check: RangeCheck, run: Callable[[], _Fault | None], size_bytes: int
-    ) -> Waits[UnsoundBatch | None]:
-        fault = run() if size_bytes <= _AT_ONCE_BYTES_MAX else (yield from self._reader.in_a_thread(log.name, run))
-        if fault is None:
-            return None
-        error = fault[1].located(place_of(log.segment))
-        return UnsoundBatch(error.position, check.next_offset, error)
-
-
-def _forget(chunks: dict[int, tuple[weakref.ref[object], SoundRanges]], key: int, _gone: weakref.ref[object]) -> None:
-    """Drop the ranges of a chunk whose memory is being freed; another object has its id only behind that."""
-    del chunks[key]
-
-
-class BatchReads:
-    """Reads batches of stored segments, as code that yields its waits. Any number of threads.
-
-    Args:
-        reader: Of the segments.
+        source: Of the segments' bytes.
         machine: Its locks.
         checks_batches: Whether batches are checked before they are sent: ``fetch.check.batches.enabled``.
         worker: Of an event loop that sends parts of files; None: all bytes are read.
@@ -304,32 +118,32 @@ class BatchReads:
     """
 
     def __init__(
-        self, reader: SegmentReader, machine: Machine, *, checks_batches: bool, worker: Worker | None = None
+        self, source: LogSource[Segment, Log], machine: Machine, *, checks_batches: bool, worker: Worker | None = None
     ) -> None:
-        self._reads = reader
+        self._source = source
         self._worker = worker
         lock = machine.scheduler.lock()
         self.hints = PositionHints(lock)
-        self._checks = BatchChecks(reader, lock) if checks_batches else None
+        self._checks = BatchChecks(source, lock) if checks_batches else None
 
-    def read_waits(self, segment: StoredSegment, wanted: WantedBatches) -> Waits[FoundBatches | None]:
+    def read_waits(self, segment: Segment, wanted: WantedBatches) -> Waits[FoundBatches | None]:
         """Read batches of a segment; None if none of those that count holds the offset or a later one. There are no
         records where the first batch is larger than the wanted bytes.
 
         Raises:
             CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides its begin.
-            SizeLimitError: a first batch is larger than any broker writes. Else as the reader's ``log_waits``,
-            ``read_waits`` and ``index_waits``.
+            SizeLimitError: a first batch is larger than any broker writes. Else as the source's ``log_waits``,
+            ``read_waits`` and ``offset_index_waits``.
         """
-        log = yield from self._reads.log_waits(segment)
+        log = yield from self._source.log_waits(segment)
         try:
             return (yield from self._find_batches(log, wanted))
         except DamagedBatchError as damaged:
             raise damaged.args[0] from None
 
-    def _find_batches(self, log: SegmentLog, wanted: WantedBatches) -> Waits[FoundBatches | None]:
+    def _find_batches(self, log: Log, wanted: WantedBatches) -> Waits[FoundBatches | None]:
         """Find batches like ``read_waits``. Raises DamagedBatchError: a batch whose place is known."""
-        version = log.segment.log_version
+        version = log.version
         position = self.hints.find(version, wanted.offset)
         if position is not None:
             try:
@@ -344,61 +158,60 @@ class BatchReads:
                 pass
         return (yield from self._read_from(log, wanted, 0, is_known=True))
 
-    def _indexed_position(self, log: SegmentLog, wanted: WantedBatches) -> Waits[int]:
+    def _indexed_position(self, log: Log, wanted: WantedBatches) -> Waits[int]:
         """Find a position at or before the batch that is wanted; 0 where no index has one."""
-        segment, offset = log.segment, wanted.offset
-        if offset <= segment.start_offset:
+        offset = wanted.offset
+        if offset <= log.start_offset:
             return 0
         try:
-            data = yield from self._reads.index_waits(segment, IndexType.OFFSET)
+            data = yield from self._source.offset_index_waits(log)
         except CorruptDataError:  # slower without it, never wrong
             return 0
         if not data:
             return 0
         try:
-            _, position = lookup_offset(data, segment.start_offset, offset)
+            _, position = lookup_offset(data, log.start_offset, offset)
         except CorruptIndexError:
             return 0
-        return position if 0 <= position < segment.size_bytes else 0
+        return position if 0 <= position < log.size_bytes else 0
 
     def _read_from(
-        self, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
+        self, log: Log, wanted: WantedBatches, position: int, *, is_known: bool
     ) -> Waits[FoundBatches | None]:
         """Walk from a position on; ``is_known``: the batch there is at or before the wanted one.
 
         Raises:
             CorruptRecordError: also where that was only said, and is not so.
         """
-        segment = log.segment
-        start, least = position, segment.start_offset
+        start, least = position, log.start_offset
         window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
         ready = yield from self._find_ready(log, wanted, position, window, is_known=is_known)
         if ready is not None:
             return ready
         while True:
-            end = _end_ahead(log, min(start + window, segment.size_bytes))
-            pieces = yield from self._reads.read_waits(
+            end = _end_ahead(log, min(start + window, log.size_bytes))
+            pieces = yield from self._source.read_waits(
                 log, start, end, least_bytes=HEADER_BYTES, again=is_known and start == position
             )
-            walk, fault = _walk(segment, wanted, pieces, start, least)
+            walk, fault = _walk(log, wanted, pieces, start, least)
             if not is_known and _begins_behind(walk, position, wanted.offset):
-                raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
+                raise CorruptRecordError("behind the offset that the index says", position=position, where=log.name)
             if walk.first_position >= 0:
                 if _has_gap(walk, position, wanted.offset):
                     yield from self._check_passed(log, position, walk.first_position)
                 return (yield from self._cut(log, wanted, walk, _Window(pieces, start, least)))
             if fault is not None:
-                raise fault.located(place_of(segment))
+                raise fault.located(log.place)
             if walk.is_ended:
                 return None
             start, least = walk.position, walk.least_offset
             window = max(window, min(2 * window, _SEARCH_BYTES))
 
-    def _check_passed(self, log: SegmentLog, start: int, end: int) -> Waits[None]:
+    def _check_passed(self, log: Log, start: int, end: int) -> Waits[None]:
         """Check batches that were passed over: the size or the last offset of a damaged one hides records.
 
         Raises:
-            CorruptRecordError: one is damaged. Else as the reader's ``read_waits``.
+            CorruptRecordError: one is damaged. Else as the source's ``read_waits``.
         """
         checks = self._checks
         if checks is None:
@@ -406,32 +219,31 @@ class BatchReads:
         check = checks.begin(log, start)
         while start < end:
             stop = min(start + _PASSED_BYTES, end)
-            for piece in (yield from self._reads.read_waits(log, start, stop, least_bytes=1, again=False)):
+            for piece in (yield from self._source.read_waits(log, start, stop, least_bytes=1, again=False)):
                 fault = check.feed(piece)
                 if fault is not None:
-                    raise fault[1].located(place_of(log.segment))
+                    raise fault[1].located(log.place)
                 start += len(piece)
 
     def _find_ready(
-        self, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
+        self, log: Log, wanted: WantedBatches, position: int, window: int, *, is_known: bool
     ) -> Waits[FoundBatches | None]:
         """Find the batches as a part of their file, if the system has its bytes in memory and nothing about them is
         unusual; else None. A segment that is written to is not sent so: its bytes may change.
         """
-        segment = log.segment
-        file = self._reads.ready_file(log) if segment.closed else None
-        end = min(position + window, segment.size_bytes)
-        if file is None or not file.holds(segment.log.position + position, end - position):
+        file = self._source.ready_file(log)
+        end = min(position + window, log.size_bytes)
+        if file is None or not file.holds(log.file_position + position, end - position):
             return None
         max_bytes = min(wanted.max_bytes, _MOST_BYTES)
         walked = walk_ready_batches(
             file.descriptor,
-            segment.log.position,
+            log.file_position,
             end,
             start_position=position,
-            log_size_bytes=segment.size_bytes,
-            least_offset=segment.start_offset,
-            greatest_offset=segment.end_offset,
+            log_size_bytes=log.size_bytes,
+            least_offset=log.start_offset,
+            greatest_offset=log.end_offset,
             wanted_offset=wanted.offset,
             end_offset_exclusive=wanted.end_offset_exclusive,
             max_bytes=max_bytes,
@@ -444,7 +256,7 @@ class BatchReads:
             return None
         if size > wanted.max_bytes and not wanted.is_first_whole:
             return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
-        if first + size > end and not file.holds(segment.log.position + first, size):
+        if first + size > end and not file.holds(log.file_position + first, size):
             return None
         cut = _cut_of(walk, max_bytes, end)
         if self._checks is not None:
@@ -458,18 +270,18 @@ class BatchReads:
                 cut = _Cut(unsound.position, unsound.position, unsound.offset)
         piece: memoryview | FilePart | None
         if cut.stop - first >= _PART_BYTES_LEAST and self._worker is not None:
-            self._reads.note_ready(cut.stop - first)
-            start = segment.log.position + first
+            self._source.note_ready(cut.stop - first)
+            start = log.file_position + first
             piece = FilePart(file, position=start, size_bytes=cut.stop - first, worker=self._worker)
         else:
-            piece = self._reads.copy_ready(log, file, first, cut.stop)
+            piece = self._source.copy_ready(log, file, first, cut.stop)
         if piece is None:
             return None
         if cut.whole_position < log.size_bytes:
-            self.hints.put(segment.log_version, cut.whole_offset, cut.whole_position)
+            self.hints.put(log.version, cut.whole_offset, cut.whole_position)
         return _found(log, wanted, walk, (piece,), cut)
 
-    def _cut(self, log: SegmentLog, wanted: WantedBatches, walk: BatchWalk, window: _Window) -> Waits[FoundBatches]:
+    def _cut(self, log: Log, wanted: WantedBatches, walk: BatchWalk, window: _Window) -> Waits[FoundBatches]:
         """Cut the walked bytes to those that are sent: no byte at or behind the header where the walk ended."""
         pieces, start, least_offset = window
         first, size = walk.first_position, walk.first_size_bytes
@@ -477,20 +289,20 @@ class BatchReads:
             return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
         if size > BATCH_SIZE_BYTES_MAX:
             text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
-            raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
+            raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=log.place)
         end = start + sum(map(len, pieces))
         if first + size > end:
             pieces = pieces[:]
             while end < first + size:
                 least = first + size - end
-                more = yield from self._reads.read_waits(
+                more = yield from self._source.read_waits(
                     log, end, _end_ahead(log, first + size), least_bytes=least, again=True
                 )
                 pieces += more
                 end += sum(map(len, more))
-            walk, fault = _walk(log.segment, wanted, pieces, start, least_offset)
+            walk, fault = _walk(log, wanted, pieces, start, least_offset)
             if fault is not None and walk.first_position < 0:
-                raise DamagedBatchError(fault.located(place_of(log.segment)))
+                raise DamagedBatchError(fault.located(log.place))
         cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
         if self._checks is not None:
             unsound = yield from self._checks.check_pieces(log, pieces, start, first, cut.whole_position)
@@ -499,25 +311,25 @@ class BatchReads:
                     raise DamagedBatchError(unsound.error)
                 cut = _Cut(unsound.position, unsound.position, unsound.offset)
         if cut.whole_position < log.size_bytes:
-            self.hints.put(log.segment.log_version, cut.whole_offset, cut.whole_position)
+            self.hints.put(log.version, cut.whole_offset, cut.whole_position)
         cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
         return _found(log, wanted, walk, cut_pieces, cut)
 
 
-def _end_ahead(log: SegmentLog, end: int) -> int:
+def _end_ahead(log: SourceLog, end: int) -> int:
     """Move an end of bytes so that the next header is among them, unless that needs another chunk."""
     return min(end + HEADER_BYTES, log.chunk_end(end - 1))
 
 
 def _walk(
-    segment: StoredSegment, wanted: WantedBatches, pieces: list[memoryview], start: int, least: int
+    log: SourceLog, wanted: WantedBatches, pieces: list[memoryview], start: int, least: int
 ) -> tuple[BatchWalk, CorruptRecordError | None]:
     return walk_batches(
         pieces,
         start_position=start,
-        log_size_bytes=segment.size_bytes,
+        log_size_bytes=log.size_bytes,
         least_offset=least,
-        greatest_offset=segment.end_offset,
+        greatest_offset=log.end_offset,
         wanted_offset=wanted.offset,
         end_offset_exclusive=wanted.end_offset_exclusive,
         max_bytes=min(wanted.max_bytes, _MOST_BYTES),
@@ -553,12 +365,12 @@ class _Cut(NamedTuple):
 
 
 def _found(
-    log: SegmentLog, wanted: WantedBatches, walk: BatchWalk, pieces: Sequence[memoryview | FilePart], cut: _Cut
+    log: SourceLog, wanted: WantedBatches, walk: BatchWalk, pieces: Sequence[memoryview | FilePart], cut: _Cut
 ) -> FoundBatches:
     first = walk.first_position
     return FetchDataInfo(
         wanted.offset,
-        log.segment.start_offset,
+        log.start_offset,
         first,
         pieces,
         cut.stop - first,

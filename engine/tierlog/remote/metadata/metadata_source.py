@@ -27,7 +27,7 @@ from tierlog.remote.metadata.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import MAGIC, is_snapshot, read_snapshot
 from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
@@ -290,7 +290,7 @@ def _read_folder(tier: Tier, take: Take) -> dict[int, int]:
     for segment in tier.iter_segments(METADATA_TOPIC):
         firsts.setdefault(segment.topic_id_partition.partition, segment.start_offset)
         for run in _iter_runs(tier, segment):
-            take(run, place_of(segment))
+            take(run, segment.place)
     if not firsts:
         raise ConfigError(f"{tier.describe()}: no records of {METADATA_TOPIC} are there")
     return firsts

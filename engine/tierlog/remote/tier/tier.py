@@ -314,11 +314,6 @@ CONTROL_ATTRIBUTE = 0x20
 TRANSACTIONAL_ATTRIBUTE = 0x10
 
 
-def place_of(segment: StoredSegment) -> str:
-    """Return a segment in messages: its topic-partition and object."""
-    return f"{segment.topic_id_partition} {segment.name}"
-
-
 def iter_batch_runs(
     tier: Tier,
     segment: StoredSegment,
@@ -340,10 +335,10 @@ def iter_batch_runs(
         runs = BatchRuns((window for _, window in windows), verify_crc=verify_crc, end_position=start_position)
         yield from runs
     if runs.broken is not None:
-        raise runs.broken.located(place_of(segment))
+        raise runs.broken.located(segment.place)
     if runs.oversized:
         text = f"a batch claims {runs.rest_size_bytes} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
-        raise SizeLimitError(text, fault="OVER_LIMIT", position=runs.end_position, where=place_of(segment))
+        raise SizeLimitError(text, fault="OVER_LIMIT", position=runs.end_position, where=segment.place)
     if runs.rest:
         text = f"the log ends inside a batch, after {len(runs.rest)} of its bytes"
-        raise CorruptRecordError(text, fault="TRUNCATED", position=runs.end_position, where=place_of(segment))
+        raise CorruptRecordError(text, fault="TRUNCATED", position=runs.end_position, where=segment.place)

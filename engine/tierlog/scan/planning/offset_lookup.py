@@ -39,7 +39,7 @@ from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.scan.history import PartitionHistory
 
 #: The search reads on from an index entry, a few KiB before its answer as a rule.
@@ -317,7 +317,7 @@ def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> 
             fault="BAD_OFFSET",
             position=int(run.column("position")[batch]),
             base_offset=int(base[batch]),
-            where=place_of(segment),
+            where=segment.place,
         )
     return int(last[-1]) + 1
 
@@ -336,7 +336,7 @@ def _search_run(run: BatchRun, span: Span, timestamp_ms: int) -> TimestampedOffs
     try:
         inside = (run.column("last_offset") >= span.first_offset) & run.begins_below(span.end_offset_exclusive)
     except CorruptDataError as error:
-        raise error.located(place_of(span.segment)) from None
+        raise error.located(span.segment.place) from None
     found = np.flatnonzero(late & inside)
     if not found.size:
         return None
@@ -354,7 +354,7 @@ def _search_run(run: BatchRun, span: Span, timestamp_ms: int) -> TimestampedOffs
         try:
             rows = [*decoder.feed(run.bytes_of(int(batch))), *decoder.finish()]
         except CorruptDataError as error:
-            raise error.located(place_of(span.segment)) from None
+            raise error.located(span.segment.place) from None
         for part in rows:
             if part.num_rows:
                 return TimestampedOffset(part["offset"][0].as_py(), int(part["timestamp"].cast("int64")[0].as_py()))

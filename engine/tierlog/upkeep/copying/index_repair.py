@@ -27,7 +27,7 @@ from tierlog.log.formats.segment_indexes import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.tier import Tier, iter_batch_runs, place_of
+from tierlog.remote.tier.tier import Tier, iter_batch_runs
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:
@@ -46,7 +46,7 @@ def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes
                 fault="BAD_CRC",
                 position=int(run.column("position")[batch]),
                 base_offset=int(run.column("base_offset")[batch]),
-                where=place_of(segment),
+                where=segment.place,
             )
         builder.add(run.columns)
     return {IndexType.OFFSET: builder.offset_index(), IndexType.TIMESTAMP: builder.time_index()}

@@ -360,7 +360,7 @@ class SegmentReader:
         piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
         if self.reads_directly(log) and self._recent.note(piece):
             if end - start <= _READY_BYTES_MAX:
-                file = self.ready_file(log)
+                file = self._open_ready(log)
                 ready = None if file is None else self.copy_ready(log, file, start, end)
                 if ready is not None:
                     return [ready]
@@ -373,9 +373,12 @@ class SegmentReader:
         return found
 
     def ready_file(self, log: SegmentLog) -> ReadyFile | None:
-        """Return the file of a log that is a plain file of this machine, open; its bytes begin at
-        ``log.segment.log.position``. None where there is none to be had at once.
+        """Return the file of a log that is a plain file of this machine and is not written to, open; its bytes begin at
+        ``log.file_position``. None where there is none to be had at once.
         """
+        return self._open_ready(log) if log.segment.closed else None
+
+    def _open_ready(self, log: SegmentLog) -> ReadyFile | None:
         if not self.reads_directly(log):
             return None
         version = log.segment.log_version
@@ -393,10 +396,14 @@ class SegmentReader:
         ``file`` is that of ``ready_file``.
         """
         out = new_buffer(end_exclusive - start)
-        if file.read_ready_into(out, log.segment.log.position + start) < len(out):
+        if file.read_ready_into(out, log.file_position + start) < len(out):
             return None
         self.note_ready(len(out))
         return out.toreadonly()
+
+    def offset_index_waits(self, log: SegmentLog) -> Waits[bytes | memoryview | None]:
+        """Return a segment's offset index; raises as ``index_waits``."""
+        return (yield from self.index_waits(log.segment, IndexType.OFFSET))
 
     def index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes | None]:
         """Return a part of a segment beside its log; None if it has none.

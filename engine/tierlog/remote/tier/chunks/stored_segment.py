@@ -94,6 +94,11 @@ class StoredSegment:
         return self.metadata.topic_id_partition
 
     @property
+    def place(self) -> str:
+        """The segment in messages: its topic-partition and object."""
+        return f"{self.topic_id_partition} {self.name}"
+
+    @property
     def start_offset(self) -> int:
         return self.metadata.start_offset
 
@@ -336,8 +341,28 @@ class SegmentLog:
         return self.segment.name
 
     @property
+    def place(self) -> str:
+        return self.segment.place
+
+    @property
+    def version(self) -> LogVersion:
+        return self.segment.log_version
+
+    @property
+    def start_offset(self) -> int:
+        return self.segment.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.segment.end_offset
+
+    @property
     def size_bytes(self) -> int:
         return self.segment.size_bytes
+
+    @property
+    def file_position(self) -> int:
+        return self.segment.log.position
 
     @property
     def chunk_size(self) -> int:
