@@ -40,6 +40,8 @@ class ListConfig:
     retention_bytes: int = -1
     local_retention_bytes: int = -2
     local_retention_ms: int = -2
+    remote_copy_lag_ms: int | None = None
+    remote_copy_lag_bytes: int | None = None
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
 

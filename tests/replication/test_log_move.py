@@ -320,14 +320,16 @@ class TestMoves:
     def test_a_throttle(self, directories: LogDirectories) -> None:
         """If this fails, a move takes the disk from producers and consumers."""
         log, future, _ = moving(directories, batches=40)
-        quota = ByteQuota(1000)
+        machine = Machine(clock=ManualClock())
+        quota = ByteQuota(machine, 1000)
         move = LogMove(log, future, quota=quota)
         copied = {}
         for now_ms in range(0, 10_000, 10):
             copied[now_ms] = move.step(now_ms, max_bytes=400)
+            machine.clock.sleep(0.01)
         assert 4000 <= sum(size for at, size in copied.items() if at < 5000) <= 6000
         assert move.is_caught_up
-        quota.bytes_per_second = 1 << 30
+        quota.change(1 << 30)
         caught_up(move, now_ms=100_000)
 
     def test_under_a_leader(self, directories: LogDirectories) -> None:

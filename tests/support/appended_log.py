@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.support.log_model import LogModel, ModelBatch, ModelProducer, ModelRecord
-from tierlog.log.local.log_config import LogConfig, ProducerSettings
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.log_reads import LogOffsets
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog

@@ -9,9 +9,10 @@ import numpy as np
 from tests.support.batches import Batch, encode
 from tierlog._native.batches import scan_batches
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
-from tierlog.log.local.log_config import LogConfig, ProducerSettings
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, LogLoader

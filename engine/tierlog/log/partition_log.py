@@ -48,6 +48,16 @@ class PartitionConfig(Protocol):
         """``local.retention.bytes``; -2 = as ``retention.bytes``."""
 
     @property
+    def remote_copy_lag_ms(self) -> int | None:
+        """``remote.copy.lag.ms``: a copy waits until the newest record is so old; None: no delay by age, -1 = as the
+        local retention.
+        """
+
+    @property
+    def remote_copy_lag_bytes(self) -> int | None:
+        """``remote.copy.lag.bytes``: a copy waits until so much lies behind the segment; likewise."""
+
+    @property
     def remote_log_copy_disable(self) -> bool:
         """``remote.log.copy.disable``: nothing more is copied, segments in the tier are read and expire."""
 

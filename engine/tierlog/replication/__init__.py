@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tierlog.replication.follower import Follower, FollowerSettings, FollowerState, HighWatermarkFollower
     from tierlog.replication.in_sync_replicas import Brokers, BrokerState, InSyncReplicas
     from tierlog.replication.leader import Completed, Leader, LeaderAction, LeaderSettings, tick_all
-    from tierlog.replication.log_move import ByteQuota, LogMove
+    from tierlog.replication.log_move import LogMove
     from tierlog.replication.messages import (
         AlterPartition,
         AskEpochEnd,
@@ -45,12 +45,13 @@ if TYPE_CHECKING:
         OffsetAndEpoch,
         ReplicationError,
     )
+    from tierlog.runtime.waiting.byte_quota import ByteQuota
 else:
     _NAMES = {
         "tierlog.replication.follower": ("Follower", "FollowerSettings", "FollowerState", "HighWatermarkFollower"),
         "tierlog.replication.in_sync_replicas": ("Brokers", "BrokerState", "InSyncReplicas"),
         "tierlog.replication.leader": ("Completed", "Leader", "LeaderAction", "LeaderSettings", "tick_all"),
-        "tierlog.replication.log_move": ("ByteQuota", "LogMove"),
+        "tierlog.replication.log_move": ("LogMove",),
         "tierlog.replication.messages": (
             "AlterPartition",
             "AskEpochEnd",
@@ -66,6 +67,7 @@ else:
             "OffsetAndEpoch",
             "ReplicationError",
         ),
+        "tierlog.runtime.waiting.byte_quota": ("ByteQuota",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

@@ -36,32 +36,12 @@ from tierlog.replication.messages import (
     FollowerRequest,
     OffsetAndEpoch,
 )
+from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 #: The broker id of the leader: this broker's own log.
 _OWN: Final = -1
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-
-
-class ByteQuota:
-    """The bytes that all moves of a broker may copy in a second together
-    (``replica.alter.log.dirs.io.max.bytes.per.second``).
-
-    Args:
-        bytes_per_second: May be changed at any time.
-    """
-
-    def __init__(self, bytes_per_second: int) -> None:
-        self.bytes_per_second = bytes_per_second
-        self._paid_until_ms = 0.0
-
-    def is_exceeded(self, now_ms: int) -> bool:
-        """Whether nothing may be copied now."""
-        return now_ms < self._paid_until_ms
-
-    def record(self, size_bytes: int, now_ms: int) -> None:
-        """Note bytes that were copied."""
-        self._paid_until_ms = max(self._paid_until_ms, now_ms) + 1000 * size_bytes / max(1, self.bytes_per_second)
 
 
 class LogMove:
@@ -70,7 +50,7 @@ class LogMove:
     Args:
         current: The partition's log now.
         future: The one that is filled.
-        quota: Of all moves; None: no limit.
+        quota: Of all moves together (``replica.alter.log.dirs.io.max.bytes.per.second``); None: no limit.
         settings: Of the follower; None: Kafka's defaults.
 
     Attributes:
@@ -138,7 +118,7 @@ class LogMove:
         return 0
 
     def _step(self, now_ms: int, max_bytes: int) -> int:
-        if self._quota is not None and self._quota.is_exceeded(now_ms):
+        if self._quota is not None and self._quota.throttle_ms():
             return 0
         self._follow()
         request = self.follower.next_request(now_ms)
@@ -155,7 +135,7 @@ class LogMove:
             else:
                 self.follower.on_error(request, None, now_ms)
         if copied and self._quota is not None:
-            self._quota.record(copied, now_ms)
+            self._quota.record(copied)
         self.failure = self.follower.failure
         return copied
 

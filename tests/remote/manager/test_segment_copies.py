@@ -1,350 +1,531 @@
-"""The copy task: which segments, under which ids, and what remains when a step fails."""
+"""The copy task: what is copied, in which order, and what is left whatever fails.
+
+Kafka's tests of RemoteLogManagerTest, and what stands for each here or beside:
+
+| RemoteLogManagerTest | here |
+| --- | --- |
+| testCopyLogSegmentsToRemoteShouldCopyExpectedLogSegment | test_a_segment_is_copied_in_order |
+| testCopyLogSegmentToRemoteForStaleTopic, …IfNoTopicId | a term has its topic id: test_remote_log_manager |
+| testCustomMetadataSizeExceedsLimit, testCopyLogSegment…CustomMetadata | test_custom_metadata_beyond_the_limit |
+| testFailedCopyShouldDeleteTheDanglingSegment, testCopyThrottling | test_a_failed_copy_leaves_nothing, test_the_quota |
+| testLeadershipChangesWithoutRemoteLogManagerConfiguring, …StopCopyTask | test_the_term_ends_during_a_copy |
+| testRemoteLogManagerTaskWhenUnclean…, testFindHighestRemoteOffset* | test_an_unclean_election, test_tiered_lineage |
+| testCandidateLogSegmentsSkipsActiveSegment, …SkipsSegmentsAfterLastStableOffset | test_candidates |
+| testCopyLogSegmentsToRemoteShouldNotCopySegmentForFollower | a follower's term has no such task |
+| testLogStartOffsetUpdatedOnStartup | test_the_log_start_is_found_first |
+| testRemoteLogManagerRemoteCopyLag*, …LagMetrics | test_manager_health |
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.living_logs import batch_of
-from tests.support.managed_broker import ManagedBroker, managed_broker
-from tierlog.log.formats.segment_files import LogSegmentData
+from tests.contract.metadata_manager_suite import PARTITION
+from tests.support.expiring_tier import RECORDS, STATE, ExpiringTier, expiring_tier, failing, reopened
+from tests.support.living_logs import batch_of, ended
+from tierlog.errors import StoreError
 from tierlog.remote.api import (
-    CustomMetadata,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
+    IndexType,
+    InvalidTransitionError,
+    RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
     SegmentFileError,
-    TopicIdPartition,
 )
-from tierlog.remote.manager.byte_quota import ByteQuota
-from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
-from tierlog.remote.manager.segment_copies import SegmentCopies
-from tierlog.remote.manager.tiered_partition import Role, TieredPartition
-from tierlog.testing.memory_storage_manager import MemoryStorageManager
+from tierlog.remote.manager.copy_candidates import find_copy_candidate
+from tierlog.remote.manager.segment_copies import CustomMetadataSizeLimitError, SegmentCopies
+from tierlog.remote.manager.tiered_lineage import CopiedOffset
+from tierlog.runtime.waiting.byte_quota import ByteQuota
 
-STATE = RemoteLogSegmentState
-FINISHED, STARTED = STATE.COPY_SEGMENT_FINISHED, STATE.COPY_SEGMENT_STARTED
-INTERVAL = 1.0
-
-
-class Copying:
-    """One partition of a broker whose tasks the test runs itself."""
-
-    def __init__(self, broker: ManagedBroker) -> None:
-        self.broker = broker
-        self.services = broker.manager._services
-        self.partition = broker.partition()
-        self.log = broker.logs[self.partition]
-        broker.metadata.on_partition_leadership_changes(frozenset({self.partition}), frozenset())
-        ready = broker.metadata.when_ready(self.partition)
-        assert ready is not None
-        ready.result(10)
-        self.quota = ByteQuota(broker.machine, 2**62, 11, 1)
-        self.copies = SegmentCopies(self.services, self.quota)
-        self.begin_term()
-
-    def begin_term(self) -> None:
-        self.term = TieredPartition(self.partition, Role.LEADER, self.broker.machine.scheduler)
-
-    def run(self, count: int = 1) -> list[float | None]:
-        return [self.copies.run(self.term) for _ in range(count)]
-
-    def segments(self, state: RemoteLogSegmentState = FINISHED) -> list[tuple[int, int]]:
-        found = self.broker.metadata.list_remote_log_segments(self.partition)
-        return sorted((each.start_offset, each.end_offset) for each in found if each.state is state)
-
-    def ids(self) -> set[RemoteLogSegmentId]:
-        return {each.remote_log_segment_id for each in self.broker.metadata.list_remote_log_segments(self.partition)}
-
-    @property
-    def stored(self) -> frozenset[RemoteLogSegmentId]:
-        assert isinstance(self.broker.storage, MemoryStorageManager)
-        return self.broker.storage.segment_ids
-
-    def count(self, name: str) -> float:
-        return self.services.metrics.value(name)
-
-    def store(self, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
-        """Have ``call(copy, metadata, data)`` stand for copies of the storage manager."""
-        copy = self.broker.storage.copy_log_segment_data
-        monkeypatch.setattr(
-            self.broker.storage, "copy_log_segment_data", lambda metadata, data: call(copy, metadata, data)
-        )
+KAFKA = {"remote.log.manager.kafka.semantics": "true"}
+COPIED = ["add_remote_log_segment_metadata", "copy_log_segment_data", "COPY_SEGMENT_FINISHED"]
+REMOVED = ["DELETE_SEGMENT_STARTED", "delete_log_segment_data", "DELETE_SEGMENT_FINISHED"]
 
 
-@pytest.fixture
-def copying() -> Iterator[Copying]:
-    with managed_broker() as broker:
-        yield Copying(broker)
+class CopyingTier:
+    """An ExpiringTier whose log is copied by the task."""
+
+    def __init__(self, tier: ExpiringTier) -> None:
+        self.tier = tier
+        self.quota = ByteQuota(tier.machine, tier.services.config.copy_max_bytes_per_second)
+        self.copies = SegmentCopies(tier.services, self.quota)
+
+    def run(self) -> float | None:
+        return self.copies.run(self.tier.partition)
+
+    def settle(self) -> float | None:
+        """Run the task until it has nothing to do at once."""
+        for _ in range(200):
+            pause = self.run()
+            if pause is None or pause > 0:
+                return pause
+        raise AssertionError("the task finds no end")
+
+    def changes(self) -> list[str]:
+        """What was asked of the managers, but for questions; then forget it."""
+        names = []
+        for name, subject in self.tier.calls:
+            if name == "update_remote_log_segment_metadata":
+                names.append(subject.state.name)
+            elif name in (*COPIED, "delete_log_segment_data"):
+                names.append(name)
+        self.tier.calls.clear()
+        return names
 
 
-class TestWhich:
-    """Candidates: Kafka's testCandidateLogSegments…, testFindHighestRemoteOffset…"""
+@contextlib.contextmanager
+def copying_tier(seed: int = 1, *, manager: dict[str, str] | None = None, segments: int = 3) -> Iterator[CopyingTier]:
+    with expiring_tier(seed, manager=manager) as tier:
+        tier.append(segments=segments)
+        yield CopyingTier(tier)
 
-    def test_one_a_run_and_never_the_active_one(self, copying: Copying) -> None:
-        """A partition with a thousand segments must not hold a thread for an hour."""
-        copying.broker.produce(copying.partition, 3)
-        assert copying.run(4) == [0.0, 0.0, 0.0, INTERVAL]
-        assert copying.segments() == [(0, 9), (10, 19), (20, 29)]
-        assert copying.log.highest_offset_in_remote_storage == 29
-        assert copying.term.copied == (29, 0)
-        assert copying.count("copy_requests") == 3
-        assert copying.count("copy_bytes") == sum(
-            each.segment_size_in_bytes for each in copying.broker.metadata.list_remote_log_segments(copying.partition)
-        )
 
-    def test_an_open_transaction_holds_its_segment_back(self, copying: Copying) -> None:
-        """A copy of records whose transaction may still abort has an index that lacks it."""
-        copying.broker.produce(copying.partition, 1)
-        log = copying.log
-        log.append_as_leader(
-            batch_of(b"open", transactional=True, producer_id=7, base_sequence=0, timestamp_ms=1), leader_epoch=0
-        )
+@pytest.mark.parametrize("seed", range(3))
+def test_a_segment_is_copied_in_order(seed: int) -> None:
+    """If this fails, a segment counts as copied before it is, or one run holds a thread for a whole partition."""
+    with copying_tier(seed) as made:
+        tier, log = made.tier, made.tier.log
+        for number in range(3):
+            assert log.highest_offset_in_remote_storage == number * RECORDS - 1
+            assert made.run() == 0
+            assert made.changes() == COPIED
+        assert made.run() == tier.services.config.task_interval_ms / 1000
+        assert made.changes() == []
+        assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS, 2 * RECORDS)]
+        assert log.highest_offset_in_remote_storage == 3 * RECORDS - 1
+        assert tier.partition.copied == CopiedOffset(3 * RECORDS - 1, 0)
+        assert tier.stored() == 3
+        sizes = sum(each.segment_size_in_bytes for each in tier.metadata.list_remote_log_segments(PARTITION))
+        assert tier.value("copy_bytes") == sizes
+        assert tier.value("copy_requests") == 3
+        assert tier.value("copy_errors") == 0
+
+
+def test_what_a_copy_says_of_its_segment() -> None:
+    """If this fails, another leader, or a follower that starts here, has a wrong lineage or overlooks aborted data."""
+    with copying_tier(segments=1) as made:
+        log = made.tier.log
+        log.append_as_leader(batch_of(b"a", transactional=True, producer_id=7, base_sequence=0), leader_epoch=1)
+        log.append_as_leader(batch_of(b"b", timestamp_ms=made.tier.now_ms + 5), leader_epoch=2)
+        ended(log, 7, commits=False, leader_epoch=2)
         log.roll()
-        copying.broker.produce(copying.partition, 1)
-        assert copying.run(3) == [0.0, INTERVAL, INTERVAL]
-        assert copying.segments() == [(0, 9)]
-
-    def test_epochs_are_those_of_the_segment(self, copying: Copying) -> None:
-        """A lookup by epoch finds a segment of another one else, or none."""
-        log = copying.log
-        log.append_as_leader(batch_of(*[b"a"] * 4), leader_epoch=0)
-        log.assign_epoch_start_offset(3, 4)
-        log.append_as_leader(batch_of(*[b"b"] * 4), leader_epoch=3)
-        log.roll()
-        log.append_as_leader(batch_of(*[b"c"] * 4), leader_epoch=3)
-        log.roll()
-        copying.run(3)
-        found = {
-            each.start_offset: dict(each.segment_leader_epochs)
-            for each in copying.broker.metadata.list_remote_log_segments(copying.partition)
-        }
-        assert found == {0: {0: 0, 3: 4}, 8: {3: 8}}
-
-    def test_a_cut_is_copied_again(self, copying: Copying) -> None:
-        """What was copied of a branch that is gone is not what this log has there."""
-        copying.broker.produce(copying.partition, 2)
-        copying.run(3)
-        copying.term.end()
-        copying.log.truncate_to(15)
-        copying.log.assign_epoch_start_offset(1, 15)
-        for _ in range(2):
-            copying.log.append_as_leader(batch_of(*[b"new"] * 5), leader_epoch=1)
-            copying.log.roll()
-        copying.begin_term()
-        assert copying.run(3) == [0.0, 0.0, INTERVAL]
-        assert copying.segments() == [(0, 9), (10, 19), (10, 19), (20, 24)]
-        found = copying.broker.metadata.remote_log_segment_metadata(copying.partition, 1, 15)
-        assert found is not None
-        assert dict(found.segment_leader_epochs) == {0: 10, 1: 15}
-
-    def test_a_log_that_moved_is_looked_at_anew(self, copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The log on the other disk has to be told what is copied, or it keeps everything."""
-        copying.broker.produce(copying.partition, 1)
-        copying.run(2)
-        copying.term.parent_dir = "/elsewhere"
-        copying.term.finds_log_start = False
-        copying.run()
-        assert copying.term.parent_dir == copying.log.parent_dir
-        assert not copying.term.finds_log_start
-
-    def test_what_is_not_copied(self, copying: Copying) -> None:
-        """Tasks go on, and do nothing: disabled copying, a log that is gone."""
-        copying.broker.produce(copying.partition, 1)
-        copying.broker.alter(copying.partition, remote_log_copy_disable=True)
-        assert copying.run() == [INTERVAL]
-        copying.broker.alter(copying.partition, remote_log_copy_disable=False)
-        del copying.broker.logs[copying.partition]
-        assert copying.run() == [INTERVAL]
-        copying.term.end()
-        assert copying.run() == [None]
-        assert copying.segments() == []
-
-
-class TestFailures:
-    """Section 2 of the behaviours: what remains of each failed step."""
-
-    def test_a_store_that_is_away(self, copying: Copying) -> None:
-        """No error is counted, a new id each time, and pauses that grow to half a minute."""
-        copying.broker.produce(copying.partition, 1)
-        storage = copying.broker.storage
-        assert isinstance(storage, MemoryStorageManager)
-        storage.unavailable = True
-        pauses = copying.run(10)
-        assert all(pause is not None for pause in pauses)
-        assert pauses[0] == pytest.approx(0.5, rel=0.21)
-        assert pauses[-1] == pytest.approx(30, rel=0.21)
-        assert copying.count("copy_errors") == 0
-        assert len(copying.ids()) == 10
-        assert isinstance(copying.term.failure, RetriableRemoteStorageException)
-        storage.unavailable = False
-        assert copying.run(2) == [0.0, INTERVAL]
-        assert copying.segments() == [(0, 9)]
-        assert len(copying.segments(STARTED)) == 10
-        assert copying.term.failure is None
-
-    def test_a_store_that_refuses(self, copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What was begun is removed at once, the error counted, and it is tried again."""
-        copying.broker.produce(copying.partition, 1)
-        broken = [True]
-
-        def store(copy: Callable[..., Any], metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> Any:
-            custom = copy(metadata, data)
-            if broken[0]:
-                raise ValueError("of a third party's")
-            return custom
-
-        copying.store(monkeypatch, store)
-        copying.run(2)
-        assert copying.count("copy_errors") == 2
-        assert copying.ids() == set()
-        assert copying.stored == frozenset()
-        broken[0] = False
-        copying.run()
-        assert copying.segments() == [(0, 9)]
-
-    @pytest.mark.parametrize("retriable", [True, False])
-    def test_a_damaged_segment(self, copying: Copying, monkeypatch: pytest.MonkeyPatch, retriable: bool) -> None:
-        """It stops the partition's copying, and nothing is deleted locally; too many open files do not."""
-        copying.broker.produce(copying.partition, 2)
-
-        def store(_copy: Callable[..., Any], _metadata: RemoteLogSegmentMetadata, _data: LogSegmentData) -> None:
-            error = SegmentFileError("the batch at 81920 is damaged")
-            error.retriable = retriable  # type: ignore[misc]
-            raise error
-
-        copying.store(monkeypatch, store)
-        (pause,) = copying.run()
-        assert (pause is None) == (not retriable)
-        assert copying.term.copying_stopped == (not retriable)
-        assert copying.count("copy_errors") == (0 if retriable else 1)
-        copying.log.delete_old_segments()
-        assert copying.log.local_log_start_offset == 0
-
-    @pytest.mark.parametrize("size", [128, 129])
-    def test_custom_metadata(self, copying: Copying, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-        """testCustomMetadataSizeExceedsLimit: more than the limit is undone, and the copying stops."""
-        copying.broker.produce(copying.partition, 2)
-        deleted: list[CustomMetadata | None] = []
-        delete = copying.broker.storage.delete_log_segment_data
-
-        def store(copy: Callable[..., Any], metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes:
-            copy(metadata, data)
-            return bytes(size)
-
-        copying.store(monkeypatch, store)
-        monkeypatch.setattr(
-            copying.broker.storage,
-            "delete_log_segment_data",
-            lambda metadata: (deleted.append(metadata.custom_metadata), delete(metadata)),
+        made.settle()
+        first, second = sorted(
+            made.tier.metadata.list_remote_log_segments(PARTITION), key=lambda each: int(each.start_offset)
         )
-        (pause,) = copying.run()
-        if size == 128:
-            assert pause == 0.0
-            assert copying.segments() == [(0, 9)]
-            return
-        assert pause is None
-        assert deleted == [bytes(size)]
-        assert copying.ids() == set()
-        assert copying.stored == frozenset()
-        assert copying.run() == [None]
-        assert copying.count("copy_errors") == 1
-
-    @pytest.mark.parametrize("step", ["add_remote_log_segment_metadata", "update_remote_log_segment_metadata"])
-    def test_the_metadata_manager_fails(self, copying: Copying, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-        """Before the copy no byte is stored; behind it the copy stays unseen, and another one is made."""
-        copying.broker.produce(copying.partition, 1)
-        call = getattr(copying.broker.metadata, step)
-
-        def fails(_: object) -> None:
-            raise RemoteStorageException("the topic is gone")
-
-        monkeypatch.setattr(copying.broker.metadata, step, fails)
-        copying.run()
-        assert copying.count("copy_errors") == 1
-        assert len(copying.stored) == (0 if step.startswith("add") else 1)
-        monkeypatch.setattr(copying.broker.metadata, step, call)
-        assert copying.run(2) == [0.0, INTERVAL]
-        assert copying.segments() == [(0, 9)]
-
-    def test_an_answer_that_was_lost(self, copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The update may have been stored: what it finished is not copied twice."""
-        copying.broker.produce(copying.partition, 1)
-        call = copying.broker.metadata.update_remote_log_segment_metadata
-
-        def loses(update: Any) -> None:
-            call(update).result(60)
-            raise RetriableRemoteStorageException("not in time")
-
-        monkeypatch.setattr(copying.broker.metadata, "update_remote_log_segment_metadata", loses)
-        copying.run()
-        monkeypatch.undo()
-        assert copying.run() == [INTERVAL]
-        assert copying.segments() == [(0, 9)]
-        assert copying.log.highest_offset_in_remote_storage == 9
+        assert (first.txn_idx_empty, second.txn_idx_empty) == (True, False)
+        assert dict(second.segment_leader_epochs) == {1: RECORDS, 2: RECORDS + 1}
+        assert second.max_timestamp_ms >= made.tier.now_ms
+        with made.tier.store.fetch_index(second, IndexType.LEADER_EPOCH) as stream:
+            assert stream.read() == b"0\n3\n0 0\n1 10\n2 11\n"
+        with made.tier.store.fetch_index(second, IndexType.TRANSACTION) as stream:
+            assert stream.read()
 
 
-class TestEnds:
-    """Terms that end under a copy."""
+def test_candidates() -> None:
+    """If this fails, the active segment is copied, or one whose last record is not stable (next.base <= LSO + 1)."""
+    with copying_tier(segments=2) as made:
+        log = made.tier.log
 
-    def test_a_zombies_copy_is_never_finished(self, copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The new leader copies the same offsets; this one's would hide its segment."""
-        copying.broker.produce(copying.partition, 1)
+        def bases() -> list[int]:
+            found, copied = [], -1
+            while (each := find_copy_candidate(log, copied_offset=copied, now_ms=made.tier.now_ms)) is not None:
+                found.append(each.segment.base_offset)
+                copied = each.end_offset - 1
+            return found
 
-        def store(copy: Callable[..., Any], metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> Any:
-            custom = copy(metadata, data)
-            copying.term.end()
-            return custom
-
-        copying.store(monkeypatch, store)
-        assert copying.run() == [INTERVAL] or copying.run() == [None]
-        assert copying.segments() == []
-        assert copying.stored == frozenset()
-        assert copying.log.highest_offset_in_remote_storage == -1
-
-    def test_files_are_leased_for_the_whole_copy(self, copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A log that is deleted, or cut, in the middle of a copy takes the files away under it."""
-        copying.broker.produce(copying.partition, 2)
-
-        def store(copy: Callable[..., Any], metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> Any:
-            copying.log.truncate_fully_and_start_at(100)
-            copying.broker.machine.clock.sleep(5)
-            return copy(metadata, data)
-
-        copying.store(monkeypatch, store)
-        assert copying.run() == [0.0]
-        assert len(copying.stored) == 1
-
-    def test_a_quota_that_is_waited_for_ends_with_the_term(self, copying: Copying) -> None:
-        """A leader that lost its partition must not hold one of ten threads for an hour."""
-        copying.broker.produce(copying.partition, 1)
-        copying.quota.change(1)
-        copying.quota.record(100_000)
-        machine = copying.broker.machine
-        with machine.scheduler.pool(1, name="copy") as pool:
-            future = pool.submit(lambda: copying.copies.run(copying.term))
-            machine.clock.sleep(3)
-            assert not future.done()
-            copying.term.end()
-            future.result(3)
-        assert copying.segments() == []
-        assert copying.count("copy_throttle_seconds") > 0
+        assert bases() == [0, RECORDS]
+        log.append_as_leader(batch_of(b"open", transactional=True, producer_id=7, base_sequence=0), leader_epoch=0)
+        log.roll()
+        made.tier.append()
+        assert log.last_stable_offset == 2 * RECORDS
+        assert bases() == [0, RECORDS]
+        ended(log, 7, commits=True)
+        assert bases() == [0, RECORDS, 2 * RECORDS, 2 * RECORDS + 1]
+        log.maybe_increment_log_start_offset(RECORDS + 1, "delete records")
+        assert bases() == [RECORDS, 2 * RECORDS, 2 * RECORDS + 1]
+        assert find_copy_candidate(log, copied_offset=RECORDS - 1, now_ms=0).segment.base_offset == RECORDS  # type: ignore[union-attr]
 
 
-def test_the_limit_is_kept() -> None:
-    """Copies of a broker take no more of its network than they may: 11 segments, one a second or slower."""
-    config = RemoteLogManagerConfig(task_interval_ms=1000, copy_max_bytes_per_second=800)
-    with managed_broker(config=config) as broker:
-        partition: TopicIdPartition = broker.partition()
-        broker.produce(partition, 11)
-        began = broker.machine.clock.monotonic_seconds()
-        broker.manager.on_leadership_change(frozenset({partition}), frozenset())
-        while broker.logs[partition].highest_offset_in_remote_storage < 109:
-            broker.machine.clock.sleep(0.1)
-        seconds = broker.machine.clock.monotonic_seconds() - began
-        size = broker.manager.metrics.value("copy_bytes")
-        assert 0.7 * 800 < (size - size / 11) / seconds < 1.15 * 800
+def test_a_delayed_copy() -> None:
+    """If this fails, a topic that delays its copies (KIP-1241) tiers at once, or never."""
+    with copying_tier(segments=3) as made:
+        tier, size = made.tier, made.tier.log.log_segments()[0].size_bytes
+
+        def due(**limits: int | None) -> bool:
+            tier.limit(**limits)  # type: ignore[arg-type]
+            return find_copy_candidate(tier.log, copied_offset=-1, now_ms=tier.now_ms) is not None
+
+        tier.log.append_as_leader(batch_of(b"now", timestamp_ms=tier.now_ms), leader_epoch=0)
+        behind = tier.log.size() - size
+        assert due(remote_copy_lag_bytes=behind)
+        assert not due(remote_copy_lag_bytes=behind + 1)
+        assert not due(remote_copy_lag_ms=60_000)
+        assert due(remote_copy_lag_ms=0)
+        assert not due(remote_copy_lag_ms=60_000)
+        tier.pass_time(60_000)
+        assert due()
+        assert not due(remote_copy_lag_ms=-1)  # the local retention has no limit
+        assert due(retention_ms=60_000)
+        assert due(remote_copy_lag_ms=None, remote_copy_lag_bytes=None)
+
+
+def test_the_quota() -> None:
+    """If this fails, copies take the store's bandwidth from everyone, or a thread waits for the quota."""
+    with copying_tier() as made:
+        size = made.tier.log.log_segments()[0].size_bytes
+        made.quota.change(size)
+        made.quota.admit(10 * size)
+        pause = made.run()
+        assert pause is not None
+        assert 0 < pause <= 1
+        assert made.changes() == []
+        made.tier.pass_time(15_000)
+        assert made.run() == 0
+        assert made.changes() == COPIED
+        assert made.tier.services.metrics.registry.get_sample_value(
+            "tierlog_remote_manager_copy_throttle_seconds_count"
+        )
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("error", [RemoteStorageException("no"), RuntimeError("a bug"), TypeError("another")])
+def test_a_failed_copy_leaves_nothing(error: Exception) -> None:
+    """If this fails, failed copies fill the bucket, or an id is used again."""
+    with copying_tier() as made:
+        tier = made.tier
+        tier.storage.hooks["copy_log_segment_data"] = failing(error)
+        pause = made.run()
+        assert pause is not None
+        assert 0 < pause < 1
+        assert made.changes() == [*COPIED[:2], *REMOVED]
+        assert tier.listed() == []
+        assert tier.value("copy_errors") == 1
+        assert tier.partition.failure is error
+        assert tier.log.highest_offset_in_remote_storage == -1
+        del tier.storage.hooks["copy_log_segment_data"]
+        made.settle()
+        assert tier.starts_listed() == [0, RECORDS, 2 * RECORDS]
+        assert tier.partition.failure is None
+
+
+def test_each_attempt_has_another_id() -> None:
+    """If this fails, a late request of a failed attempt changes the objects of the one that counts."""
+    with copying_tier() as made:
+        ids: list[object] = []
+
+        def note(metadata: Any, _files: object) -> None:
+            ids.append(metadata.remote_log_segment_id)
+            raise RetriableRemoteStorageException("later")
+
+        made.tier.storage.hooks["copy_log_segment_data"] = note
+        for _ in range(4):
+            made.run()
+        assert len(ids) == len(set(ids)) == 4
+
+
+def test_a_store_that_is_away() -> None:
+    """If this fails, an outage leaves one unfinished copy an attempt, counts as errors, or is tried without a pause."""
+    with copying_tier() as made:
+        tier = made.tier
+        tier.store.unavailable = True
+        pauses = [made.run() for _ in range(12)]
+        assert len(tier.listed()) == 1  # the last one, whose removal comes before the next copy
+        assert tier.value("copy_errors") == 0
+        assert all(each is not None and each > 0 for each in pauses)
+        assert pauses[-1] is not None
+        assert 24 <= pauses[-1] <= 36
+        tier.store.unavailable = False
+        made.settle()
+        assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS, 2 * RECORDS)]
+        assert tier.stored() == 3
+
+
+def test_kafka_leaves_what_a_store_that_is_away_left() -> None:
+    """If this fails, the compatible mode removes what Kafka leaves to retention."""
+    with copying_tier(manager=KAFKA) as made:
+        made.tier.store.unavailable = True
+        made.run()
+        assert made.changes() == COPIED[:2]
+        assert [state for _, state in made.tier.listed()] == [STATE.COPY_SEGMENT_STARTED]
+        made.tier.store.unavailable = False
+        made.settle()
+        assert [state for _, state in made.tier.listed()].count(STATE.COPY_SEGMENT_STARTED) == 1
+
+
+def test_custom_metadata_beyond_the_limit() -> None:
+    """If this fails, a plugin that gives too much stops the broker's metadata, or leaves its objects."""
+    with copying_tier() as made:
+        tier = made.tier
+        seen: list[object] = []
+
+        def copy(metadata: Any, files: Any) -> bytes:
+            tier.store.copy_log_segment_data(metadata, files)
+            return b"x" * 129
+
+        tier.storage.hooks["copy_log_segment_data"] = copy
+        tier.storage.hooks["delete_log_segment_data"] = lambda metadata: seen.append(metadata.custom_metadata)
+        made.run()
+        assert seen == [b"x" * 129]
+        assert isinstance(tier.partition.failure, CustomMetadataSizeLimitError)
+        assert tier.partition.copying_stopped
+        made.changes()
+        assert made.run() is None
+        assert made.changes() == []
+        assert tier.listed() == []
+        assert tier.stored() == 0
+        assert tier.value("copy_errors") == 1
+
+
+def test_a_damaged_local_segment() -> None:
+    """If this fails, a damaged segment is tried for ever, deleted locally, or shown nowhere."""
+    with copying_tier() as made:
+        tier = made.tier
+        made.run()
+        tier.storage.hooks["copy_log_segment_data"] = failing(SegmentFileError("the log is damaged"))
+        made.run()
+        assert tier.partition.copying_stopped
+        assert tier.value("copy_errors") == 1
+        made.changes()
+        assert made.run() is None
+        assert made.changes() == []
+        assert len(tier.log.log_segments()) == 4
+        assert tier.starts_listed() == [0]
+        tier.new_term()
+        del tier.storage.hooks["copy_log_segment_data"]
+        made.settle()
+        assert tier.starts_listed() == [0, RECORDS, 2 * RECORDS]
+
+
+@pytest.mark.parametrize("refusal", [InvalidTransitionError, RemoteResourceNotFoundException])
+def test_a_late_copy_is_removed_again(refusal: type[RemoteStorageException]) -> None:
+    """If this fails, a zombie's segment counts though another leader removed it, or its objects stay for ever."""
+    with copying_tier(segments=1) as made:
+        tier = made.tier
+
+        def copy(metadata: Any, files: Any) -> bytes:
+            tier.store.copy_log_segment_data(metadata, files)
+            tier.finish_copy(metadata, STATE.DELETE_SEGMENT_STARTED)  # the new leader's expiry
+            if refusal is RemoteResourceNotFoundException:
+                tier.finish_copy(metadata, STATE.DELETE_SEGMENT_FINISHED)
+            return b""
+
+        tier.storage.hooks["copy_log_segment_data"] = copy
+        made.run()
+        assert tier.stored() == 0
+        assert tier.log.highest_offset_in_remote_storage == -1
+        assert tier.value("copy_errors") == 1
+        del tier.storage.hooks["copy_log_segment_data"]
+        made.settle()
+        assert tier.log.highest_offset_in_remote_storage == RECORDS - 1
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_it_is_not_known_whether_a_copy_counts(*, is_stored: bool) -> None:
+    """If this fails, a segment is removed by which followers have deleted their own, or one is never copied."""
+    with copying_tier(segments=1) as made:
+        tier = made.tier
+
+        def update(event: Any) -> None:
+            if event.state is STATE.COPY_SEGMENT_FINISHED:
+                if is_stored:
+                    tier.metadata._inner.update_remote_log_segment_metadata(event).result(60)
+                raise RetriableRemoteStorageException("the answer was lost")
+
+        tier.metadata.hooks["update_remote_log_segment_metadata"] = update
+        pause = made.run()
+        assert pause is not None
+        assert pause > 0
+        assert tier.stored() == 1
+        assert tier.log.highest_offset_in_remote_storage == -1
+        del tier.metadata.hooks["update_remote_log_segment_metadata"]
+        made.changes()
+        made.settle()
+        assert made.changes() == ([] if is_stored else COPIED)
+        assert tier.log.highest_offset_in_remote_storage == RECORDS - 1
+
+
+def test_metadata_that_are_not_stored_in_time() -> None:
+    """If this fails, a metadata manager that hangs holds a copier's thread for ever."""
+    with copying_tier() as made:
+        tier = made.tier
+        tier.metadata.hooks["add_remote_log_segment_metadata"] = lambda _: tier.machine.scheduler.future()
+        began = tier.now_ms
+        made.run()
+        assert tier.now_ms - began == pytest.approx(tier.services.config.metadata_timeout_ms, abs=1000)
+        assert "has not stored" in str(tier.partition.failure)
+        assert made.changes() == COPIED[:1]
+        del tier.metadata.hooks["add_remote_log_segment_metadata"]
+        made.settle()
+        assert tier.log.highest_offset_in_remote_storage == 3 * RECORDS - 1
+
+
+@pytest.mark.parametrize(
+    "call", ["add_remote_log_segment_metadata", "copy_log_segment_data", "highest_offset_for_epoch"]
+)
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryError(), RemoteStorageException("no"), StoreError("no")])
+def test_whatever_fails_goes_on_later(call: str, error: Exception) -> None:
+    """If this fails, one error of a manager ends the tiering of a partition."""
+    with copying_tier() as made:
+        tier = made.tier
+        managers = (tier.metadata, tier.storage)
+        manager = managers[call == "copy_log_segment_data"]
+        manager.hooks[call] = failing(error)
+        for _ in range(3):
+            pause = made.run()
+            assert pause is not None
+            assert pause > 0
+        assert tier.value("copy_errors") == (0 if getattr(error, "retriable", False) else 3)
+        del manager.hooks[call]
+        made.settle()
+        assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS, 2 * RECORDS)]
+        assert tier.stored() == 3
+
+
+# ---- the term, the log
+
+
+@pytest.mark.parametrize("at", ["add_remote_log_segment_metadata", "copy_log_segment_data"])
+def test_the_term_ends_during_a_copy(at: str) -> None:
+    """If this fails, a broker that leads no more goes on copying, finishes a copy, or leaves its objects."""
+    with copying_tier() as made:
+        tier = made.tier
+        real: Callable[..., Any] = getattr(tier.store if at.startswith("copy") else tier.metadata._inner, at)
+
+        def call(*args: Any) -> Any:
+            tier.partition.end()
+            return real(*args)
+
+        (tier.storage if at.startswith("copy") else tier.metadata).hooks[at] = call
+        assert made.run() is None
+        assert "COPY_SEGMENT_FINISHED" not in made.changes()
+        assert tier.stored() == 0
+        assert tier.log.highest_offset_in_remote_storage == -1
+        assert tier.value("copy_errors") == 0
+        assert made.run() is None
+        assert made.changes() == []
+
+
+def test_files_stay_while_they_are_copied() -> None:
+    """If this fails, retention, a cut, or a rename takes the files from under a copy (a lease that is not held)."""
+    with copying_tier() as made:
+        tier = made.tier
+        folder = tier.log.folder
+
+        def copy(metadata: Any, files: Any) -> bytes:
+            tier.log.truncate_fully_and_start_at(100)
+            tier.machine.files.rename(folder, folder + ".moved")
+            try:
+                tier.store.copy_log_segment_data(metadata, files)
+            finally:
+                tier.machine.files.rename(folder + ".moved", folder)
+            return b""
+
+        tier.storage.hooks["copy_log_segment_data"] = copy
+        made.run()
+        assert tier.partition.failure is None
+        assert tier.stored() == 1
+
+
+def test_a_cut_lowers_the_copied_offset() -> None:
+    """If this fails, records that were appended behind a cut are never copied, and are deleted locally all the same."""
+    with copying_tier() as made:
+        tier, log = made.tier, made.tier.log
+        made.settle()
+        log.truncate_to(RECORDS + 5)
+        tier.append(segments=2, epoch=1)
+        made.settle()
+        assert log.highest_offset_in_remote_storage == log.active_segment.base_offset - 1
+        segments = sorted(tier.metadata.list_remote_log_segments(PARTITION, 1), key=lambda each: int(each.start_offset))
+        assert [(each.start_offset, dict(each.segment_leader_epochs)) for each in segments] == [
+            (RECORDS, {0: RECORDS, 1: RECORDS + 5}),
+            (2 * RECORDS + 5, {1: 2 * RECORDS + 5}),
+        ]
+
+
+def test_an_unclean_election() -> None:
+    """Script 4: the copied offset is clipped to the epoch's end. If this fails, a branch that died counts as copied."""
+    with copying_tier(segments=0) as made:
+        tier, log = made.tier, made.tier.log
+        log.append_as_leader(batch_of(b"m0"), leader_epoch=0)
+        tier.begin_copy(0, 3, epochs={0: 0}, broker_id=2)
+        (segment,) = tier.metadata.list_remote_log_segments(PARTITION)
+        tier.finish_copy(segment)
+        for value in (b"m4", b"m5"):
+            log.append_as_leader(batch_of(value), leader_epoch=1)
+        log.roll()
+        made.run()
+        assert tier.partition.copied == CopiedOffset(2, 1)
+        newest = list(tier.metadata.list_remote_log_segments(PARTITION, 1))
+        assert [(each.start_offset, each.end_offset) for each in newest] == [(0, 2)]
+
+
+def test_the_log_start_is_found_first() -> None:
+    """If this fails, a broker whose checkpoints were lost begins its log at what is local."""
+    with copying_tier() as made:
+        made.settle()
+        reopened(made.tier)
+        made.tier.log.maybe_increment_local_log_start_offset(RECORDS, "deleted locally")
+        made.settle()
+        assert made.tier.log.highest_offset_in_remote_storage == 3 * RECORDS - 1
+        assert made.changes() == [*COPIED * 3]
+
+
+def test_a_log_on_another_disk() -> None:
+    """If this fails, a log that was moved believes the offsets of the disk that it left."""
+    with copying_tier() as made:
+        made.settle()
+        made.tier.partition.parent_dir = "/another"
+        made.tier.calls.clear()
+        made.settle()
+        assert "highest_offset_for_epoch" in [name for name, _ in made.tier.calls]
+        assert made.tier.partition.parent_dir == made.tier.log.parent_dir
+
+
+def test_nothing_is_copied_of_a_log_that_must_not_be() -> None:
+    """If this fails, a topic that is copied no more goes on, or one whose lineage is not whole."""
+    with copying_tier() as made:
+        made.tier.limit(remote_log_copy_disable=True)
+        assert made.run() == 30
+        assert made.changes() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_crash_at_any_call(seed: int, at: int) -> None:
+    """If this fails, a broker that dies in a copy loses a segment, or has it twice in its log's lineage."""
+
+    class Died(BaseException):
+        """The process is gone."""
+
+    with copying_tier(seed) as made:
+        tier = made.tier
+        count = 0
+
+        def die(*_: object, **__: object) -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                raise Died
+
+        for manager, calls in (
+            (tier.metadata, ("add_remote_log_segment_metadata", "update_remote_log_segment_metadata")),
+            (tier.storage, ("copy_log_segment_data",)),
+        ):
+            for call in calls:
+                manager.hooks[call] = die
+        with contextlib.suppress(Died):
+            made.settle()
+        tier.metadata.hooks.clear()
+        tier.storage.hooks.clear()
+        reopened(tier)
+        made.settle()
+        finished = sorted(start for start, state in tier.listed() if state is STATE.COPY_SEGMENT_FINISHED)
+        assert finished == [0, RECORDS, 2 * RECORDS]
+        assert tier.log.highest_offset_in_remote_storage == 3 * RECORDS - 1

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tierlog.log.local.directory.directory_files import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
     from tierlog.log.local.log_appends import LogAppendInfo
-    from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig, ProducerSettings
+    from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
     from tierlog.log.local.log_directories import DirectoryDescription, LogDescription, LogDirectories
     from tierlog.log.local.log_directory import LogDirectory
     from tierlog.log.local.log_errors import (
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         LogOffsets,
         OffsetsListener,
     )
+    from tierlog.log.local.producer_settings import ProducerSettings
     from tierlog.log.local.producers.producer_appends import AppendOrigin
     from tierlog.log.local.producers.producer_entries import VerificationGuard
     from tierlog.log.local.recovery.log_loader import LogCheckpoints
@@ -96,7 +97,8 @@ else:
         "tierlog.log.local.directory.directory_files": ("DirectoryIdentity",),
         "tierlog.log.local.leader_epoch_cache": ("LeaderEpochCache",),
         "tierlog.log.local.log_appends": ("LogAppendInfo",),
-        "tierlog.log.local.log_config": ("CleanerConfig", "LogConfig", "LogDirectoryConfig", "ProducerSettings"),
+        "tierlog.log.local.log_config": ("CleanerConfig", "LogConfig", "LogDirectoryConfig"),
+        "tierlog.log.local.producer_settings": ("ProducerSettings",),
         "tierlog.log.local.log_directories": ("DirectoryDescription", "LogDescription", "LogDirectories"),
         "tierlog.log.local.log_directory": ("LogDirectory",),
         "tierlog.log.local.log_errors": (

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from tierlog.arguments import INT32_MAX, INT64_MAX, require_flag, require_int64, require_texts, require_type
+from tierlog.arguments import INT32_MAX, INT64_MAX, require_texts, require_type
 from tierlog.config_keys import Int32, Key, check_values, key, names_of, nearest_name, read_values, rows
 from tierlog.errors import ConfigError
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.runtime.machine.randomness import Rng
 
 _MINUTE_MS: Final = 60_000
@@ -166,6 +167,19 @@ class LogConfig:
         default=False,
         other_names=("log.preallocate",),
     )
+    remote_copy_lag_bytes: int | None = key(
+        "With tiering, a closed segment is copied once so many bytes lie behind it; -1: as the local retention. Kafka "
+        "4.4's (KIP-1241).",
+        minimum=-1,
+        own=True,
+        other_names=("log.remote.copy.lag.bytes",),
+    )
+    remote_copy_lag_ms: int | None = key(
+        "The same by the age of its newest record; the first of both that is over counts. Without both: at once.",
+        minimum=-1,
+        own=True,
+        other_names=("log.remote.copy.lag.ms",),
+    )
     remote_log_copy_disable: bool = key(
         "Nothing more is copied to the tier; what is there stays readable.", default=False
     )
@@ -302,7 +316,7 @@ class LogConfig:
 
         Raises:
             ConfigError: the broker has none, ``cleanup.policy`` is neither ``delete`` nor empty, or the local retention
-                is more than the whole one, or differs from it although nothing is copied any more.
+                is more than the whole one, differs from it although nothing is copied any more, or ends before copies.
         """
         if not self.remote_storage_enable:
             return
@@ -310,17 +324,21 @@ class LogConfig:
             raise ConfigError("remote.storage.enable is true, and this broker has no tiered storage")
         if self.is_compacted:
             raise ConfigError("remote.storage.enable is true: cleanup.policy must be delete, or empty")
-        for name, local, whole in (
-            ("retention.bytes", self.local_retention_bytes, self.retention_bytes),
-            ("retention.ms", self.local_retention_ms, self.retention_ms),
+        for name, local, whole, lag in (
+            ("bytes", self.local_retention_bytes, self.retention_bytes, self.remote_copy_lag_bytes),
+            ("ms", self.local_retention_ms, self.retention_ms, self.remote_copy_lag_ms),
         ):
-            if local == -2:
-                continue
+            resolved = whole if local == -2 else local
             if whole > -1 and (local == -1 or local > whole):
-                raise ConfigError(f"local.{name} {local}: at most the {whole} of {name} expected, or -2")
-            if self.remote_log_copy_disable and local != whole:
                 raise ConfigError(
-                    f"local.{name} {local}: the {whole} of {name} expected, or -2: remote.log.copy.disable is true"
+                    f"local.retention.{name} {local}: at most the {whole} of retention.{name} expected, or -2"
+                )
+            if self.remote_log_copy_disable and resolved != whole:
+                wanted = f"the {whole} of retention.{name} expected, or -2: remote.log.copy.disable is true"
+                raise ConfigError(f"local.retention.{name} {local}: {wanted}")
+            if lag is not None and -1 < resolved < lag:
+                raise ConfigError(
+                    f"remote.copy.lag.{name} {lag}: at most the {resolved} of the local retention expected"
                 )
 
     def check_change(self, before: LogConfig) -> None:
@@ -377,30 +395,6 @@ def _check_names(given: Iterable[str]) -> None:
 
 def _unknown_key(name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"unknown key {name!r:.80}: the nearest known one is {nearest_name(name, known)}")
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """The broker's settings about producers.
-
-    Args:
-        producer_id_expiration_ms: ``producer.id.expiration.ms``.
-        transaction_max_timeout_ms: ``transaction.max.timeout.ms``.
-        transaction_partition_verification_enable: ``transaction.partition.verification.enable``.
-
-    Raises:
-        TypeError: a field is of another type. ValueError: a time that does not fit into 64 bits, or is not above 0.
-    """
-
-    producer_id_expiration_ms: int = 86_400_000
-    transaction_max_timeout_ms: int = 900_000
-    transaction_partition_verification_enable: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        require_int64("producer_id_expiration_ms", self.producer_id_expiration_ms, least=1)
-        require_int64("transaction_max_timeout_ms", self.transaction_max_timeout_ms, least=1)
-        require_flag("transaction_partition_verification_enable", self.transaction_partition_verification_enable)
 
 
 _PRODUCERS: Final = ProducerSettings()

@@ -33,13 +33,14 @@ from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.leader_epoch_cache import require_entries
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LogAppendInfo
-from tierlog.log.local.log_config import LogConfig, ProducerSettings
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents, require_beginning
 from tierlog.log.local.log_errors import LogBusyError
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import OffsetsListener
 from tierlog.log.local.log_view import LogView
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_entries import VerificationGuard
 from tierlog.log.local.producers.producer_state import LastRecord

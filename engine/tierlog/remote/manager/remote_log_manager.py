@@ -24,7 +24,6 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.manager.aux_states import AuxStates
-from tierlog.remote.manager.byte_quota import ByteQuota
 from tierlog.remote.manager.expirations import Expirations
 from tierlog.remote.manager.follower_lookups import FollowerLookups
 from tierlog.remote.manager.leader_endpoint import LeaderEndpoint
@@ -45,6 +44,7 @@ from tierlog.replication.messages import AuxStateBuilt, BuildAuxState
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -1,35 +1,44 @@
-"""The copy task of the partitions that this broker leads: closed segments go to the tier, ascending, one a run.
+"""Closed segments are copied to the tier: the copy task of the partitions that this broker leads.
 
-A segment is copied once all of it lies below the last stable offset, under a new id each time. Its metadata comes
-first, then its bytes, then the state that readers see. Its files are leased for all of that. A copy of a term that has
-ended is undone, and never finished: another broker leads, and makes its own.
+A run copies one segment; each further run copies one more, so that a partition with many of them delays no other. A
+segment counts as copied once its metadata say so, in state COPY_SEGMENT_FINISHED; then, and not before, the log gets
+its copied offset, by which local retention may delete the segment.
 
-Errors are of three kinds. What may go away by itself is tried again, and what was begun stays, to be removed later;
-what the store refuses is tried again too, and undone at once; a local segment that is damaged, and a storage manager
-that breaks its contract, stop the partition's copying: nothing of it is deleted locally then.
+What may go wrong, and what becomes of it:
+
+- The copy failed: its objects and its metadata are removed before the next attempt, which has another id.
+- The metadata manager refuses the last state: another leader has begun to remove what seemed to be given up. The
+  objects, which came late, are removed again.
+- It is not known whether the last state was stored: nothing is removed, since followers may go by it already. The next
+  run looks; a segment that is in the tier twice does no harm.
+- The local segment is damaged, or the storage manager gives more custom metadata than the broker may store: the term
+  copies no more, and nothing local is deleted. That is for an operator.
 
 Source: Kafka RemoteLogManager.RLMCopyTask.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import logging
+from typing import Final
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.segment_files import LogSegmentData
-from tierlog.log.partition_log import PartitionLog, PartitionSegment
+from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import (
     CustomMetadata,
+    InvalidTransitionError,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    RemoteResourceNotFoundException,
     RemoteStorageException,
     SegmentFileError,
 )
-from tierlog.remote.manager.byte_quota import ByteQuota
+from tierlog.remote.manager.copy_candidates import CopyCandidate, find_copy_candidate
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
@@ -41,18 +50,21 @@ from tierlog.remote.manager.tiered_lineage import (
 )
 from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
+from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 _log = logging.getLogger(__name__)
 
 _STATE = RemoteLogSegmentState
+#: The longest pause for the quota, after which it is looked at again; and the one for a segment that has gone.
+_PAUSE_SECONDS: Final = 1.0
 
 
-class CopyContractError(RemoteStorageException):
-    """The storage manager gave more custom metadata than a segment may have: its copy is undone."""
+class CustomMetadataSizeLimitError(RemoteStorageException):
+    """The storage manager gave more custom metadata for a segment than the broker stores."""
 
 
 class SegmentCopies:
-    """The task of the partitions that this broker leads. A run copies one segment, or finds that none is closed.
+    """The task of the partitions that this broker leads.
 
     Args:
         services: What the manager works with.
@@ -68,173 +80,229 @@ class SegmentCopies:
 
     def run(self, partition: TieredPartition) -> float | None:
         """Copy the next segment; seconds until the next run, None: the term copies no more."""
-        services = self._services
-        if partition.has_ended or partition.copying_stopped:
-            return None
-        log = services.find_log(partition.topic_id_partition)
-        if log is None or not log.remote_log_enabled() or log.config.remote_log_copy_disable or log.must_be_rebuilt:
-            return services.config.task_interval_ms / 1000
-        try:
-            is_busy = self._copy_next(partition, log)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the schedule goes on
-            return self._failed(partition, error)
-        partition.failure = None
-        partition.copy_faults.clear()
-        return 0.0 if is_busy else services.config.task_interval_ms / 1000
+        pause = self._services.config.task_interval_ms / 1000
+        if not _is_over(partition):
+            log = self._services.find_log(partition.topic_id_partition)
+            if log is not None and log.remote_log_enabled():
+                pause = self._guarded_step(partition, log, pause)
+        return None if _is_over(partition) else pause
 
-    def _failed(self, partition: TieredPartition, error: Exception) -> float | None:
+    def _guarded_step(self, partition: TieredPartition, log: PartitionLog, interval: float) -> float:
+        try:
+            with cancelled_by(partition.scope):
+                pause = self._step(partition, log)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the schedule goes on
+            return self._failed(partition, error, interval)
+        partition.copy_faults.clear()
+        return interval if pause is None else pause
+
+    def _failed(self, partition: TieredPartition, error: Exception, interval: float) -> float:
+        """Count and show an error of a run; return the pause until the next one."""
         topic_id_partition = partition.topic_id_partition
-        if partition.has_ended or partition.copying_stopped:
-            _log.debug("%s: the copy ended with its term: %s", topic_id_partition, error)
-            return None
-        partition.failure = error
-        stops = _stops(error)
-        if stops or not is_passing(error):
+        if partition.has_ended or (partition.copying_stopped and partition.failure is None):
+            _log.debug("%s: the copy was called off: %s", topic_id_partition, error)
+            return interval
+        if not is_passing(error):
             self._services.metrics.add("copy_errors", topic_id_partition.topic)
-        if stops:
-            _log.error("%s: nothing more is copied until this broker leads it anew: %s", topic_id_partition, error)
+        if isinstance(error, SegmentFileError | CustomMetadataSizeLimitError) and not error.retriable:
             partition.copying_stopped = True
-            return None
-        level = logging.DEBUG if is_passing(error) else logging.WARNING
-        _log.log(level, "%s: the copy is tried again: %s: %s", topic_id_partition, type(error).__name__, error)
+            _log.error("%s: nothing more is copied until an operator acts: %s", topic_id_partition, error)
+        else:
+            level = logging.DEBUG if is_passing(error) else logging.WARNING
+            _log.log(level, "%s: copy: %s: %s", topic_id_partition, type(error).__name__, error)
         return partition.copy_faults.note(error, self._services.config, self._services.machine.rng)
 
-    # ---- which
+    def _step(self, partition: TieredPartition, log: PartitionLog) -> float | None:
+        """Copy the next segment. Seconds until the next step; None: there is none to copy."""
+        if partition.unfinished is not None:
+            self._remove_unfinished(partition)
+        if partition.copying_stopped or log.must_be_rebuilt or log.config.remote_log_copy_disable:
+            return None
+        copied = self._find_copied_offset(partition, log)
+        now_ms = self._services.machine.clock.time_ms()
+        candidate = find_copy_candidate(log, copied_offset=copied.offset, now_ms=now_ms)
+        if candidate is None or partition.has_ended:
+            return None
+        throttle_ms = self._quota.admit(candidate.segment.size_bytes)
+        if throttle_ms:
+            self._services.metrics.observe("copy_throttle_seconds", throttle_ms / 1000)
+            return min(throttle_ms / 1000, _PAUSE_SECONDS)
+        with contextlib.ExitStack() as leased:
+            try:
+                files = leased.enter_context(log.lease(candidate.segment))
+            except ObjectNotFoundError as error:
+                text = f"{log.folder}: the segment of base offset {candidate.segment.base_offset}: {error}"
+                raise SegmentFileError(text) from error
+            except LookupError as error:  # retention, or a cut, was faster
+                _log.debug("%s: %s", partition.topic_id_partition, error)
+                return _PAUSE_SECONDS
+            self._copy(partition, log, candidate, files)
+        return 0.0
 
-    def _copy_next(self, partition: TieredPartition, log: PartitionLog) -> bool:
-        """Copy the next segment; whether there was one."""
-        with cancelled_by(partition.scope):
-            copied = self._find_offsets(partition, log)
-        closed = log.closed_segments(max(copied.offset + 1, log.log_start_offset))
-        if not closed or partition.has_ended:
-            return False
-        segment, end_offset = closed[0]
-        has_room = self._quota.wait_for_room(
-            lambda: partition.has_ended or partition.copying_stopped,
-            size_bytes=segment.size_bytes,
-            on_wait=lambda seconds: self._services.metrics.observe("copy_throttle_seconds", seconds),
-        )
-        if not has_room:
-            return False
-        try:
-            with log.lease(segment) as data:
-                self._copy(partition, log, segment, end_offset, data)
-        except LookupError:
-            return False  # it went meanwhile, with the log's start or a truncation
-        return True
+    # ---- what must be known first
 
-    def _find_offsets(self, partition: TieredPartition, log: PartitionLog) -> CopiedOffset:
-        """Find where the log starts by its tier, and what is copied: once in a term, and again if the log is another
-        one, or was cut.
+    def _find_copied_offset(self, partition: TieredPartition, log: PartitionLog) -> CopiedOffset:
+        """Find the last copied offset and the log's start by the tier: once a term, for a log that was moved to another
+        disk, and for one that was cut.
         """
-        topic_id_partition, metadata = partition.topic_id_partition, self._services.metadata
-        epochs = LeaderEpochs(log.leader_epoch_cache.epoch_with_offsets().items())
+        services, topic_id_partition = self._services, partition.topic_id_partition
         if partition.parent_dir != log.parent_dir:
             partition.copied, partition.finds_log_start = None, True
             partition.parent_dir = log.parent_dir
+        copied = partition.copied
+        if (
+            copied is not None
+            and log.highest_offset_in_remote_storage >= copied.offset
+            and not partition.finds_log_start
+        ):
+            return copied
+        epochs = LeaderEpochs(log.leader_epoch_cache.epoch_with_offsets().items())
         if partition.finds_log_start:
             start = find_log_start_offset(
                 epochs_with_records(epochs),
-                lambda epoch: metadata.list_remote_log_segments(topic_id_partition, epoch),
+                lambda epoch: services.metadata.list_remote_log_segments(topic_id_partition, epoch),
                 local_log_start_offset=log.local_log_start_offset,
             )
-            log.update_log_start_offset_from_remote_tier(start)
-            partition.finds_log_start = False
-        copied = partition.copied
-        if copied is None or log.highest_offset_in_remote_storage < copied.offset:
-            copied = partition.copied = find_copied_offset(
-                epochs,
-                lambda epoch: metadata.highest_offset_for_epoch(topic_id_partition, epoch),
-                log_end_offset=log.log_end_offset,
-            )
+            if not partition.has_ended:
+                log.update_log_start_offset_from_remote_tier(start)
+                partition.finds_log_start = False
+        copied = find_copied_offset(
+            epochs,
+            lambda epoch: services.metadata.highest_offset_for_epoch(topic_id_partition, epoch),
+            log_end_offset=log.log_end_offset,
+        )
+        if not partition.has_ended:
+            partition.copied = copied
             log.update_highest_offset_in_remote_storage(copied.offset)
         return copied
 
-    # ---- one segment
+    # ---- one copy
 
     def _copy(
-        self,
-        partition: TieredPartition,
-        log: PartitionLog,
-        segment: PartitionSegment,
-        end_offset: int,
-        data: LogSegmentData,
+        self, partition: TieredPartition, log: PartitionLog, candidate: CopyCandidate, files: LogSegmentData
     ) -> None:
-        services, topic = self._services, partition.topic_id_partition.topic
-        begun = self._describe(partition, log, segment, end_offset)
-        added = services.metadata.add_remote_log_segment_metadata(begun)
-        services.metrics.add("copy_requests", topic)
-        with partition.copying(begun.remote_log_segment_id):
-            self._deletions.await_stored(added, begun.remote_log_segment_id)
-            custom = self._store(partition, begun, data)
-            if partition.has_ended or partition.copying_stopped:
-                self._undo(begun, custom)
-                return
-            partition.copied = None  # if the next call fails, it may be stored all the same
-            update = RemoteLogSegmentMetadataUpdate(
-                begun.remote_log_segment_id,
-                event_timestamp_ms=services.machine.clock.time_ms(),
-                custom_metadata=custom,
-                state=_STATE.COPY_SEGMENT_FINISHED,
-                broker_id=services.broker_id,
-            )
-            finished = services.metadata.update_remote_log_segment_metadata(update)
-            self._deletions.await_stored(finished, begun.remote_log_segment_id)
-        partition.copied = CopiedOffset(begun.end_offset, max(begun.segment_leader_epochs))
-        if not partition.has_ended:
-            log.update_highest_offset_in_remote_storage(begun.end_offset)
-        services.metrics.add("copy_bytes", topic, begun.segment_size_in_bytes)
-
-    def _describe(
-        self, partition: TieredPartition, log: PartitionLog, segment: PartitionSegment, end_offset: int
-    ) -> RemoteLogSegmentMetadata:
-        """Return the metadata of a copy that begins."""
-        base_offset = segment.base_offset
-        aborted, _ = segment.collect_aborted(fetch_offset=base_offset, upper_bound_offset=end_offset)
-        entries = log.leader_epoch_cache.epoch_entries_in_range(base_offset, end_offset)
-        return RemoteLogSegmentMetadata(
-            remote_log_segment_id=RemoteLogSegmentId.generate_new(
-                partition.topic_id_partition, rng=self._services.machine.rng
-            ),
-            start_offset=base_offset,
-            end_offset=end_offset - 1,
+        services, segment = self._services, candidate.segment
+        topic_id_partition = partition.topic_id_partition
+        epochs = log.leader_epoch_cache.epoch_entries_in_range(segment.base_offset, candidate.end_offset)
+        try:
+            has_aborted = bool(segment.collect_aborted(fetch_offset=0, upper_bound_offset=candidate.end_offset)[0])
+        except CorruptDataError as error:
+            text = f"{log.folder}: the segment of base offset {segment.base_offset}: {error}"
+            raise SegmentFileError(text) from error
+        metadata = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng),
+            start_offset=segment.base_offset,
+            end_offset=candidate.end_offset - 1,
             max_timestamp_ms=segment.largest_timestamp_ms,
-            broker_id=self._services.broker_id,
-            event_timestamp_ms=self._services.machine.clock.time_ms(),
+            broker_id=services.broker_id,
+            event_timestamp_ms=services.machine.clock.time_ms(),
             segment_size_in_bytes=segment.size_bytes,
-            segment_leader_epochs={entry.epoch: entry.start_offset for entry in entries},
-            txn_idx_empty=not aborted,
+            segment_leader_epochs={entry.epoch: entry.start_offset for entry in epochs},
+            txn_idx_empty=not has_aborted,
         )
+        services.metrics.add("copy_requests", topic_id_partition.topic)
+        with partition.copying(metadata.remote_log_segment_id):
+            added = services.metadata.add_remote_log_segment_metadata(metadata)
+            self._deletions.await_stored(added, metadata.remote_log_segment_id)
+            custom = self._store(partition, metadata, files)
+            self._finish(partition, metadata, custom)
+        last_epoch = epochs.latest.epoch if epochs.latest is not None else -1
+        partition.copied = CopiedOffset(metadata.end_offset, last_epoch)
+        log.update_highest_offset_in_remote_storage(metadata.end_offset)
+        services.metrics.add("copy_bytes", topic_id_partition.topic, metadata.segment_size_in_bytes)
 
     def _store(
-        self, partition: TieredPartition, begun: RemoteLogSegmentMetadata, data: LogSegmentData
+        self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, files: LogSegmentData
     ) -> CustomMetadata | None:
-        try:
-            custom = self._services.storage.copy_log_segment_data(begun, data)
-        except Exception as error:
-            if partition.has_ended or not is_passing(error):
-                self._undo(begun, None)
-            raise
+        """Have the storage manager store a segment. Whatever it raises, the copy's rests are to be removed."""
         limit = self._services.config.custom_metadata_bytes_max
-        if custom is not None and len(custom) > limit:
-            self._undo(begun, custom)
-            raise CopyContractError(
-                f"{begun.remote_log_segment_id}: {len(custom)} bytes of custom metadata, and {limit} are allowed"
-            )
+        partition.unfinished = metadata
+        try:
+            if partition.has_ended:
+                raise RemoteStorageException(f"{metadata.remote_log_segment_id}: its term has ended")
+            custom = self._services.storage.copy_log_segment_data(metadata, files)
+            if custom is not None and len(custom) > limit:
+                update = self._finished(metadata, custom)
+                partition.unfinished = metadata.create_with_updates(update)
+                text = f"{len(custom)} bytes of custom metadata, at most {limit} expected"
+                raise CustomMetadataSizeLimitError(f"{metadata.remote_log_segment_id}: {text}")
+            if partition.has_ended:
+                raise RemoteStorageException(f"{metadata.remote_log_segment_id}: its term ended during the copy")
+        except Exception as error:
+            self._clean_up(partition, error)
+            raise
         return custom
 
-    def _undo(self, begun: RemoteLogSegmentMetadata, custom: CustomMetadata | None) -> None:
-        """Remove what was stored of a copy, and its metadata; what stays is removed by the expiration task."""
+    def _finish(
+        self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, custom: CustomMetadata | None
+    ) -> None:
+        """Store the last state of a copy."""
+        update = self._finished(metadata, custom)
+        partition.unfinished = None  # it may be finished from here on
         try:
-            going = self._deletions.begin(dataclasses.replace(begun, custom_metadata=custom))
-            if going is not None:
-                self._deletions.finish(going)
-        except Exception as error:  # noqa: BLE001 - the copy's own error is raised
-            _log.info("%s: the copy is not undone yet: %s", begun.remote_log_segment_id, error)
+            self._deletions.change(update)
+        except (InvalidTransitionError, RemoteResourceNotFoundException) as error:
+            # Refused: it never counts. Another leader has removed what it took for given up, and this came late.
+            partition.copied = None
+            self._delete_late(metadata.create_with_updates(update))
+            raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error
+        except Exception:
+            partition.copied = None  # it may have been stored: the next run looks
+            raise
+
+    def _finished(
+        self, metadata: RemoteLogSegmentMetadata, custom: CustomMetadata | None
+    ) -> RemoteLogSegmentMetadataUpdate:
+        return RemoteLogSegmentMetadataUpdate(
+            metadata.remote_log_segment_id,
+            event_timestamp_ms=self._services.machine.clock.time_ms(),
+            custom_metadata=custom,
+            state=_STATE.COPY_SEGMENT_FINISHED,
+            broker_id=self._services.broker_id,
+        )
+
+    # ---- removing what failed
+
+    def _clean_up(self, partition: TieredPartition, error: Exception) -> None:
+        """Remove a failed copy's rests now, if that may work; else the next run does, before its copy."""
+        unfinished = partition.unfinished
+        if unfinished is None:
+            return
+        if partition.has_ended:  # its metadata is the next leader's, who removes it as an unfinished copy
+            partition.unfinished = None
+            self._delete_late(unfinished)
+        elif self._services.config.kafka_semantics and is_passing(error):
+            partition.unfinished = None  # it goes by retention
+        elif partition.copying_stopped or not is_passing(error):
+            try:
+                self._remove_unfinished(partition)
+            except Exception as later:  # noqa: BLE001 - the copy's own error is the one to show
+                _log.debug("%s: not removed yet: %s", unfinished.remote_log_segment_id, later)
+                if self._services.config.kafka_semantics:
+                    partition.unfinished = None
+
+    def _remove_unfinished(self, partition: TieredPartition) -> None:
+        """Remove the last failed copy. Raises what the managers raise: it is tried again."""
+        unfinished = partition.unfinished
+        assert unfinished is not None
+        begun = self._deletions.begin(unfinished)
+        if begun is None:  # another leader removed its metadata
+            self._services.storage.delete_log_segment_data(unfinished)
+        else:
+            partition.unfinished = begun
+            self._deletions.finish(begun)
+        partition.unfinished = None
+
+    def _delete_late(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Delete the objects of a copy whose metadata is another leader's by now."""
+        try:
+            self._services.storage.delete_log_segment_data(metadata)
+        except RemoteResourceNotFoundException:
+            pass  # there are none
+        except Exception as error:  # noqa: BLE001 - nobody knows of them but the store
+            _log.warning("%s: its objects are left: %s", metadata.remote_log_segment_id, error)
 
 
-def _stops(error: Exception) -> bool:
-    """Whether an error stops a partition's copying until its next term."""
-    if isinstance(error, SegmentFileError):
-        return not error.retriable
-    return isinstance(error, CopyContractError | CorruptDataError | ObjectNotFoundError)
+def _is_over(partition: TieredPartition) -> bool:
+    """Whether a term copies no more, and has nothing to remove of a copy that failed."""
+    return partition.has_ended or (partition.copying_stopped and partition.unfinished is None)

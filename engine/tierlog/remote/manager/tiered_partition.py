@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
-from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.manager.expiry_plan import Expired, TierSummary
 from tierlog.remote.manager.task_faults import TaskFaults
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
@@ -57,8 +57,8 @@ class TieredPartition:
         copied: The last copied offset that is known; None: it has to be found first.
         parent_dir: The log directory for which the copied offset was found; another one begins anew.
         finds_log_start: Whether the log's start has yet to be found by the tier.
-        failure: The last error of the copy task; None: the last run had none.
         copy_faults: Of the copy task.
+        unfinished: The last copy that failed, whose objects and metadata have yet to be removed; None: there is none.
         expiry: The state of the expiration task.
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
@@ -72,12 +72,12 @@ class TieredPartition:
         "copy_faults",
         "copying_stopped",
         "expiry",
-        "failure",
         "finds_log_start",
         "parent_dir",
         "role",
         "scope",
         "topic_id_partition",
+        "unfinished",
     )
 
     def __init__(self, topic_id_partition: TopicIdPartition, role: Role, scheduler: Scheduler) -> None:
@@ -87,11 +87,16 @@ class TieredPartition:
         self.copied: CopiedOffset | None = None
         self.parent_dir: str | None = None
         self.finds_log_start = True
-        self.failure: Exception | None = None
         self.copying_stopped = False
         self.copy_faults = TaskFaults()
+        self.unfinished: RemoteLogSegmentMetadata | None = None
         self.expiry = ExpiryProgress()
         self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error of the copy task's last run; None: it had none."""
+        return self.copy_faults.last
 
     @property
     def has_ended(self) -> bool:

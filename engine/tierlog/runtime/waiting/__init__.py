@@ -19,6 +19,7 @@ For threads and loops:
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
 - ``waits.SharedLoads``: several callers want the same value at the same time, and one load serves all.
 - ``turns.MemoryBudget``: memory is lent to many streams that hold it for a while.
+- ``byte_quota.ByteQuota``: bytes a second are limited, and callers ask whether more may pass; nothing waits in it.
 - ``turns.FairQueue``: waiters are served key by key, so that no key starves the others.
 
 ``loops`` and ``side_by_side``, which import asyncio, and which nothing below ``aio`` and ``broker`` uses:

@@ -22,8 +22,8 @@ from tierlog._native.appends import KnownProducers
 from tierlog.arguments import require_flag, require_int32, require_int64
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
-from tierlog.log.local.log_config import ProducerSettings
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import (
     AppendOrigin,
     CompletedTransaction,

@@ -12,7 +12,7 @@ from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFound
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, find_segment_file, segment_file_name
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
-from tierlog.log.local.log_config import LogConfig, ProducerSettings
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_folder import (
     LogFolder,
     agreed_topic_id,
@@ -21,6 +21,7 @@ from tierlog.log.local.log_folder import (
     partition_of,
     require_topic_id,
 )
+from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.folder_tidying import split_segment, tidy_folder
