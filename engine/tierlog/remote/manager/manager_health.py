@@ -77,7 +77,7 @@ class ManagerHealth:
     long_runs: tuple[LongRun, ...]
     waiting_runs: Mapping[str, int]
     notices: int
-    notice_failure: Exception | None
+    notice_failure: BaseException | None
 
 
 class HealthCheck:

@@ -57,7 +57,7 @@ class MetadataNotices(Closeable):
         self._pending: dict[TopicIdPartition, _Notice] = {}
         self._failed_count = 0
         self._closed = False
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._schedule = TaskSchedule(services.machine, name="tierlog-rlm-notices", workers=1)
         self._task = self._schedule.add(self._deliver, delay_seconds=_IDLE_SECONDS)
 
@@ -99,6 +99,9 @@ class MetadataNotices(Closeable):
             )
         except Exception as error:  # noqa: BLE001 - whatever a third party's raises, the notice must arrive some time
             return self._deliver_later({partition: taken[partition] for partition in roles}, error)
+        except BaseException as error:  # of the thread
+            self._deliver_later({partition: taken[partition] for partition in roles}, error)
+            raise
         self.failure, self._failed_count = None, 0
         for partition in roles:
             begins = taken[partition].begins
@@ -119,7 +122,7 @@ class MetadataNotices(Closeable):
             for then in waiting:
                 then(failure)
 
-    def _deliver_later(self, notices: dict[TopicIdPartition, _Notice], error: Exception) -> float:
+    def _deliver_later(self, notices: dict[TopicIdPartition, _Notice], error: BaseException) -> float:
         """Put notices that the manager refused behind those that came meanwhile; return the pause."""
         _log.warning("the metadata manager has not taken the roles of %d partitions: %s", len(notices), error)
         with self._lock:
@@ -136,7 +139,7 @@ class MetadataNotices(Closeable):
     def _when_ready(self, partition: TopicIdPartition) -> Future[None] | None:
         try:
             return self._services.metadata.when_ready(partition)
-        except Exception as error:  # noqa: BLE001 - an optional call: tasks go by their own errors then
+        except BaseException as error:  # noqa: BLE001 - an optional call: tasks go by their own errors then
             _log.warning("%s: the metadata manager cannot say when it is ready: %s", partition, error)
             return None
 
