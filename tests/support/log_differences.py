@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 from unittest.mock import patch
@@ -18,6 +18,7 @@ from tests.support.log_turns import Told
 from tierlog._native.appends import find_marker
 from tierlog._native.batches import scan_batches
 from tierlog.arguments import INT64_MAX
+from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import TransactionIndex
 from tierlog.log.local.compaction.cleaner import _Cleaning
@@ -317,8 +318,15 @@ def has_compacted(folder: pathlib.Path) -> bool:
         entry.transaction_first_offset >= min(segments_of(folder))
         and not _has_transaction(folder, entry.producer_id, entry.transaction_first_offset, offset)
         for offset in snapshots_of(folder)
-        for entry in parse_producer_snapshot((folder / f"{offset:020d}.snapshot").read_bytes()).entries
+        for entry in _entries_of(folder / f"{offset:020d}.snapshot")
     )
+
+
+def _entries_of(snapshot: pathlib.Path) -> Sequence[ProducerEntry]:
+    """The producers of a snapshot; none of a damaged one, which no log loads."""
+    with contextlib.suppress(CorruptIndexError):
+        return parse_producer_snapshot(snapshot.read_bytes()).entries
+    return ()
 
 
 def _has_transaction(folder: pathlib.Path, producer_id: int, from_offset: int, up_to: int) -> bool:

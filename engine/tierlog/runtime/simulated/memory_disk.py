@@ -81,6 +81,12 @@ class NameChange:
         """Whether an fsync of a directory makes it durable."""
         return folder in {parent(name) for name in (self.names if self.moved is None else self.moved)}
 
+    def leads_to(self, names: set[str]) -> bool:
+        """Whether later changes of some names follow from it: it is of one of them, or of a directory above."""
+        if not names.isdisjoint(self.names):
+            return True
+        return self.moved is not None and any(is_in(name, self.moved[1]) for name in names)
+
 
 class MemoryDisk:
     """Contents and names of a disk in memory. Names have no "/" in front or behind; "" is the root.
@@ -197,9 +203,12 @@ class MemoryDisk:
                 self._list_all(name)
 
     def move_directory(self, source: str, target: str) -> None:
-        """Rename a directory with all that is in it; a crash may undo this until the one above is fsynced."""
+        """Rename a directory with all that is in it; a crash may undo this until the one above is fsynced. Files that
+        were removed and may come back are in it, too.
+        """
         self._list_all(source)
-        inside = {name: content for name, content in self.files.items() if name.startswith(source + "/")}
+        known = dict.fromkeys([*self._durable, *(name for change in self._changes for name in change.names)])
+        inside = {name: content for name, content in (known | self.files).items() if name.startswith(source + "/")}
         names: dict[str, Content | None] = dict.fromkeys(inside)
         names |= {target + name[len(source) :]: content for name, content in inside.items()}
         for name in [each for each in self._children if is_in(each, source)]:
@@ -256,7 +265,7 @@ class MemoryDisk:
         kept: list[NameChange] = []
         made: list[NameChange] = []
         for change in reversed(self._changes):
-            if change.is_of(folder) or not wanted.isdisjoint(change.names):
+            if change.is_of(folder) or change.leads_to(wanted):
                 made.append(change)
                 wanted |= change.names.keys()
             else:
@@ -273,16 +282,17 @@ class MemoryDisk:
             self.lost = True
         left = MemoryDisk(self.clock, self.capacity_bytes)
         lost: set[str] = set()
+        moves: list[NameChange] = []
         directories = set(self._children)
-        undone: list[tuple[str, str]] = []
         for change in self._changes:
             # What follows from a change that was lost is lost too.
-            if rng is None or not lost.isdisjoint(change.names) or rng.integer_below(2):
-                lost |= change.names.keys()
-                if change.moved is not None:
-                    undone.append(change.moved)
+            names = {*change.names, *(change.moved or ())}
+            if rng is None or names & lost or any(move.leads_to(names) for move in moves) or rng.integer_below(2):
+                lost |= names
+                moves += [] if change.moved is None else [change]
             else:
                 _apply(self._durable, change.names)
+        undone = [change.moved for change in moves if change.moved is not None]
         for source, target in reversed(undone):
             directories = {source + each[len(target) :] if is_in(each, target) else each for each in directories}
         found: dict[int, Content] = {}
