@@ -459,13 +459,15 @@ cdef class NativeSegmentTable:
         self._leave()
         return asked
 
-    def _apply_batches(self, int32_t place, batches):
+    def _apply_batches(self, int32_t place, batches, bint all_removals):
         """A dict of what came of a run of record batches; ``error`` is one, or None."""
         cdef Py_buffer view
         cdef _Report report = _Report()
         cdef tl_status status
         cdef const uint8_t *data
         cdef size_t size
+        if all_removals:
+            report.name_removals()
         PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
         try:
             data = <const uint8_t *>view.buf
@@ -484,12 +486,14 @@ cdef class NativeSegmentTable:
         finally:
             PyBuffer_Release(&view)
 
-    def _apply_values(self, int32_t place, offsets, timestamps_ms, keys, values):
+    def _apply_values(self, int32_t place, offsets, timestamps_ms, keys, values, bint all_removals):
         """A dict of what came of records that are given one by one; ``error`` is one, or None."""
         cdef _Report report = _Report()
         cdef tl_status status
         cdef tl_metadata_value *rows
         cdef size_t count, at = 0, i = 0
+        if all_removals:
+            report.name_removals()
         values = list(values)
         count = <size_t>len(values)
         if not len(offsets) == len(timestamps_ms) == len(keys) == len(values):

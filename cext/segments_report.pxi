@@ -28,6 +28,14 @@ cdef class _Report:
     def __dealloc__(self):
         free(self.of.refusals)
         free(self.of.removals)
+        free(self.of.removal_names)
+
+    cdef int name_removals(self) except -1:
+        """Report the removals of partitions that are not assigned, too."""
+        self.of.removal_names = <tl_metadata_name *>malloc(REMOVALS_AT_ONCE * sizeof(tl_metadata_name))
+        if self.of.removal_names == NULL:
+            raise MemoryError("no memory for a report")
+        return 0
 
     cdef object key_of(self, const tl_partition_id *partition, tl_metadata_partitions *partitions):
         cdef tl_metadata_partition *entry = tl_metadata_partitions_find(partitions, partition)
@@ -36,9 +44,14 @@ cdef class _Report:
     cdef int take_removals(self, tl_metadata_partitions *partitions) except -1:
         cdef size_t i
         cdef tl_metadata_removal *removal
+        cdef tl_metadata_name *name
         for i in range(self.of.removals_count):
             removal = &self.of.removals[i]
-            key = self.key_of(&removal.partition, partitions)
+            if self.of.removal_names != NULL and self.of.removal_names[i].size:
+                name = &self.of.removal_names[i]
+                key = (*_partition_key(&removal.partition), name.data[:name.size].decode())
+            else:
+                key = self.key_of(&removal.partition, partitions)
             self._removals.append(
                 (removal.offset, key, removal.state, removal.event_timestamp_ms, removal.broker_id))
         self.of.removals_count = 0

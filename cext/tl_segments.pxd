@@ -147,6 +147,10 @@ cdef extern from "tierlog/metadata_events.h" nogil:
         int32_t broker_id
         uint8_t state
 
+    ctypedef struct tl_metadata_name:
+        uint8_t size
+        char data[249]
+
     ctypedef struct tl_metadata_refusal:
         int64_t offset
         tl_partition_id partition
@@ -170,6 +174,7 @@ cdef extern from "tierlog/metadata_events.h" nogil:
         tl_metadata_removal *removals
         size_t removals_capacity
         size_t removals_count
+        tl_metadata_name *removal_names
 
     ctypedef struct tl_metadata_feed:
         pass

@@ -161,7 +161,7 @@ class TestScenarios:
         lead(second, PARTITION, OTHER)
         assert (listed(second), found(second, 0, 150)) == ([1, 2], 2)
         assert [each.state for each in second.list_remote_log_segments(OTHER)] == [DELETING]
-        assert [each.metadata for each in second.pending_removals()] == [removal(REMOVAL.DELETE_PARTITION_MARKED)]
+        assert list(second.pending_removals()) == [removal(REMOVAL.DELETE_PARTITION_MARKED)]
         finish(second, segment(4, 200, 299))
         assert (listed(second), found(second, 0, 299)) == ([1, 2, 4], 4)
 
@@ -296,7 +296,7 @@ class TestKafkasOwnManager:
         peer.lead(PARTITION)
         eventually(lambda: peer.is_ready(PARTITION), expected=True)
         peer.put(removal(REMOVAL.DELETE_PARTITION_MARKED))
-        eventually(lambda: [each.metadata.state for each in ours.pending_removals()], [REMOVAL.DELETE_PARTITION_MARKED])
+        eventually(lambda: [each.state for each in ours.pending_removals()], [REMOVAL.DELETE_PARTITION_MARKED])
         put(ours, REMOVAL.DELETE_PARTITION_STARTED)
         put(ours, REMOVAL.DELETE_PARTITION_FINISHED)
         assert ours.pending_removals() == ()

@@ -192,6 +192,27 @@ static tl_status entry_of(tl_metadata_feed *feed, const tl_metadata_head *head, 
     return TL_OK;
 }
 
+/* The removal of a partition that is not assigned; TL_FULL: it is yet to be reported. */
+static tl_status take_elsewhere(tl_cursor *cursor, const tl_metadata_head *head, int64_t offset,
+                                tl_metadata_report *report) {
+    tl_fault ignored = {0};
+    tl_metadata_removal removal = {.offset = offset};
+    tl_metadata_name name = {0};
+    bool reads = head->name_size && head->name_size <= sizeof name.data &&
+                 tl_metadata_is_name(head->name, head->name_size) &&
+                 tl_metadata_take_removal(cursor, head, &removal, &ignored) == TL_OK;
+    if (!reads) {
+        report->passed_over++;
+        return TL_OK;
+    }
+    if (report->removals_count == report->removals_capacity) return TL_FULL;
+    name.size = (uint8_t)head->name_size;
+    memcpy(name.data, head->name, head->name_size);
+    report->removal_names[report->removals_count] = name;
+    report->removals[report->removals_count++] = removal;
+    return TL_OK;
+}
+
 static tl_status take_value(tl_metadata_feed *feed, const tl_metadata_value *value, tl_metadata_report *report,
                             tl_fault *fault) {
     if (value->size < 0) {
@@ -208,6 +229,8 @@ static tl_status take_value(tl_metadata_feed *feed, const tl_metadata_value *val
         fault->position = (uint64_t)(cursor.at - value->data);
         return status;
     }
+    if (!entry && report->removal_names && head.kind == TL_METADATA_REMOVAL)
+        return take_elsewhere(&cursor, &head, value->offset, report);
     if (!entry || value->offset <= entry->applied) {
         report->passed_over++;
         return TL_OK;
@@ -221,6 +244,7 @@ static tl_status take_value(tl_metadata_feed *feed, const tl_metadata_value *val
         tl_metadata_removal *removal = &report->removals[report->removals_count];
         removal->offset = value->offset;
         status = tl_metadata_take_removal(&cursor, &head, removal, fault);
+        if (report->removal_names) report->removal_names[report->removals_count].size = 0;
         report->removals_count += status == TL_OK;
     } else {
         status = tl_metadata_take_event(&cursor, &head, feed->epochs + feed->epochs_count, event, fault);

@@ -182,6 +182,26 @@ static void test_vectors(void) {
     close_world(w);
 }
 
+static void test_removals_of_others(void) {
+    world *w = open_world(false);
+    tl_metadata_name names[REMOVALS];
+    bytes whole = from_hex(REMOVAL);
+    for (size_t cut = 0; cut < 3; cut++) { /* one that is cut is nobody's damage */
+        tl_metadata_value value = {.data = whole.data, .size = (int64_t)(whole.size - cut), .offset = 7};
+        tl_metadata_value values[] = {value, value, value};
+        size_t at = 0;
+        begin(w);
+        w->report.removal_names = names;
+        CHECK_STATUS(tl_metadata_feed_values(w->feed, values, 3, &at, &w->report, &w->fault), cut ? TL_OK : TL_FULL);
+        CHECK_EQUAL(at, cut ? 3 : REMOVALS);
+        CHECK_EQUAL(w->report.removals_count, cut ? 0 : REMOVALS);
+        CHECK_EQUAL(w->report.passed_over, cut ? 3 : 0);
+        CHECK(cut || (w->removals[1].offset == 7 && names[1].size == 6 && !memcmp(names[1].data, "orders", 6)));
+    }
+    free(whole.data);
+    close_world(w);
+}
+
 static void test_refusals(void) {
     static const struct {
         const char *hex;
@@ -567,6 +587,7 @@ static void test_epochs(void) {
 int main(void) {
     test_vectors();
     test_refusals();
+    test_removals_of_others();
     test_every_cut();
     test_any_way_of_feeding();
     test_damage();

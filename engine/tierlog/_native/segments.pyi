@@ -98,7 +98,7 @@ class NativeSegmentTable:
     def _add(self, metadata: RemoteLogSegmentMetadata) -> tuple[bool, int] | None:
         """None: not assigned. Else (whether it was applied, the state that was there or -1)."""
     def _change(self, update: RemoteLogSegmentMetadataUpdate) -> tuple[bool, int] | None: ...
-    def _apply_batches(self, place: int, batches: Buffer) -> Mapping[str, Any]: ...
+    def _apply_batches(self, place: int, batches: Buffer, all_removals: bool) -> Mapping[str, Any]: ...
     def _apply_values(
         self,
         place: int,
@@ -106,6 +106,7 @@ class NativeSegmentTable:
         timestamps_ms: Sequence[int],
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
+        all_removals: bool,
     ) -> Mapping[str, Any]: ...
 
 SNAPSHOT_HEAD_BYTES: int

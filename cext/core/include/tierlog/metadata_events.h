@@ -24,6 +24,12 @@ typedef struct tl_metadata_removal {
     uint8_t state;
 } tl_metadata_removal;
 
+/* A topic's name, as long as Kafka's may be; UTF-8, no zero behind it. */
+typedef struct tl_metadata_name {
+    uint8_t size;
+    char data[249];
+} tl_metadata_name;
+
 /* An event that the table did not apply: no such segment, or its state does not allow the new one. */
 typedef struct tl_metadata_refusal {
     int64_t offset;
@@ -45,8 +51,11 @@ typedef struct tl_metadata_report {
     int64_t oversized_offset;      /* of the first of them; -1 */
     tl_metadata_refusal *refusals; /* the first of them; what finds no room is counted alone */
     size_t refusals_capacity, refusals_count;
-    tl_metadata_removal *removals; /* of partitions that are assigned; room for one at least */
+    tl_metadata_removal *removals; /* of partitions that are assigned, or of all; room for one at least */
     size_t removals_capacity, removals_count;
+    /* NULL, or room for as many names: then removals of partitions that are not assigned are reported too, and passed
+     * over where they cannot be read. Of size 0 where the partition is assigned. */
+    tl_metadata_name *removal_names;
 } tl_metadata_report;
 
 typedef struct tl_metadata_feed tl_metadata_feed;

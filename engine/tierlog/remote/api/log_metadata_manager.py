@@ -7,7 +7,7 @@ A third party's manager implements this class and is named by its dotted path (`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from tierlog.remote.api.values import (
@@ -138,6 +138,24 @@ class RemoteLogMetadataManager(Closeable, ABC):
         caller with the same number need not list them again. Optional: by default None, for a manager that cannot say.
         """
         return None
+
+    def pending_removals(
+        self,
+        metadata_partitions: AbstractSet[int] | None = None,  # noqa: ARG002 - optional
+    ) -> Sequence[RemotePartitionDeleteMetadata]:
+        """Return the newest states of the removals of partitions that have begun and not finished, by partition.
+
+        Args:
+            metadata_partitions: Partitions of the metadata topic that this broker leads: removals whose events are in
+                these, whether their partitions are assigned or not. From the call on the manager follows these, and no
+                others. None: the removals of partitions that are assigned and ready.
+
+        Raises:
+            RemoteStorageNotReadyException: these are still loaded.
+
+        Optional: by default none, for a manager that cannot say.
+        """
+        return ()
 
     @abstractmethod
     def close(self) -> None:

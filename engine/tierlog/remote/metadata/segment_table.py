@@ -105,7 +105,7 @@ class AppliedRun:
         oversized_offset: Of the first of them; -1: there was none.
         refused: The first 1,000 of the events that were refused.
         refused_count: All of them.
-        removals: (offset, record) of the partition deletes of partitions that are assigned; the table stores none.
+        removals: (offset, record) of the partition deletes; the table stores none.
         newest_timestamp_ms: Of all records that were looked at; -1: there was none.
         error: What cannot be read, with ``base_offset``: a record that is damaged or of an unknown type or version, a
             damaged batch. What came before it is applied; nothing behind it is.
@@ -178,21 +178,28 @@ class SegmentTable(NativeSegmentTable, Closeable):
         with self._writing:
             self._unassign(partition)
 
-    def apply(self, run: MetadataBatches | MetadataValues) -> AppliedRun:
+    def apply(self, run: MetadataBatches | MetadataValues, *, all_removals: bool = False) -> AppliedRun:
         """Apply the events of a run in their order, with the GIL released.
 
         An event at or below the last one of its partition is passed over, so that a metadata partition can be read
         again from its beginning for a partition that is assigned later. All events of a partition come from one
         metadata partition; a record of it in another one is an error, as is a topic id under another name than before.
 
+        Args:
+            run: The records.
+            all_removals: Whether the answer has the partition deletes of partitions that are not assigned, too; they
+                come as often as they are read.
+
         Raises:
             MemoryError: what came before is applied; the same run can be applied again.
         """
         with self._writing:
             if isinstance(run, MetadataBatches):
-                found = self._apply_batches(run.partition, run.batches)
+                found = self._apply_batches(run.partition, run.batches, all_removals)
             else:
-                found = self._apply_values(run.partition, run.offsets, run.timestamps_ms, run.keys, run.values)
+                found = self._apply_values(
+                    run.partition, run.offsets, run.timestamps_ms, run.keys, run.values, all_removals
+                )
         applied = _applied_run(run.next_offset, found)
         if applied.oversized:
             _log.error(

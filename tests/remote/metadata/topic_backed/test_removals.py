@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.contract.metadata_manager_suite import (
@@ -18,11 +20,14 @@ from tests.contract.metadata_manager_suite import (
     segment,
     to,
 )
-from tests.support.metadata_rig import metric, rig, shares, store
+from tests.support.metadata_rig import COUNT, LOG_DIR, Rig, metric, rig, shares, store
 from tierlog.remote.api import (
+    RemotePartitionDeleteMetadata,
     RemoteResourceNotFoundException,
     RemoteStorageException,
+    RemoteStorageNotReadyException,
 )
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
 
 class TestRemovals:
@@ -38,11 +43,12 @@ class TestRemovals:
             marked = store(made, removal(REMOVAL.DELETE_PARTITION_MARKED, OTHER), partition=OTHER)
             made.until(lambda: len(manager.pending_removals()) == 2)
             first, second = manager.pending_removals()
-            assert first.metadata == removal(REMOVAL.DELETE_PARTITION_STARTED)
-            assert (first.metadata_partition, first.offset) == (made.number(), offset)
-            assert (second.metadata_partition, second.offset) == (made.number(OTHER), marked)
+            assert first == removal(REMOVAL.DELETE_PARTITION_STARTED)
+            assert second == removal(REMOVAL.DELETE_PARTITION_MARKED, OTHER)
+            known = [(each.metadata_partition, each.offset) for each in manager._removals.all()]
+            assert known == [(made.number(), offset), (made.number(OTHER), marked)]
             put(manager, REMOVAL.DELETE_PARTITION_FINISHED)
-            assert [each.metadata.topic_id_partition for each in manager.pending_removals()] == [OTHER]
+            assert [each.topic_id_partition for each in manager.pending_removals()] == [OTHER]
             manager.on_stop_partitions(frozenset({OTHER}))
             assert manager.pending_removals() == ()
 
@@ -82,7 +88,7 @@ class TestRemovals:
             manager.on_stop_partitions(frozenset({PARTITION}))
             made.machine.clock.sleep(3)
             made.lead(manager, PARTITION)
-            assert [each.metadata.state for each in manager.pending_removals()] == [REMOVAL.DELETE_PARTITION_STARTED]
+            assert [each.state for each in manager.pending_removals()] == [REMOVAL.DELETE_PARTITION_STARTED]
             assert metric(manager, "events_refused_total") == 0
 
     def test_an_own_event_behind_the_removal(self) -> None:
@@ -97,3 +103,97 @@ class TestRemovals:
             with pytest.raises(RemoteStorageException, match="was removed"):
                 future.result(30)
             assert listed(manager) == []
+
+
+class TestWatched:
+    """Removals of partitions that nobody assigned: the leader of their metadata partition removes them."""
+
+    @staticmethod
+    def pending(made: Rig, manager: TopicBasedRemoteLogMetadataManager, *numbers: int) -> list[tuple[int, str]]:
+        """(partition, state) of the removals in some metadata partitions, once they are loaded."""
+        known: list[Sequence[RemotePartitionDeleteMetadata]] = []
+
+        def ask() -> bool:
+            try:
+                known.append(manager.pending_removals(frozenset(numbers)))
+            except RemoteStorageNotReadyException:
+                return False
+            return True
+
+        made.until(ask)
+        return [(each.topic_id_partition.partition, each.state.name) for each in known[-1]]
+
+    @pytest.mark.parametrize("as_batches", [False, True])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_partitions_of_others(self, seed: int, as_batches: bool) -> None:
+        with rig(seed, as_batches=as_batches) as made:
+            far = shares(PARTITION, same=False)
+            store(made, segment(1, 0, 9), removal(REMOVAL.DELETE_PARTITION_MARKED))
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED, far), partition=far)
+            manager = made.start()
+            with pytest.raises(RemoteStorageNotReadyException, match="still loaded"):
+                manager.pending_removals(frozenset({made.number()}))
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+            assert manager.pending_removals() == ()
+            both = [(0, "DELETE_PARTITION_MARKED"), (far.partition, "DELETE_PARTITION_MARKED")]
+            assert self.pending(made, manager, made.number(), made.number(far)) == both
+            store(made, removal(REMOVAL.DELETE_PARTITION_STARTED))
+            made.machine.clock.sleep(2)
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_STARTED")]
+            assert self.pending(made, manager) == []
+            assert self.pending(made, manager, made.number(far)) == [(far.partition, "DELETE_PARTITION_MARKED")]
+            assert metric(manager, "events_refused_total") == 0
+
+    def test_one_that_is_assigned_for_its_removal(self) -> None:
+        """Its metadata partition is read again: nothing is refused, and it is forgotten once it is removed."""
+        with rig() as made:
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED), removal(REMOVAL.DELETE_PARTITION_STARTED))
+            of = segment(1, 0, 9)
+            store(made, of, to(of, FINISHED))
+            manager = made.start()
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_STARTED")]
+            made.lead(manager, PARTITION)
+            assert listed(manager) == [1]
+            manager.on_stop_partitions(frozenset({PARTITION}))
+            made.machine.clock.sleep(3)
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_STARTED")]
+            made.lead(manager, PARTITION)
+            put(manager, REMOVAL.DELETE_PARTITION_FINISHED)
+            assert self.pending(made, manager, made.number()) == []
+            manager.on_stop_partitions(frozenset({PARTITION}))
+            made.lead(manager, shares(PARTITION, same=True))
+            assert self.pending(made, manager, made.number()) == []
+            assert metric(manager, "events_refused_total") == 0
+
+    def test_a_restart_and_another_leader(self) -> None:
+        with rig() as made:
+            first = made.leader(LOG_DIR, OTHER)
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED))
+            assert self.pending(made, first, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+            first.close()
+            store(made, removal(REMOVAL.DELETE_PARTITION_STARTED))
+            first = made.leader(LOG_DIR, OTHER)
+            assert self.pending(made, first, made.number()) == [(0, "DELETE_PARTITION_STARTED")]
+            second = made.start("/second")
+            assert self.pending(made, second, made.number()) == [(0, "DELETE_PARTITION_STARTED")]
+
+    def test_a_topic_that_is_made_anew(self) -> None:
+        with rig() as made:
+            manager = made.start()
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED))
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+            made.topic.recreate()
+            made.machine.clock.sleep(10)
+            assert self.pending(made, manager, made.number()) == []
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED))
+            made.machine.clock.sleep(3)
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+
+    def test_wrong_arguments(self) -> None:
+        with rig() as made:
+            manager = made.start()
+            for wrong in (-1, COUNT):
+                with pytest.raises(ValueError, match="metadata partitions"):
+                    manager.pending_removals(frozenset({wrong}))
+            with pytest.raises(TypeError):
+                manager.pending_removals(frozenset({"1"}))  # type: ignore[arg-type]

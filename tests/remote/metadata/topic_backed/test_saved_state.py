@@ -115,13 +115,17 @@ class TestGoingOn:
                 put(manager, state)
             store(made, removal(REMOVAL.DELETE_PARTITION_MARKED, OTHER), partition=OTHER)
             offset = store(made, removal(REMOVAL.DELETE_PARTITION_STARTED, OTHER), partition=OTHER)
-            made.until(lambda: [each.offset for each in manager.pending_removals()] == [offset])
+            made.until(
+                lambda: [each.state for each in manager.pending_removals()] == [REMOVAL.DELETE_PARTITION_STARTED]
+            )
             manager.close()
             store(made, segment(4, 0, 9), to(segment(4, 0, 9), FINISHED))
             manager = made.leader(LOG_DIR, PARTITION, OTHER)
             (pending,) = manager.pending_removals()
-            assert pending.metadata == removal(REMOVAL.DELETE_PARTITION_STARTED, OTHER)
-            assert (pending.metadata_partition, pending.offset) == (made.number(OTHER), offset)
+            assert pending == removal(REMOVAL.DELETE_PARTITION_STARTED, OTHER)
+            known = manager._removals.find(OTHER)
+            assert known is not None
+            assert (known.metadata_partition, known.offset) == (made.number(OTHER), offset)
             assert (listed(manager), found(manager, 0, 0)) == ([], None)
             assert metric(manager, "events_applied_total") == 0  # what was removed is not read again either
 

@@ -52,6 +52,7 @@ class Assignment:
     Attributes:
         closing: ``close`` was called.
         version: Counts the changes that the consumer task has to work off.
+        watched: Metadata partitions of which all removals are followed.
 
     Thread safety: any number of threads. ``find`` and ``ready`` take no lock.
     """
@@ -66,8 +67,18 @@ class Assignment:
         self._failure: RemoteStorageException | None = None
         self._scheduler = machine.scheduler
         self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
+        self.watched: frozenset[int] = frozenset()
+        self._watched_ready: frozenset[int] = frozenset()
 
     # ---- calls of the manager's callers
+
+    def watch(self, numbers: frozenset[int]) -> None:
+        """Follow the removals in these metadata partitions, and in no others."""
+        if numbers == self.watched:
+            return
+        with self.changed:
+            self.watched = numbers
+            self._tell()
 
     def add(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Follow these too; those that are followed already stay as they are."""
@@ -124,9 +135,16 @@ class Assignment:
             self.changed.notify_all()
         self._settle()
 
+    def show_watched(self, ready: frozenset[int]) -> None:
+        """Set the watched metadata partitions of which all removals are known."""
+        if ready != self._watched_ready:
+            with self.changed:
+                self._watched_ready = ready
+
     def suspend(self) -> None:
         """Give no answers until ``make_ready``: the topic may be another than the consumed one."""
         with self.changed:
+            self._watched_ready = frozenset()
             for kept in self._assigned.values():
                 kept.ready = False
 
@@ -181,6 +199,12 @@ class Assignment:
                 self.changed.wait(seconds)
 
     # ---- what callers ask
+
+    def require_watched(self, numbers: frozenset[int]) -> None:
+        """Raise RemoteStorageNotReadyException if the removals in these metadata partitions are still loaded."""
+        missing = sorted(numbers - self._watched_ready)
+        if missing:
+            raise RemoteStorageNotReadyException(f"the removals in metadata partitions {missing} are still loaded")
 
     @property
     def ready_count(self) -> int:
@@ -312,6 +336,15 @@ class Removals:
         """Forget a partition's removal."""
         with self._lock:
             self._newest.pop(partition, None)
+
+    def forget_all(self, metadata_partition: int) -> None:
+        """Forget the removals whose events were in one metadata partition, which is read anew."""
+        with self._lock:
+            self._newest = {
+                partition: each
+                for partition, each in self._newest.items()
+                if each.metadata_partition != metadata_partition
+            }
 
     def all(self) -> tuple[PendingRemoval, ...]:
         """Return all removals, FINISHED ones too, by partition."""

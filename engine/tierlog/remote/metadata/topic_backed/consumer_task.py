@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -139,6 +140,8 @@ class ConsumerTask:
         self._version_taken = -1
         self._positions: dict[int, int] = {}
         self._failed: dict[int, RemoteStorageException] = {}
+        #: Metadata partitions whose removals are all followed → the offset from which on all of them are known.
+        self._watched: dict[int, int] = {}
         #: Set while the topic may be another than the consumed one.
         self._doubted: str | None = None
         self._is_resumed = False
@@ -286,14 +289,15 @@ class ConsumerTask:
         """Apply a run of one metadata partition, and complete its waiters."""
         number = run.partition
         position = self._positions[number]
-        applied = self.table.apply(run)
+        applied = self.table.apply(run, all_removals=number in self._watched)
         refusals = [_refusal(event) for event in applied.refused]
-        refusals += self._apply_removals(number, applied)
+        refused_removals, known = self._apply_removals(number, applied)
+        refusals += refused_removals
         self._positions[number] = max(position, applied.next_offset)
         self._is_saved = False
-        removals = len(applied.removals) - (len(refusals) - len(applied.refused))
+        removals = len(applied.removals) - len(refused_removals) - known
         self._metrics.add("metadata_events_applied_total", applied.applied + removals)
-        self._metrics.add("metadata_events_passed_over_total", applied.passed_over)
+        self._metrics.add("metadata_events_passed_over_total", applied.passed_over + known)
         refused = applied.refused_count + len(refusals) - len(applied.refused)
         self._metrics.add("metadata_events_refused_total", refused + applied.oversized)
         if refused:
@@ -314,19 +318,24 @@ class ConsumerTask:
         elif applied.next_offset <= position:
             raise RetriableRemoteStorageException(f"metadata partition {number}: nothing behind offset {position} came")
 
-    def _apply_removals(self, number: int, applied: AppliedRun) -> list[Refusal]:
-        refusals = []
+    def _apply_removals(self, number: int, applied: AppliedRun) -> tuple[list[Refusal], int]:
+        """Take the states of removals; return the refused ones, and how many were known already."""
+        refusals, known = [], 0
         for offset, metadata in applied.removals:
             partition = metadata.topic_id_partition
             found = self._removals.find(partition)
-            if not self._removals.put(PendingRemoval(metadata, number, offset)):
+            if found is not None and found.metadata_partition == number and offset <= found.offset:
+                known += 1  # the metadata partition is read again
+            elif not self._removals.put(PendingRemoval(metadata, number, offset)):
                 state = "none" if found is None else found.metadata.state.name
                 text = f"{partition}: the removal is in state {state}, and cannot go to {metadata.state.name}"
                 refusals.append(Refusal(offset, partition, InvalidTransitionError(text)))
             elif metadata.state is FINISHED:
                 self.table.unassign(partition)  # and whatever comes later for it is a zombie's
                 self._own_events.fail_all(f"{partition} was removed", which=partial(_is_late, partition, offset))
-        return refusals
+                if partition not in self._taken:
+                    self._removals.forget(partition)
+        return refusals, known
 
     def _fail_partition(self, number: int, error: RemoteStorageException) -> None:
         """Give up one metadata partition: its position stays, others go on."""
@@ -348,6 +357,10 @@ class ConsumerTask:
             self._assignment.make_ready(loaded)
             are_loaded = set(loaded)
             self._loading = [kept for kept in self._loading if kept not in are_loaded]
+        if self._watched or self._assignment.watched:
+            self._assignment.show_watched(
+                frozenset(number for number, end in self._watched.items() if self._positions.get(number, -1) >= end)
+            )
 
     # ---- assignment
 
@@ -375,6 +388,7 @@ class ConsumerTask:
         new = [kept for kept in new if kept.metadata_partition not in self._failed]
         if new:
             self._take(new)
+        self._watch(self._assignment.watched)
         self._look_at_taken()
         self._tell_ready()
         self._version_taken = version
@@ -396,14 +410,30 @@ class ConsumerTask:
                 except ValueError as error:  # a topic id under a second name
                     self._assignment.fail_partition(kept, RemoteStorageException(str(error)))
                 else:
+                    if number in self._watched:  # until here they are read a second time
+                        self._watched[number] = max(self._watched[number], self._positions[number])
                     self._positions[number] = bounds[number].start_offset
             self._taken[kept.partition] = kept
         self._is_saved = False
 
+    def _watch(self, numbers: AbstractSet[int]) -> None:
+        """Follow all removals in these metadata partitions, each from its beginning, and in no others."""
+        for number in self._watched.keys() - numbers:
+            del self._watched[number]
+            for removal in self._removals.all():
+                if removal.metadata_partition == number and removal.metadata.topic_id_partition not in self._taken:
+                    self._removals.forget(removal.metadata.topic_id_partition)
+        new = sorted(numbers - self._watched.keys() - self._failed.keys())
+        if new:
+            bounds = self._opened().bounds(new, timeout_seconds=self._patience(_BOUNDS_SECONDS))
+            for number in new:
+                self._positions[number] = bounds[number].start_offset
+                self._watched[number] = bounds[number].end_offset
+
     def _look_at_taken(self) -> None:
         kept = [each for each in self._taken.values() if each is not None]
         self._loading = [each for each in kept if not each.ready]
-        self._needed = sorted({each.metadata_partition for each in kept})
+        self._needed = sorted({each.metadata_partition for each in kept} | self._watched.keys())
 
     def _outside(self, bounds: Mapping[int, LogBounds]) -> list[int]:
         """Return the metadata partitions whose position is outside of their bounds."""
@@ -419,7 +449,7 @@ class ConsumerTask:
             return
         for partition in partitions:
             self._forget(partition)
-        needed = {self._assignment.metadata_partition(partition) for partition in self._taken}
+        needed = {self._assignment.metadata_partition(partition) for partition in self._taken} | self._watched.keys()
         self._positions = {number: position for number, position in self._positions.items() if number in needed}
         self._own_events.fail_all(
             "this broker neither leads nor follows the partition any more",
@@ -429,7 +459,9 @@ class ConsumerTask:
     def _forget(self, partition: TopicIdPartition) -> None:
         del self._taken[partition]
         self.table.unassign(partition)
-        self._removals.forget(partition)
+        removal = self._removals.find(partition)
+        if removal is None or removal.metadata.state is FINISHED or removal.metadata_partition not in self._watched:
+            self._removals.forget(partition)
         self._is_saved = False
 
     def _open_again(self, identity: str) -> None:
@@ -449,6 +481,8 @@ class ConsumerTask:
         for number in lost:
             self._positions.pop(number, None)
             self._failed.pop(number, None)
+            self._watched.pop(number, None)
+            self._removals.forget_all(number)
         self._own_events.forget_progress(lost)
         self._doubted = None
         self._look_at_taken()
@@ -492,7 +526,8 @@ class ConsumerTask:
             return
         self._save_due = now + self._config.snapshot_interval_ms / 1000
         log = self._opened()
-        if self._saved_state.write(self.table, log, self._positions, self._removals.all()):
+        removals = [each for each in self._removals.all() if each.metadata.topic_id_partition in self._taken]
+        if self._saved_state.write(self.table, log, self._positions, removals):
             self._is_saved = True
         else:
             self._metrics.add("metadata_snapshot_errors_total")

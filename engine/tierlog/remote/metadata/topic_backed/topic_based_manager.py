@@ -31,7 +31,6 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.metadata_log import OffsetsLostError, metadata_partition
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.segment_table import require_room
-from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
 from tierlog.remote.metadata.topic_backed.assignment import FINISHED, Assigned, Assignment, Removals
 from tierlog.remote.metadata.topic_backed.consumer_task import ConsumerTask, MetadataMetrics
 from tierlog.remote.metadata.topic_backed.own_events import Event, OwnEvents
@@ -179,22 +178,40 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         require_type("metadata", metadata, RemotePartitionDeleteMetadata, "a RemotePartitionDeleteMetadata")
         return self._publish(metadata, metadata.topic_id_partition)
 
-    def pending_removals(self) -> tuple[PendingRemoval, ...]:
-        """Return the removals of partitions that have begun and not finished, with the metadata partition and the
-        offset of their newest state, by partition; of the partitions that are ready.
+    def pending_removals(
+        self, metadata_partitions: AbstractSet[int] | None = None
+    ) -> tuple[RemotePartitionDeleteMetadata, ...]:
+        """Return the removals of partitions that have begun and not finished, as RemoteLogMetadataManager says.
 
         Raises:
-            RemoteStorageException: the manager is closed, not configured, or has failed for good.
+            RemoteStorageException: the manager is closed, not configured, or has failed for good. ValueError: the
+                topic has no such partition.
         """
         self._require_here()
-        self._configured()
+        task = self._configured()
         self._assignment.check_open()
+        if metadata_partitions is not None:
+            self._watch(frozenset(metadata_partitions), task)
         return tuple(
-            removal
+            removal.metadata
             for removal in self._removals.all()
             if removal.metadata.state is not FINISHED
-            and self._assignment.find(removal.metadata.topic_id_partition) is not None
+            and (
+                self._assignment.find(removal.metadata.topic_id_partition) is not None
+                if metadata_partitions is None
+                else removal.metadata_partition in metadata_partitions
+            )
         )
+
+    def _watch(self, numbers: frozenset[int], task: ConsumerTask) -> None:
+        assert self._config is not None
+        for number in numbers:
+            if not 0 <= require_int("each of metadata_partitions", number) < self._config.topic_num_partitions:
+                raise ValueError(f"{number} is none of the {self._config.topic_num_partitions} metadata partitions")
+        self._assignment.watch(numbers)
+        if task.log is not None:
+            task.log.wake()
+        self._assignment.require_watched(numbers)
 
     def _publish(self, event: Event, partition: TopicIdPartition) -> Future[None]:
         """Produce an event; the future is done when it is consumed, or refused."""
