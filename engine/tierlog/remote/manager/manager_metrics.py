@@ -137,6 +137,7 @@ _LONE: Final = (
     _gauge("follower_partitions", "Tiered partitions that this broker follows.", ""),
     _gauge("copying_stopped_partitions", "Partitions that copy no more until an operator acts.", ""),
     _gauge("uncopied_age_seconds", "Age of the newest record in the oldest segment that is not copied.", ""),
+    _counter("log_index_errors", "Updates of remote log indexes that failed (`remote.log.index.enable`).", ""),
 )
 MANAGER_SERIES: Final = (*COUNTERS, *LAGS, *_LONE)
 

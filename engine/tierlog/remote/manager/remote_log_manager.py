@@ -27,6 +27,7 @@ from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.expirations import Expirations
 from tierlog.remote.manager.follower_lookups import FollowerLookups
 from tierlog.remote.manager.leader_endpoint import LeaderEndpoint
+from tierlog.remote.manager.log_indexes import LogIndexes
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.manager_health import HealthCheck, ManagerHealth
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
@@ -34,7 +35,7 @@ from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.offset_search import OffsetSearch
 from tierlog.remote.manager.opened_managers import open_managers
 from tierlog.remote.manager.partition_stops import PartitionStops, StopPartition
-from tierlog.remote.manager.partition_terms import PartitionTerms, TermTask
+from tierlog.remote.manager.partition_terms import PartitionRun, PartitionTerms, TermTask
 from tierlog.remote.manager.segment_copies import SegmentCopies
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_schedule import TaskSchedule
@@ -56,6 +57,11 @@ _WHAT: Final = "the remote log manager"
 _CLOSE_SECONDS: Final = 10.0
 
 
+def _alone(run: PartitionRun) -> PartitionRun:
+    """Return a task as it is: no remote log index is written."""
+    return run
+
+
 class RemoteLogManager(Closeable):
     """The RemoteLogManager of a broker. A context manager.
 
@@ -73,6 +79,9 @@ class RemoteLogManager(Closeable):
     Attributes:
         metrics: All series.
         storage, metadata: The two managers.
+
+    Raises:
+        ConfigError: ``remote.log.index.enable`` is true, and the storage manager stores no entries beside segments.
 
     Raises (all calls but ``health`` and ``close``):
         RemoteStorageException: the manager is closed, or belongs to the process that this one was forked from.
@@ -120,6 +129,7 @@ class RemoteLogManager(Closeable):
 
     def _make_parts(self, services: TierServices, config: RemoteLogManagerConfig) -> None:
         machine = services.machine
+        behind = LogIndexes(services).behind if config.log_index_enable else _alone
 
         def schedule(name: str, workers: int) -> TaskSchedule:
             return TaskSchedule(machine, name=f"tierlog-rlm-{name}", workers=workers)
@@ -137,9 +147,9 @@ class RemoteLogManager(Closeable):
         self._terms = PartitionTerms(
             services,
             self._notices,
-            copying=TermTask(self._copying, SegmentCopies(services, self._copy_quota).run),
+            copying=TermTask(self._copying, behind(SegmentCopies(services, self._copy_quota).run)),
             expiring=TermTask(self._expiring, Expirations(services).run),
-            following=TermTask(self._following, FollowerLookups(services).run),
+            following=TermTask(self._following, behind(FollowerLookups(services).run)),
         )
         self._stops = PartitionStops(services, self._terms, self._notices, SegmentDeletions(services).delete_all)
         self._readers = machine.scheduler.pool(config.reader_threads, name="tierlog-rlm-reader")

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.log_index.partition_index import RemoteLogIndex
 from tierlog.remote.manager.expiry_plan import Expired, TierSummary
 from tierlog.remote.manager.task_faults import TaskFaults
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
@@ -45,6 +46,27 @@ class ExpiryProgress:
         self.faults = TaskFaults()
 
 
+class IndexProgress:
+    """What a term knows of its index.
+
+    Attributes:
+        index: The open index.
+        folder: Of the log that it lies beside.
+        ids: Segments whose entries it has, or of which the tier has none, ascending by offset.
+        seen: Of what it was made the last time: it is up to date while that stays. None: it has to be looked at.
+        highest: The last offset of all copied segments then.
+    """
+
+    __slots__ = ("folder", "highest", "ids", "index", "seen")
+
+    def __init__(self, index: RemoteLogIndex, folder: str) -> None:
+        self.index = index
+        self.folder = folder
+        self.ids: list[RemoteLogSegmentId] = []
+        self.seen: object = None
+        self.highest = -1
+
+
 class TieredPartition:
     """One term of a partition here: from the notice that this broker leads or follows it to the next one that changes
     that. A new term is a new object, so that whatever a task of an earlier one still writes, counts nowhere.
@@ -62,6 +84,7 @@ class TieredPartition:
         expiry: The state of the expiration task.
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
+        log_index: The remote log index beside the log; None: there is none, or it is not open.
 
     Thread safety: one task of each kind at a time, and ``copying`` by the copy task; ``end`` any number of threads.
     """
@@ -73,6 +96,7 @@ class TieredPartition:
         "copying_stopped",
         "expiry",
         "finds_log_start",
+        "log_index",
         "parent_dir",
         "role",
         "scope",
@@ -91,6 +115,7 @@ class TieredPartition:
         self.copy_faults = TaskFaults()
         self.unfinished: RemoteLogSegmentMetadata | None = None
         self.expiry = ExpiryProgress()
+        self.log_index: IndexProgress | None = None
         self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
 
     @property

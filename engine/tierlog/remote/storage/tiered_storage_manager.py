@@ -124,6 +124,11 @@ class TieredStorageManager(RemoteStorageManager):
         """Our identity for the store, never a secret; None if the source of credentials has not answered."""
         return self._configured().probe.identity
 
+    @property
+    def stores_log_index(self) -> bool:
+        """Whether a copy stores the segment's entry of the remote log index (``log.index.object.enabled``)."""
+        return self._configured().config.log_index_object_enabled
+
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
         """Copy a closed segment: all of it or nothing, as RemoteStorageManager demands."""
         _require_metadata(metadata)
