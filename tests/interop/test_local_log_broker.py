@@ -371,8 +371,18 @@ def test_a_broker_passes_over_a_beginning_from_the_tier(ground: Ground, state: T
         written = writer.finish()
         lease = log.lease(log.closed_segments()[0][0])
     epochs = log.leader_epoch_cache.epochs if state is TierStartState.STARTING else LeaderEpochs()
+    latest = log.leader_epoch_cache.latest_entry
+    assert latest is not None
     TierStartFile(PosixFiles(), LogFolder(Machine(), log.folder)).write(
-        TierStart(state, 40, 0, 0, epochs, encode_producer_snapshot(()) if len(epochs) else b"")
+        TierStart(
+            state,
+            40,
+            log_start_offset=0,
+            superseded_offset=0,
+            superseded_epoch=latest.epoch,
+            epochs=epochs,
+            producer_snapshot=encode_producer_snapshot(()) if len(epochs) else b"",
+        )
     )
     with running(ground.folder, ground.port) as started:
         assert consumed(started.bootstrap, "plain", "read_uncommitted") == expected(written, "read_uncommitted")
