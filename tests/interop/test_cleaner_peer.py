@@ -92,7 +92,7 @@ class Life:
         self.rng = random.Random(f"{SEED}-{kind}-{number}")
         self.batches = CleanedBatches(self.rng, **KINDS[kind])
         self.has_codecs = "codecs" in KINDS[kind]
-        self.now_ms, self.dirty = START_MS, 0
+        self.now_ms, self.dirty, self.active = START_MS, 0, 0
         self.seen: Counter[str] = Counter()
         self.folders = [
             folder / side / f"{kind.replace(' ', '-')}-{number}" / "orders-0" for side in ("theirs", "ours")
@@ -159,6 +159,7 @@ class Life:
         end = max(rng.choice(told.bases[-2:]), self.dirty)
         if end <= self.dirty:
             return
+        self.stamp(told)
         keys, buffer = rng.choice([4, 8, 500]), rng.choice([128, 700, 5000])
         answer = self.ask("clean", self.dirty, end, 24 * keys, buffer)
         assert answer.startswith("cleaned "), answer
@@ -166,6 +167,15 @@ class Life:
         self.seen["full"] += self.dirty < end
         self.seen["went"] += answer.split()[5] != answer.split()[6]
         self.compare(Told.of(answer))
+
+    def stamp(self, told: Told) -> None:
+        """Give the segments that were appended to since the last cleaning the time of now: by the times of the files
+        the tombstones of the old formats go.
+        """
+        for path in (path for folder in self.folders for path in folder.glob("*.log")):
+            if int(path.stem) >= self.active:
+                os.utime(path, ns=(self.now_ms * 1_000_000,) * 2)
+        self.active = told.bases[-1]
 
     def compare(self, told: Told) -> None:
         theirs, ours = (comparable(folder, has_codecs=self.has_codecs) for folder in self.folders)
