@@ -222,6 +222,30 @@ cdef class IndexTail:
             times[: TL_TIME_ENTRY * entries.time_count].tobytes(),
         )
 
+    def add_batches(self, data, *, size_t batches_max, int64_t position):
+        cdef Py_buffer view
+        cdef tl_index_entries entries
+        cdef tl_fault fault
+        cdef tl_status status
+        entries.offset_count = entries.time_count = 0
+        entries.offsets = <uint8_t *>malloc(batches_max * (TL_OFFSET_ENTRY + TL_TIME_ENTRY) + 1)
+        if entries.offsets == NULL:
+            raise MemoryError(f"no memory for the index entries of {batches_max} batches")
+        entries.times = entries.offsets + batches_max * TL_OFFSET_ENTRY
+        try:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            with nogil:
+                status = tl_index_add_batches(&self.tail, <const uint8_t *>view.buf, <size_t>view.len, batches_max,
+                                              position, &entries, &fault)
+            PyBuffer_Release(&view)
+            check_status(status, &fault, CorruptRecordError)
+            return (
+                _taken(entries.offsets, TL_OFFSET_ENTRY * entries.offset_count),
+                _taken(entries.times, TL_TIME_ENTRY * entries.time_count),
+            )
+        finally:
+            free(entries.offsets)
+
     def close(self):
         cdef uint8_t times[12]
         cdef tl_index_entries entries

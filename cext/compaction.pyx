@@ -1,36 +1,15 @@
-"""Compaction of a log, a window at a time, over ``tierlog/offset_map.h`` and ``tierlog/compaction.h``."""
+"""Compaction of a log, a window at a time, over ``offset_map.h``, ``compaction.h`` and ``cleaned_transactions.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from tl_arrays cimport *
 from tl_compaction cimport *
 from tl_core cimport *
 from tl_errors cimport *
 
-cdef extern from *:
-    """
-    #include <sys/mman.h>
-    /* Slots are looked up anywhere: with small pages each look-up would cost a miss. */
-    static inline void ask_for_large_pages(void *memory, size_t size) {
-    #ifdef MADV_HUGEPAGE
-        (void)madvise(memory, size, MADV_HUGEPAGE);
-    #else
-        (void)memory, (void)size;
-    #endif
-    }
-    """
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
-    void *MAP_FAILED
-    void *mmap(void *address, size_t size, int protection, int flags, int file, long offset) noexcept nogil
-    int munmap(void *address, size_t size) noexcept nogil
-    void ask_for_large_pages(void *memory, size_t size) noexcept nogil
-
 from collections import namedtuple
-
-import numpy as np
 
 from tierlog.errors import CorruptRecordError
 
@@ -38,8 +17,6 @@ DISCARD = TL_VERDICT_DISCARD
 RETAIN_EMPTY = TL_VERDICT_RETAIN_EMPTY
 EMPTY_TRANSACTION = TL_VERDICT_EMPTY_TRANSACTION
 ENTRY_BYTES = TL_OFFSET_MAP_ENTRY_BYTES
-
-_WRITTEN = {"last_offset": np.int64, "max_timestamp": np.int64, "size_bytes": np.int32}
 
 Window = namedtuple("Window", ("valid_bytes", "batches", "next_offset", "has_producers", "next_size_bytes"))
 Indexed = namedtuple("Indexed", ("messages_read", "is_full"))
@@ -53,7 +30,6 @@ Filtered = namedtuple(
         "messages_retained",
         "invalid_messages",
         "room_bytes",
-        "columns",
     ),
 )
 
@@ -87,11 +63,9 @@ cdef class OffsetMap:
         _take_secret(secret, halves)
         memset(&fault, 0, sizeof(fault))
         self.size = max(size_bytes, <size_t>1)
-        self.memory = mmap(NULL, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        if self.memory == MAP_FAILED:
-            self.memory = NULL
+        self.memory = tl_memory_map(self.size)
+        if self.memory == NULL:
             raise MemoryError(f"no memory for a map of {size_bytes} bytes")
-        ask_for_large_pages(self.memory, self.size)
         check_status(
             tl_offset_map_begin(&self.map, self.memory, size_bytes, load_factor, halves[0], halves[1]),
             &fault,
@@ -100,7 +74,7 @@ cdef class OffsetMap:
 
     def __dealloc__(self):
         if self.memory != NULL:
-            munmap(self.memory, self.size)
+            tl_memory_unmap(self.memory, self.size)
 
     def clear(self, secret, *, uint64_t keys=UINT64_MAX):
         cdef uint64_t halves[2]
@@ -143,6 +117,81 @@ cdef int _take_secret(secret, uint64_t *halves) except -1:
         raise ValueError(f"a secret of {len(taken)} bytes, not of 16")
     memcpy(halves, <const char *>taken, 16)
     return 0
+
+
+cdef class CleanedTransactions:
+    cdef tl_cleaned_transactions *transactions
+    cdef tl_last_record *last
+
+    def __cinit__(self, secret):
+        cdef tl_fault fault
+        cdef uint64_t halves[2]
+        _take_secret(secret, halves)
+        memset(&fault, 0, sizeof(fault))
+        check_status(
+            tl_cleaned_transactions_create(&self.transactions, halves[0], halves[1]), &fault, CorruptRecordError
+        )
+
+    def __dealloc__(self):
+        tl_cleaned_transactions_destroy(self.transactions)
+        free(self.last)
+
+    def add_aborted(self, aborted):
+        cdef tl_aborted_entry entry
+        cdef tl_fault fault
+        memset(&fault, 0, sizeof(fault))
+        for producer_id, first_offset, last_offset, last_stable_offset in aborted:
+            entry = tl_aborted_entry(producer_id, first_offset, last_offset, last_stable_offset)
+            check_status(tl_cleaned_transactions_add(self.transactions, &entry), &fault, CorruptRecordError)
+
+    def set_last_records(self, last_records):
+        cdef list rows = sorted(last_records.items())
+        cdef size_t count = 0
+        cdef tl_last_record *last = <tl_last_record *>malloc((len(rows) + 1) * sizeof(tl_last_record))
+        if last == NULL:
+            raise MemoryError(f"no memory for the last records of {len(rows)} producers")
+        tl_cleaned_transactions_set_last(self.transactions, NULL, 0)
+        free(self.last)
+        self.last = last
+        for producer_id, (last_data_offset, producer_epoch) in rows:
+            last[count] = tl_last_record(
+                producer_id, -1 if last_data_offset is None else last_data_offset, producer_epoch
+            )
+            count += 1
+        tl_cleaned_transactions_set_last(self.transactions, last, count)
+
+    def judge(self, data, *, size_t batches, int64_t now_ms=0, bint is_for_map=False, uint64_t base_position=0):
+        cdef Py_buffer view
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef bytearray verdicts = bytearray(batches)
+        cdef uint8_t *out = <uint8_t *><char *>verdicts
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                status = tl_cleaned_transactions_judge(self.transactions, <const uint8_t *>view.buf, <size_t>view.len,
+                                                       batches, now_ms, is_for_map, out, &fault)
+        finally:
+            PyBuffer_Release(&view)
+        if status != TL_OK:
+            fault.position += base_position
+            raise error_of(status, &fault, CorruptRecordError)
+        return verdicts
+
+    def take_retained(self):
+        cdef size_t count, row
+        cdef const tl_aborted_entry *retained = tl_cleaned_transactions_retained(self.transactions, &count)
+        taken = [
+            (
+                retained[row].producer_id,
+                retained[row].first_offset,
+                retained[row].last_offset,
+                retained[row].last_stable_offset,
+            )
+            for row in range(count)
+        ]
+        tl_cleaned_transactions_forget(self.transactions)
+        return taken
 
 
 cdef class WindowCleaner:
@@ -262,28 +311,4 @@ cdef class WindowCleaner:
             state.messages_retained,
             state.invalid_messages,
             fault.expected if status == TL_FULL else 0,
-            _columns_of(out, state.out_size, state.batch),
         )
-
-
-cdef dict _columns_of(out, size_t size, size_t batches_max):
-    """The columns of written batches that their indexes are made of."""
-    cdef Py_buffer view
-    cdef tl_batch_table table
-    cdef tl_fault fault
-    cdef tl_status status
-    cdef size_t at = 0
-    columns = {name: np.empty(batches_max, dtype) for name, dtype in _WRITTEN.items()}
-    memset(&table, 0, sizeof(table))
-    table.struct_size = sizeof(table)
-    table.capacity = batches_max
-    table.last_offset = <int64_t *>address_of(columns["last_offset"])
-    table.max_timestamp = <int64_t *>address_of(columns["max_timestamp"])
-    table.size_bytes = <int32_t *>address_of(columns["size_bytes"])
-    PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)
-    try:
-        status = tl_scan(<const uint8_t *>view.buf, size, 0, False, &at, &table, &fault)
-    finally:
-        PyBuffer_Release(&view)
-    check_status(status, &fault, CorruptRecordError)
-    return {name: column[: table.count] for name, column in columns.items()}

@@ -100,6 +100,8 @@ cdef extern from "tierlog/index_append.h" nogil:
                         int64_t time_room) noexcept
     tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
                            tl_index_entries *entries, tl_fault *fault) noexcept
+    tl_status tl_index_add_batches(tl_index_tail *tail, const uint8_t *data, size_t size, size_t batches_max,
+                                   int64_t position, tl_index_entries *entries, tl_fault *fault) noexcept
     void tl_index_close(tl_index_tail *tail, tl_index_entries *entries) noexcept
 
 

@@ -1,6 +1,6 @@
 # Compaction of a log, declared once and nothing else: `from tl_compaction cimport *`.
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
 from tl_core cimport (
     tl_bool,
@@ -74,3 +74,38 @@ cdef extern from "tierlog/compaction.h" nogil:
                                    const tl_compaction_options *options, const tl_scratch *scratch,
                                    tl_compressor *compressor, tl_window_state *state, uint8_t *out, size_t capacity,
                                    tl_fault *fault) noexcept
+
+
+cdef extern from "tierlog/cleaned_transactions.h" nogil:
+    ctypedef struct tl_aborted_entry:
+        int64_t producer_id
+        int64_t first_offset
+        int64_t last_offset
+        int64_t last_stable_offset
+
+    ctypedef struct tl_last_record:
+        int64_t producer_id
+        int64_t last_data_offset
+        int16_t producer_epoch
+
+    ctypedef struct tl_cleaned_transactions:
+        pass
+
+    tl_status tl_cleaned_transactions_create(tl_cleaned_transactions **out, uint64_t secret_low,
+                                             uint64_t secret_high) noexcept
+    void tl_cleaned_transactions_destroy(tl_cleaned_transactions *transactions) noexcept
+    tl_status tl_cleaned_transactions_add(tl_cleaned_transactions *transactions,
+                                          const tl_aborted_entry *entry) noexcept
+    void tl_cleaned_transactions_set_last(tl_cleaned_transactions *transactions, const tl_last_record *last,
+                                          size_t count) noexcept
+    tl_status tl_cleaned_transactions_judge(tl_cleaned_transactions *transactions, const uint8_t *data, size_t size,
+                                            size_t batches_max, int64_t now_ms, tl_bool is_for_map, uint8_t *verdicts,
+                                            tl_fault *fault) noexcept
+    const tl_aborted_entry *tl_cleaned_transactions_retained(const tl_cleaned_transactions *transactions,
+                                                             size_t *count) noexcept
+    void tl_cleaned_transactions_forget(tl_cleaned_transactions *transactions) noexcept
+
+
+cdef extern from "tierlog/mapped_memory.h" nogil:
+    void *tl_memory_map(size_t size) noexcept
+    void tl_memory_unmap(void *memory, size_t size) noexcept

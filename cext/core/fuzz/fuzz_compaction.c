@@ -1,7 +1,7 @@
 /* Any bytes to a cleaner: what it writes is whole batches with right checksums and rising offsets, none of them new;
  * cleaned once more at the same time they stay as they are, but for keys that are superseded; nothing else is read.
- * Input: flags, 2 bytes of the map's size, a byte of the output's, verdicts' seed, the batches, whose checksums are put
- * right first. */
+ * Input: flags, 2 bytes of the map's size, a byte of the output's, the seed of the verdicts or of the aborted
+ * transactions, the batches, whose checksums are put right first. */
 #include "fuzz.h"
 
 enum { LIMIT = 1 << 16, ROOM = 1 << 20, NOW = 1000 };
@@ -79,6 +79,33 @@ static void filter(cleaner *c, const uint8_t *log, const tl_window *window, cons
     free(out);
 }
 
+/* Verdicts of transactions, of which some are aborted: the same for the map but for what the filter alone is told. */
+static void judge(const uint8_t *log, const tl_window *window, uint32_t seed, uint8_t *verdicts) {
+    uint8_t *for_map = malloc(window->batches + 1);
+    tl_status statuses[2];
+    REQUIRE(for_map);
+    for (int is_for_map = 0; is_for_map < 2; is_for_map++) {
+        tl_cleaned_transactions *t;
+        tl_last_record last = {.producer_id = seed & 7, .last_data_offset = seed & 31};
+        tl_fault fault;
+        REQUIRE(tl_cleaned_transactions_create(&t, 3, 5) == TL_OK);
+        for (uint32_t i = 0, from = seed; i < 8; i++, from = from * 69069 + 1) {
+            tl_aborted_entry entry = {from >> 29, from >> 24 & 31, 0, 0};
+            REQUIRE(tl_cleaned_transactions_add(t, &entry) == TL_OK);
+        }
+        tl_cleaned_transactions_set_last(t, &last, 1);
+        statuses[is_for_map] = tl_cleaned_transactions_judge(t, log, window->valid_bytes, window->batches, NOW,
+                                                             is_for_map, is_for_map ? for_map : verdicts, &fault);
+        REQUIRE(statuses[is_for_map] == TL_OK || fault.position < window->valid_bytes);
+        tl_cleaned_transactions_destroy(t);
+    }
+    REQUIRE(statuses[0] == statuses[1]);
+    for (size_t i = 0; i < window->batches && statuses[0] == TL_OK; i++)
+        REQUIRE(!for_map[i] == !(verdicts[i] & (TL_VERDICT_DISCARD | TL_VERDICT_EMPTY_TRANSACTION)));
+    if (statuses[0] != TL_OK) memset(verdicts, 0, window->batches);
+    free(for_map);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t flags = take_number(&data, &size, 1);
     size_t slots = 2 + (size_t)take_number(&data, &size, 2) % 500;
@@ -97,7 +124,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (flags & 1) {
             verdicts = malloc(window.batches + 1);
             REQUIRE(verdicts);
-            for (size_t i = 0; i < window.batches; i++) verdicts[i] = (uint8_t)((seed = seed * 69069 + 1) >> 29);
+            if (flags & 2) judge(log, &window, seed, verdicts);
+            for (size_t i = 0; i < window.batches && !(flags & 2); i++)
+                verdicts[i] = (uint8_t)((seed = seed * 69069 + 1) >> 29);
         }
         tl_window_state state = {0};
         do {

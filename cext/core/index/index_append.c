@@ -43,28 +43,76 @@ static void append_entry(tl_index_tail *tail, int64_t last_offset, int64_t posit
     tail->bytes_since_entry = 0;
 }
 
+/* What of a batch its entries are made of. */
+typedef struct row {
+    int64_t last_offset, max_timestamp, size;
+} row;
+
+/* Whether a batch fits behind the others: its least last offset, and its position, which go on. */
+static tl_status check_row(const tl_index_tail *tail, const row *batch, int64_t *least, int64_t *at, tl_fault *fault) {
+    int64_t last = batch->last_offset;
+    bool fits = last >= *least && last >= tail->base_offset && last - tail->base_offset <= INT32_MAX;
+    *fault = (tl_fault){.position = (uint64_t)*at, .base_offset = -1, .record = -1, .expected = *least, .found = last};
+    if (!fits) return TL_BAD_OFFSET;
+    if (*at < 0 || *at > INT32_MAX) return TL_BAD_SIZE;
+    *least = last + 1;
+    *at += batch->size;
+    return TL_OK;
+}
+
+static void add_row(tl_index_tail *tail, const row *batch, int64_t *position, tl_index_entries *entries) {
+    if (batch->max_timestamp > tail->max_timestamp) {
+        tail->max_timestamp = batch->max_timestamp;
+        tail->max_timestamp_offset = batch->last_offset;
+    }
+    append_entry(tail, batch->last_offset, *position, entries);
+    *position += batch->size;
+    tail->bytes_since_entry += batch->size;
+}
+
+static row row_of(const tl_batch_table *table, size_t at) {
+    return (row){table->last_offset[at], table->max_timestamp[at], table->size_bytes[at]};
+}
+
 tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
                        tl_index_entries *entries, tl_fault *fault) {
     TL_REQUIRE_WHOLE(table);
     int64_t least = tail->last_offset + 1, at = position;
-    for (size_t row = first; row < table->count; row++) {
-        int64_t last = table->last_offset[row];
-        bool fits = last >= least && last >= tail->base_offset && last - tail->base_offset <= INT32_MAX;
-        *fault =
-            (tl_fault){.position = (uint64_t)at, .base_offset = -1, .record = -1, .expected = least, .found = last};
-        if (!fits) return TL_BAD_OFFSET;
-        if (at < 0 || at > INT32_MAX) return TL_BAD_SIZE;
-        least = last + 1;
-        at += table->size_bytes[row];
+    for (size_t number = first; number < table->count; number++) {
+        row batch = row_of(table, number);
+        tl_status status = check_row(tail, &batch, &least, &at, fault);
+        if (status != TL_OK) return status;
     }
-    for (size_t row = first; row < table->count; row++) {
-        if (table->max_timestamp[row] > tail->max_timestamp) {
-            tail->max_timestamp = table->max_timestamp[row];
-            tail->max_timestamp_offset = table->last_offset[row];
-        }
-        append_entry(tail, table->last_offset[row], position, entries);
-        position += table->size_bytes[row];
-        tail->bytes_since_entry += table->size_bytes[row];
+    for (size_t number = first; number < table->count; number++) {
+        row batch = row_of(table, number);
+        add_row(tail, &batch, &position, entries);
+    }
+    return TL_OK;
+}
+
+static tl_status parse_row(const uint8_t *data, size_t size, size_t at, row *batch, tl_fault *fault) {
+    tl_batch_header header;
+    tl_status status = tl_batch_parse(data + at, size - at, &header, fault);
+    fault->position = at;
+    int64_t last = (int64_t)((uint64_t)header.base_offset + (uint64_t)(int64_t)header.last_offset_delta);
+    if (status == TL_OK) *batch = (row){last, header.max_timestamp, header.size_bytes};
+    return status;
+}
+
+tl_status tl_index_add_batches(tl_index_tail *tail, const uint8_t *data, size_t size, size_t batches_max,
+                               int64_t position, tl_index_entries *entries, tl_fault *fault) {
+    int64_t least = tail->last_offset + 1, end = position;
+    size_t count = 0;
+    row batch;
+    for (size_t at = 0; at < size; at += (size_t)batch.size) {
+        tl_status status = parse_row(data, size, at, &batch, fault);
+        if (status == TL_OK) status = check_row(tail, &batch, &least, &end, fault);
+        if (status == TL_OK && ++count > batches_max) status = TL_BAD_ARGUMENT;
+        if (status != TL_OK) return status;
+    }
+    for (size_t at = 0; at < size; at += (size_t)batch.size) {
+        parse_row(data, size, at, &batch, fault);
+        add_row(tail, &batch, &position, entries);
     }
     return TL_OK;
 }

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "tierlog/index_append.h"
 
-enum { BASE = 1000, ROWS = 6 };
+enum { BASE = 1000, ROWS = 6, BATCH = 70 };
 
 static int64_t last_offset[ROWS], max_timestamp[ROWS];
 static int32_t size_bytes[ROWS];
@@ -115,7 +115,46 @@ static void test_what_does_not_fit(void) {
     CHECK_STATUS(tl_index_add(&tail, &table, 0, 0, &entries, &fault), TL_BAD_OFFSET);
 }
 
+static void store(uint8_t *at, uint64_t value, unsigned size) {
+    for (unsigned i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
+}
+
+/* The headers of batches say what their columns say. */
+static void test_batches_by_their_headers(void) {
+    uint8_t data[ROWS * BATCH], found_offsets[sizeof offsets], found_times[sizeof times];
+    tl_index_tail tail, other, before;
+    make_batches();
+    memset(data, 0, sizeof data);
+    for (int i = 0; i < ROWS; i++) {
+        uint8_t *at = data + i * BATCH;
+        size_bytes[i] = BATCH;
+        store(at, (uint64_t)last_offset[i] - 5, 8);
+        store(at + 8, BATCH - 12, 4);
+        at[16] = 2;
+        store(at + 23, 5, 4);
+        store(at + 35, (uint64_t)max_timestamp[i], 8);
+    }
+    tl_index_begin(&tail, BASE, 100, 100, 100);
+    other = before = tail;
+    tl_index_entries found = {.offsets = found_offsets, .times = found_times};
+    CHECK_STATUS(tl_index_add(&tail, &table, 0, 300, &entries, &fault), TL_OK);
+    bytes exact = copy_of(data, sizeof data);
+    CHECK_STATUS(tl_index_add_batches(&other, exact.data, sizeof data, ROWS - 1, 300, &found, &fault), TL_BAD_ARGUMENT);
+    CHECK_STATUS(tl_index_add_batches(&other, exact.data, sizeof data - 1, ROWS, 300, &found, &fault), TL_PARTIAL);
+    store(exact.data + 5 * BATCH, (uint64_t)last_offset[4] - 5, 8);
+    CHECK_STATUS(tl_index_add_batches(&other, exact.data, sizeof data, ROWS, 300, &found, &fault), TL_BAD_OFFSET);
+    CHECK(!memcmp(&other, &before, sizeof other) && found.offset_count == 0 && found.time_count == 0);
+    memcpy(exact.data, data, sizeof data);
+    CHECK_STATUS(tl_index_add_batches(&other, exact.data, sizeof data, ROWS, 300, &found, &fault), TL_OK);
+    CHECK(!memcmp(&other, &tail, sizeof other));
+    CHECK(found.offset_count == entries.offset_count && found.time_count == entries.time_count && found.time_count);
+    CHECK(!memcmp(found_offsets, offsets, TL_OFFSET_ENTRY * found.offset_count));
+    CHECK(!memcmp(found_times, times, TL_TIME_ENTRY * found.time_count));
+    free(exact.data);
+}
+
 int main(void) {
+    test_batches_by_their_headers();
     test_entries_by_the_interval();
     test_batch_by_batch();
     test_a_full_index();

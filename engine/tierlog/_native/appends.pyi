@@ -186,6 +186,18 @@ class IndexTail:
             position: Of the first batch in the segment, bytes.
         """
 
+    def add_batches(self, data: Buffer, *, batches_max: int, position: int) -> tuple[bytes, bytes]:
+        """The same for whole batches, by their headers.
+
+        Args:
+            data: The batches.
+            batches_max: As many as there are, or more.
+            position: Of the first batch in the segment, bytes.
+
+        Raises:
+            CorruptRecordError: as above, or the data is no whole batches. ValueError: there are more of them.
+        """
+
     def close(self) -> bytes:
         """The time entry of a roll or a clean stop, b"" if the greatest timestamp has one."""
 

@@ -1,6 +1,6 @@
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 #: Bits of a batch's verdict. None of its records stays: it was aborted, or is a marker that may go.
@@ -57,7 +57,6 @@ class Filtered(NamedTuple):
     messages_retained: int
     invalid_messages: int
     room_bytes: int
-    columns: dict[str, NDArray[Any]]
 
 def survey_window(data: Buffer, *, base_position: int = 0) -> Window:
     """Walk over batches, and compare their checksums.
@@ -112,6 +111,61 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """Return the offset of a key; -1 if it has none."""
+
+class CleanedTransactions:
+    """The transactions of a log in front of the next batch, while a cleaner walks over it.
+
+    A marker may go once no batch of its transaction is left in front of it. It first gets a delete horizon, as a
+    tombstone does, and goes when that has passed. An aborted transaction stays in the transaction index as long as its
+    marker has batches in front of it.
+
+    Args:
+        secret: 16 random bytes: without them no producer ids can be found that make it slow.
+
+    Raises:
+        ValueError: the secret is of another size. MemoryError.
+
+    Not thread-safe; other threads run meanwhile.
+    Source: Kafka CleanedTransactionMetadata, Cleaner#cleanInto.
+    """
+
+    def __init__(self, secret: Buffer) -> None: ...
+    def add_aborted(self, aborted: Iterable[tuple[int, int, int, int]]) -> None:
+        """Add aborted transactions of the batches to come; one may be added more than once.
+
+        Args:
+            aborted: Producer id, first offset, last offset and last stable offset of each.
+        """
+
+    def set_last_records(self, last_records: Mapping[int, tuple[int | None, int]]) -> None:
+        """Set the last record of each producer, whose batch stays in the log.
+
+        Args:
+            last_records: Producer id → (last data offset, None where there is but a marker; producer epoch).
+        """
+
+    def judge(
+        self, data: Buffer, *, batches: int, now_ms: int = 0, is_for_map: bool = False, base_position: int = 0
+    ) -> bytearray:
+        """Take batches, in order; their verdicts, uint8[batches].
+
+        Args:
+            data: Whole batches.
+            batches: Their number.
+            now_ms: The time by which delete horizons are compared, ms since 1970 UTC.
+            is_for_map: Whether the verdicts are for ``index``: then DISCARD is that of all batches that may go, and no
+                other bit is set.
+            base_position: Of the data in their file, for errors.
+
+        Raises:
+            CorruptRecordError: a marker is malformed. ValueError: there are more batches. MemoryError. After each the
+            state is of no use.
+        """
+
+    def take_retained(self) -> list[tuple[int, int, int, int]]:
+        """Take the aborted transactions whose markers were met since, and that still have batches in front of these, as
+        they were added.
+        """
 
 class WindowCleaner:
     """Takes the keys of batches into a map, and filters batches by it. Keeps the memory for decompression.

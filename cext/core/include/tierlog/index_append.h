@@ -46,6 +46,12 @@ typedef struct tl_index_entries {
 TL_API tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
                               tl_index_entries *entries, tl_fault *fault);
 
+/* The same of the whole batches of data[0..size), at most `batches_max` of them: for so many the entries have room.
+ *   TL_BAD_ARGUMENT  there are more
+ *   else             the fault of a batch at fault->position, or as above */
+TL_API tl_status tl_index_add_batches(tl_index_tail *tail, const uint8_t *data, size_t size, size_t batches_max,
+                                      int64_t position, tl_index_entries *entries, tl_fault *fault);
+
 /* The time entry of a roll or a clean stop: that of the greatest timestamp, if it has none yet. */
 TL_API void tl_index_close(tl_index_tail *tail, tl_index_entries *entries);
 

@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add, le
 from typing import Final, NamedTuple
 
-from tierlog._native.batches import scan_batches
-from tierlog._native.compaction import OffsetMap, WindowCleaner
+from tierlog._native.compaction import CleanedTransactions, OffsetMap, WindowCleaner
 from tierlog.arguments import INT32_MAX, INT64_MAX
 from tierlog.errors import CorruptRecordError, StoreError
-from tierlog.log.local.compaction.cleaned_transactions import CleanedTransactions
 from tierlog.log.local.compaction.segment_windows import SegmentWindow, WindowBuffer
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
-from tierlog.log.local.producers.producer_state import AbortedTransaction, LastRecord
+from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -198,7 +196,10 @@ class _Cleaning:
         self._generation = log.generation
         self._native = WindowCleaner(self._map, decompressed_limit=log.config.max_decompressed_message_bytes)
         self._out = parts.buffer.of_its_size()
-        self._transactions = CleanedTransactions()
+        self._transactions = self._new_transactions()
+
+    def _new_transactions(self) -> CleanedTransactions:
+        return CleanedTransactions(self._parts.machine.rng.secret_bytes(_SECRET_BYTES))
 
     def legacy_delete_horizon_ms(self, first_dirty_offset: int) -> int:
         """Tombstones of magic 0 and 1 go from segments that were changed at or before this time."""
@@ -210,7 +211,7 @@ class _Cleaning:
     def fill_map(self, first_dirty_offset: int) -> int:
         """Take the keys of the dirty part; return the offset up to which, exclusive, the map knows the log."""
         dirty = self._log.log_segments(first_dirty_offset, self._end)
-        transactions = CleanedTransactions()
+        transactions = self._new_transactions()
         transactions.add_aborted(self._aborted(first_dirty_offset, self._end))
         ends = [*(segment.base_offset for segment in dirty[1:]), self._end]
         for segment, end_offset in zip(dirty, ends, strict=False):
@@ -228,8 +229,9 @@ class _Cleaning:
             self._parts.throttle(window.survey.valid_bytes)
             verdicts = None
             if window.survey.has_producers:
-                columns = scan_batches(window.data, verify_crc=False)[0]
-                verdicts = transactions.aborted_batches(columns, window.data)
+                verdicts = transactions.judge(
+                    window.data, batches=window.survey.batches, is_for_map=True, base_position=window.position
+                )
             messages, is_full = self._native.index(
                 window.data, verdicts=verdicts, from_offset=from_offset, base_position=window.position
             )
@@ -269,32 +271,28 @@ class _Cleaning:
             raise
 
     def _fill(self, cleaned: LogSegment, group: Sequence[LogSegment], legacy_delete_horizon_ms: int) -> None:
-        last_records = self._log.last_records_of_producers()
+        self._transactions.set_last_records(self._log.last_records_of_producers())
         ends = [*(segment.base_offset for segment in group[1:]), group[-1].read_next_offset()]
         for segment, end_offset in zip(group, ends, strict=True):
             self._transactions.add_aborted(self._aborted(segment.base_offset, end_offset))
             retains = segment.modified_ms > legacy_delete_horizon_ms
             with _locating(segment):
-                self._copy_into(cleaned, segment, last_records, retain_legacy_tombstones=retains)
+                self._copy_into(cleaned, segment, retain_legacy_tombstones=retains)
 
-    def _copy_into(
-        self,
-        cleaned: LogSegment,
-        segment: LogSegment,
-        last_records: Mapping[int, LastRecord],
-        *,
-        retain_legacy_tombstones: bool,
-    ) -> None:
+    def _copy_into(self, cleaned: LogSegment, segment: LogSegment, *, retain_legacy_tombstones: bool) -> None:
         for window in self._parts.buffer.windows(segment, 0):
             self._parts.check_done()
             self._parts.throttle(window.survey.valid_bytes)
             verdicts = None
             if window.survey.has_producers:
-                columns = scan_batches(window.data, verify_crc=False)[0]
                 verdicts = self._transactions.judge(
-                    columns, window.data, last_records=last_records, now_ms=self._now_ms
+                    window.data,
+                    batches=window.survey.batches,
+                    now_ms=self._now_ms,
+                    base_position=window.position,
                 )
-                cleaned.append_aborted(self._transactions.take_retained())
+                retained = self._transactions.take_retained()
+                cleaned.append_aborted([AbortedTransaction(*entry) for entry in retained])
             self._filter(cleaned, window, verdicts, retain_legacy_tombstones=retain_legacy_tombstones)
 
     def _filter(
@@ -324,8 +322,7 @@ class _Cleaning:
             stats.messages_written += done.messages_retained
             stats.invalid_messages_read += done.invalid_messages
             if done.written_bytes:
-                written = self._out[: done.written_bytes]
-                cleaned.append_run(written, done.columns)
+                cleaned.append_batches(self._out[: done.written_bytes], batches_max=done.batches)
                 self._parts.throttle(done.written_bytes)
             elif done.room_bytes:
                 self._out = new_buffer(max(done.room_bytes, 2 * len(self._out)))

@@ -144,8 +144,19 @@ class LogSegment(SegmentView):
         offsets, times = tail.add(columns, position=position)
         if not self.end.has_file:
             self._begin_appending()
+        self._append_indexed(data, offsets, times)
+
+    def append_batches(self, data: Buffer, *, batches_max: int) -> None:
+        """Append whole batches that lie in a row, at most ``batches_max`` of them, as a cleaner makes them: no space is
+        reserved ahead, which long writes gain nothing from. Raises as ``append``.
+        """
+        tail = self.end.tail or self._resumed_tail()
+        offsets, times = tail.add_batches(data, batches_max=batches_max, position=self.end.size_bytes)
+        self._append_indexed(data, offsets, times)
+
+    def _append_indexed(self, data: Buffer, offsets: bytes, times: bytes) -> None:
         self._log.opened().append(data)
-        self.end.size_bytes = position + size_bytes
+        self.end.size_bytes += memoryview(data).nbytes
         self._offsets.append(offsets)
         self._times.append(times)
 
