@@ -97,7 +97,7 @@ def test_one_slow_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> 
         assert health.uncopied is not None
         assert (health.uncopied.topic_id_partition, health.uncopied_count) == (parts[7], 1)
         assert "being copied" in health.uncopied.reason
-        broker.machine.clock.sleep(600)
+        broker.machine.clock.sleep(1200)
         assert broker.manager.health().uncopied is None
 
 
