@@ -30,7 +30,8 @@ FOR_BROKERS = {
     "encode_leader_epochs ProducerSnapshot parse_producer_snapshot encode_producer_snapshot",
     "tierlog.log.local": "UnifiedLog LogDirectory LogConfig FetchDataInfo FetchIsolation AppendOrigin",
     "tierlog.replication": "Leader Follower FetchRecords FetchedRecords BuildAuxState ReplicationError",
-    "tierlog.remote": "TopicBasedRemoteLogMetadataManager RemoteLogSegmentMetadata LogSegmentData",
+    "tierlog.remote": "TopicBasedRemoteLogMetadataManager RemoteLogSegmentMetadata LogSegmentData RemoteLogManager "
+    "RemoteLogManagerConfig StopPartition LeaderEndpoint judge_topic",
     "tierlog.testing": "MemoryStorageManager MemoryMetadataTopic",
 }
 #: Named where their users look for them, in more than one room.

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
         Uuid,
     )
     from tierlog.remote.config.class_loading import load_metadata_manager, load_storage_manager
+    from tierlog.remote.manager.leader_endpoint import LeaderEndpoint
+    from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+    from tierlog.remote.manager.manager_health import ManagerHealth
+    from tierlog.remote.manager.partition_stops import StopPartition
+    from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+    from tierlog.remote.manager.topic_changes import TierChange, judge_topic
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
     from tierlog.remote.storage.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -58,8 +64,12 @@ __all__ = [
     "IndexType",
     "InvalidRangeError",
     "InvalidTransitionError",
+    "LeaderEndpoint",
     "LogSegmentData",
+    "ManagerHealth",
     "NextSegment",
+    "RemoteLogManager",
+    "RemoteLogManagerConfig",
     "RemoteLogMetadataManager",
     "RemoteLogSegmentId",
     "RemoteLogSegmentMetadata",
@@ -74,7 +84,9 @@ __all__ = [
     "RetriableRemoteStorageException",
     "SegmentFileError",
     "SegmentStream",
+    "StopPartition",
     "StorageMetrics",
+    "TierChange",
     "TieredStorageManager",
     "TierlogError",
     "TopicBasedRemoteLogMetadataManager",
@@ -83,6 +95,7 @@ __all__ = [
     "Uuid",
     "closed_segment",
     "closed_segments",
+    "judge_topic",
     "load_metadata_manager",
     "load_storage_manager",
 ]
@@ -92,6 +105,12 @@ if not TYPE_CHECKING:
         "tierlog.remote.api": tuple(__all__),  # but for those of the modules below
         "tierlog.errors": ("ConfigError", "TierlogError"),
         "tierlog.remote.config.class_loading": ("load_metadata_manager", "load_storage_manager"),
+        "tierlog.remote.manager.leader_endpoint": ("LeaderEndpoint",),
+        "tierlog.remote.manager.manager_config": ("RemoteLogManagerConfig",),
+        "tierlog.remote.manager.manager_health": ("ManagerHealth",),
+        "tierlog.remote.manager.partition_stops": ("StopPartition",),
+        "tierlog.remote.manager.remote_log_manager": ("RemoteLogManager",),
+        "tierlog.remote.manager.topic_changes": ("TierChange", "judge_topic"),
         "tierlog.remote.metadata.topic_backed.topic_based_manager": ("TopicBasedRemoteLogMetadataManager",),
         "tierlog.remote.storage.storage_metrics": ("StorageMetrics",),
         "tierlog.remote.storage.tiered_storage_manager": ("TieredStorageManager",),

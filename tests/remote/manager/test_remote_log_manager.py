@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -218,6 +219,18 @@ class TestFailures:
             assert broker.manager.health().uncopied is None
             assert broker.manager.metrics.value("copy_lag_bytes") == 0
             assert broker.manager.metrics.value("copy_bytes", topic="orders") > 0
+
+    def test_a_topic_that_delays_its_copies(self) -> None:
+        """A lag that is wanted is no fault, and an operator must not look for one."""
+        with managed_broker() as broker:
+            partition = broker.partition(config=replace(TIERED, remote_copy_lag_ms=3_600_000, local_retention_bytes=-2))
+            broker.produce(partition, 1)
+            broker.manager.on_leadership_change(frozenset({partition}), NONE)
+            broker.machine.clock.sleep(10)
+            uncopied = broker.manager.health().uncopied
+            assert uncopied is not None
+            assert uncopied.failure is None
+            assert "delays copies" in uncopied.reason
 
 
 class OrderedStorage(MemoryStorageManager):

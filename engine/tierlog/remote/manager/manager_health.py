@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from tierlog.errors import TierlogError
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.manager.copy_candidates import find_copy_candidate
 from tierlog.remote.manager.manager_metrics import PartitionFigures
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.partition_terms import PartitionTerms, Term
@@ -163,11 +164,10 @@ class HealthCheck:
                 _log.debug("%s: its lag is not known: %s", term.partition.topic_id_partition, error)
                 continue
             partition = term.partition
-            yield Uncopied(
-                partition.topic_id_partition, max(age, 0.0), size, segments, self._reason(term), partition.failure
-            )
+            reason = self._reason(term, log)
+            yield Uncopied(partition.topic_id_partition, max(age, 0.0), size, segments, reason, partition.failure)
 
-    def _reason(self, term: Term) -> str:
+    def _reason(self, term: Term, log: PartitionLog) -> str:
         """Return why a term's segments are not copied now."""
         partition, task = term.partition, term.copying
         if not term.has_begun:
@@ -178,9 +178,10 @@ class HealthCheck:
             return f"the last copy failed, and is tried again: {partition.failure}"
         if partition.being_copied:
             return "it is being copied"
-        if task is not None and task.is_queued:
-            return "it waits for a thread"
-        return "the next run is due"
+        now_ms = self._services.machine.clock.time_ms()
+        if find_copy_candidate(log, copied_offset=log.highest_offset_in_remote_storage, now_ms=now_ms) is None:
+            return "its topic delays copies, or a transaction is open"
+        return "it waits for a thread" if task is not None and task.is_queued else "it waits for its next run"
 
     def _long_runs(self, terms: Iterable[Term]) -> Iterator[LongRun]:
         now = self._services.machine.clock.monotonic_seconds()
