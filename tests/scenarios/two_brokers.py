@@ -77,7 +77,15 @@ class Written:
 
 
 class Cluster:
-    """The brokers, their controller, the network between them, the store and the metadata topic."""
+    """The brokers, their controller, the network between them, the store and the metadata topic.
+
+    Attributes:
+        written: The oracle of each partition.
+        states, leaders: As the controller has them, by partition.
+        generations: How often a partition's topic was made anew.
+        is_managed: Whether each broker has a RemoteLogManager; else a test runs its parts.
+        builds: How many logs have begun anew behind the tier.
+    """
 
     def __init__(
         self,
@@ -89,6 +97,7 @@ class Cluster:
         manager_config: RemoteLogManagerConfig | None = None,
         leader_settings: LeaderSettings | None = None,
         follower_settings: FollowerSettings | None = None,
+        is_managed: bool = False,
     ) -> None:
         self.machine, self.scheduler = ManualScheduler.machine(seed)
         self.partitions = partitions
@@ -102,6 +111,9 @@ class Cluster:
         self.written = [Written() for _ in range(partitions)]
         self.states: dict[int, LeaderAndIsr] = {}
         self.leaders: dict[int, int | None] = {}
+        self.builds = 0
+        self.generations: dict[int, int] = {}
+        self.is_managed = is_managed
         self.brokers = {each: Broker(self, each) for each in brokers}
 
     def __enter__(self) -> Self:
@@ -121,6 +133,10 @@ class Cluster:
     def now_ms(self) -> int:
         return self.machine.clock.time_ms()
 
+    def partition(self, number: int = 0) -> TopicIdPartition:
+        """The partition of a number, as it is now."""
+        return partition_of(number, self.generations.get(number, 0))
+
     def replica(self, broker: int, partition: int = 0) -> BrokerReplica:
         return self.brokers[broker].replicas[partition]
 
@@ -137,14 +153,38 @@ class Cluster:
             if each.is_up:
                 self.hear(each.broker_id, partition)
 
+    def leave(self, broker: int) -> None:
+        """A broker is gone: it is in no in-sync set any more, but where it is the last one, and leads nothing."""
+        for partition, state in self.states.items():
+            members = state.in_sync_replicas - {broker} or state.in_sync_replicas
+            if self.leaders[partition] == broker:
+                up = sorted(each for each in members if self.brokers[each].is_up)
+                if up:
+                    self.elect(up[0], partition, in_sync=members)
+                else:
+                    self.leaders[partition] = None
+            elif members != state.in_sync_replicas:
+                self.states[partition] = LeaderAndIsr(
+                    state.leader_epoch, state.partition_epoch + 1, state.replicas, members
+                )
+                leader = self.leaders[partition]
+                if leader is not None:
+                    self.replica(leader, partition).leader.lead(self.states[partition], self.now_ms)
+
+    def join(self, broker: int) -> None:
+        """A broker has started: it hears of everything, and leads what nobody else can."""
+        for partition, state in self.states.items():
+            if self.leaders[partition] is not None:
+                self.hear(broker, partition)
+            elif broker in state.in_sync_replicas:
+                self.elect(broker, partition, in_sync=state.in_sync_replicas)
+
     def hear(self, broker: int, partition: int = 0) -> None:
         """A broker hears of the partition's newest state, and takes its role."""
-        node, state, leader = self.brokers[broker], self.states[partition], self.leaders[partition]
-        replica, tip = node.replicas[partition], partition_of(partition)
+        state, leader = self.states[partition], self.leaders[partition]
+        replica = self.replica(broker, partition)
         role = Role.LEADER if leader == broker else Role.FOLLOWER
         replica.begin_term(role)
-        led, followed = (frozenset((tip,)), frozenset[TopicIdPartition]())[:: 1 if role is Role.LEADER else -1]
-        node.metadata.on_partition_leadership_changes(led, followed)
         if role is Role.LEADER:
             replica.follower.stop()
             replica.leader.lead(state, self.now_ms)
@@ -160,7 +200,7 @@ class Cluster:
             if isinstance(action, AlterPartition):
                 self._alter(replica, action)
             elif isinstance(action, BuildAuxState):
-                self.build(replica, action)
+                replica.broker.build(replica, action)
 
     def _alter(self, replica: BrokerReplica, proposal: AlterPartition) -> None:
         partition = replica.log.partition
@@ -213,7 +253,7 @@ class Cluster:
         if request is None:
             return None
         if isinstance(request, BuildAuxState):
-            self.build(replica, request)
+            replica.broker.build(replica, request)
             return request
         leader = self.brokers[replica.follower.leader]
         try:
@@ -242,11 +282,6 @@ class Cluster:
                 found = leader.leader.list_offset(request.timestamp, isolation=END, leader_epoch=request.leader_epoch)
                 follower.on_answer(request, found, self.now_ms)
 
-    def build(self, replica: BrokerReplica, request: BuildAuxState) -> None:
-        """Let the manager of the tier begin a log anew."""
-        assert replica.term is not None
-        replica.build = request, replica.broker.aux_states.execute(replica.term, request)
-
     def _built(self, replica: BrokerReplica) -> None:
         assert replica.build is not None
         request, build = replica.build
@@ -254,6 +289,7 @@ class Cluster:
             return
         replica.build = None
         failed = build.cancelled() or build.exception() is not None
+        self.builds += not failed
         if replica.leader.is_leading:
             if failed:
                 replica.leader.on_build_failed(request)
@@ -288,6 +324,7 @@ class Cluster:
             and (replica := each.replicas[partition]).log.log_end_offset == own.log.log_end_offset
             and replica.build is None
             and replica.follower.lag == 0
+            and replica.log.log_start_offset >= own.log.log_start_offset
             and replica.log.high_watermark == own.log.high_watermark == own.log.log_end_offset
             for each in self.brokers.values()
             if each.broker_id != leader and each.is_up

@@ -6,24 +6,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.support.log_consumer import batches_in, last_offset, number
+from tierlog.arguments import INT64_MAX
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
-from tierlog.log.local.log_errors import OffsetOutOfRangeError
+from tierlog.log.local.log_errors import InconsistentTopicIdError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import (
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
-    RemoteLogSegmentState,
     TopicIdPartition,
 )
 from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.follower_lookups import FollowerLookups
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.manager.segment_copies import SegmentCopies
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import CopiedOffset, epochs_with_records, find_copied_offset
+from tierlog.remote.manager.tiered_lineage import (
+    CopiedOffset,
+    epochs_with_records,
+    find_copied_offset,
+)
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication import (
@@ -39,6 +43,7 @@ from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.randomness import Rng, SeededRng
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.waiting.byte_quota import ByteQuota
 from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 if TYPE_CHECKING:
@@ -61,9 +66,10 @@ CONFIG: Final = LogConfig(
 )
 
 
-def partition_of(number: int = 0) -> TopicIdPartition:
-    """The partition of a number."""
-    return TopicIdPartition(TOPIC_ID, TOPIC, number)
+def partition_of(number: int = 0, generation: int = 0) -> TopicIdPartition:
+    """The partition of a number, of the topic that was made so often."""
+    topic_id = TOPIC_ID if not generation else Uuid(TOPIC_ID.raw[:12] + generation.to_bytes(4, "big"))
+    return TopicIdPartition(topic_id, TOPIC, number)
 
 
 class BrokerReplica:
@@ -80,7 +86,9 @@ class BrokerReplica:
 
     @property
     def partition(self) -> TopicIdPartition:
-        return partition_of(self.log.partition)
+        topic_id = self.log.topic_id
+        assert topic_id is not None
+        return TopicIdPartition(topic_id, TOPIC, self.log.partition)
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -90,7 +98,13 @@ class BrokerReplica:
     def begin_term(self, role: Role) -> None:
         """Be leader or follower from now on, for the manager of the tier."""
         self.end_term()
-        self.term = TieredPartition(self.partition, role, self.broker.machine.scheduler)
+        broker, own, others = self.broker, frozenset((self.partition,)), frozenset[TopicIdPartition]()
+        led, followed = (own, others) if role is Role.LEADER else (others, own)
+        if broker.manager is not None:
+            broker.manager.on_leadership_change(led, followed)
+        else:
+            self.term = TieredPartition(self.partition, role, broker.machine.scheduler)
+            broker.metadata.on_partition_leadership_changes(led, followed)
 
     def end_term(self) -> None:
         """Be neither. A switch of the log that is being made is waited for."""
@@ -105,7 +119,11 @@ class BrokerReplica:
 
 
 class Broker:
-    """One broker: its disk, its logs, its managers of storage and of metadata."""
+    """One broker: its disk, its logs, its managers of storage and of metadata.
+
+    Attributes:
+        manager: The RemoteLogManager, which does all by itself; None: a test runs its parts, when it wants to.
+    """
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.cluster = cluster
@@ -149,17 +167,28 @@ class Broker:
             runs_tasks=False,
         )
         self.replicas: dict[int, BrokerReplica] = {}
+        self.manager: RemoteLogManager | None = None
+        if cluster.is_managed:
+            self.manager = RemoteLogManager(
+                cluster.manager_config,
+                broker_id=self.broker_id,
+                storage=self.storage,
+                metadata=self.metadata,
+                find_log=self.find_log,
+                machine=self.machine,
+            )
         self.services = TierServices(
             cluster.manager_config,
             self.storage,
             self.metadata,
-            self._find_log,
+            self.find_log,
             self.broker_id,
             self.machine,
             ManagerMetrics(self.machine),
         )
         self.aux_states = AuxStates(self.services)
         self.lookups = FollowerLookups(self.services)
+        self.copies = SegmentCopies(self.services, ByteQuota(self.machine, INT64_MAX))
         self.is_up = True
         cluster.registered.update(self.broker_id, BrokerState(self.life))
         for each in range(cluster.partitions):
@@ -167,13 +196,27 @@ class Broker:
 
     def open(self, partition: int) -> BrokerReplica:
         """Open a log, or make it."""
-        log = self.directory.log(TOPIC, partition, topic_id=TOPIC_ID)
+        wanted = self.cluster.partition(partition)
+        try:
+            log = self.directory.log(TOPIC, partition, topic_id=wanted.topic_id)
+        except InconsistentTopicIdError:  # its topic was deleted while this broker was down
+            self.directory.delete_log(TOPIC, partition)
+            log = self.directory.log(TOPIC, partition, topic_id=wanted.topic_id)
         self.replicas[partition] = replica = BrokerReplica(self, log)
         return replica
 
-    def _find_log(self, partition: TopicIdPartition) -> UnifiedLog | None:
+    def find_log(self, partition: TopicIdPartition) -> UnifiedLog | None:
+        """The log of a partition that is here."""
         found = self.replicas.get(partition.partition)
-        return None if found is None or partition.topic_id != TOPIC_ID else found.log
+        return None if found is None or partition != found.partition else found.log
+
+    def build(self, replica: BrokerReplica, request: BuildAuxState) -> None:
+        """Let the manager of the tier begin a log anew."""
+        if self.manager is not None:
+            replica.build = request, self.manager.build_aux_state(replica.partition, request)
+        else:
+            assert replica.term is not None
+            replica.build = request, self.aux_states.execute(replica.term, request)
 
     def wipe(self, partition: int) -> BrokerReplica:
         """Lose a log: another one, empty, is in its place."""
@@ -194,14 +237,18 @@ class Broker:
         self.directory.checkpoint()
         self.files = self.files.crash(rng)
         self._down()
+        self._close_managers()
+
+    def _close_managers(self) -> None:
         self.aux_states.close()
+        if self.manager is not None:
+            self.manager.close()
         self.metadata.close()
 
     def stop(self) -> None:
         """Stop cleanly."""
         self._down()
-        self.aux_states.close()
-        self.metadata.close()
+        self._close_managers()
         self.storage.close()
         self.directory.close()
 
@@ -210,7 +257,7 @@ class Broker:
     def wait_ready(self, partition: int) -> None:
         """Let the metadata manager read up to the end of its topic."""
         until = self.machine.clock.monotonic_seconds() + 60
-        while not self.metadata.is_ready(partition_of(partition)):
+        while not self.metadata.is_ready(self.cluster.partition(partition)):
             assert self.machine.clock.monotonic_seconds() < until, "the metadata never get ready"
             self.machine.clock.sleep(0.01)
 
@@ -224,36 +271,18 @@ class Broker:
         )
 
     def copy(self, partition: int) -> list[RemoteLogSegmentMetadata]:
-        """Copy what may be copied, as leader; the new segments."""
-        replica, copied = self.replicas[partition], []
-        log, tip = replica.log, replica.partition
-        last = self.copied_offset(partition)
-        for segment, end in log.closed_segments(max(last.offset + 1, log.log_start_offset)):
-            segment_id = RemoteLogSegmentId.generate_new(tip, rng=self.machine.rng)
-            added = RemoteLogSegmentMetadata(
-                segment_id,
-                start_offset=segment.base_offset,
-                end_offset=end - 1,
-                max_timestamp_ms=segment.largest_timestamp_ms,
-                broker_id=self.broker_id,
-                event_timestamp_ms=self.machine.clock.time_ms(),
-                segment_size_in_bytes=segment.size_bytes,
-                segment_leader_epochs=dict(log.leader_epoch_cache.epoch_entries_in_range(segment.base_offset, end)),
-            )
-            self.metadata.add_remote_log_segment_metadata(added).result(60)
-            with log.lease(segment) as data:
-                self.storage.copy_log_segment_data(added, data)
-            update = RemoteLogSegmentMetadataUpdate(
-                segment_id,
-                event_timestamp_ms=self.machine.clock.time_ms(),
-                custom_metadata=None,
-                state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-                broker_id=self.broker_id,
-            )
-            self.metadata.update_remote_log_segment_metadata(update).result(60)
-            log.update_highest_offset_in_remote_storage(end - 1)
-            copied.append(added.create_with_updates(update))
-        return copied
+        """Copy what may be copied, as leader; the new segments, in their order."""
+        replica = self.replicas[partition]
+        assert replica.term is not None
+        before = {each.remote_log_segment_id for each in self._segments(partition)}
+        while self.copies.run(replica.term) == 0.0:
+            pass
+        assert replica.term.failure is None, replica.term.failure
+        copied = [each for each in self._segments(partition) if each.remote_log_segment_id not in before]
+        return sorted(copied, key=lambda each: each.start_offset)
+
+    def _segments(self, partition: int) -> list[RemoteLogSegmentMetadata]:
+        return list(self.metadata.list_remote_log_segments(self.cluster.partition(partition)))
 
     def read(
         self, partition: int, offset: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
@@ -272,7 +301,7 @@ class Broker:
         return list(batches_in(b"".join(bytes(part.read()) for part in parts)))
 
     def _read_tier(self, partition: int, offset: int) -> list[bytes] | None:
-        log, tip = self.replicas[partition].log, partition_of(partition)
+        log, tip = self.replicas[partition].log, self.replicas[partition].partition
         epoch = log.leader_epoch_cache.epoch_for_offset(offset)
         assert epoch is not None, f"broker {self.broker_id}: the lineage has no epoch of {offset}"
         segment = self.metadata.remote_log_segment_metadata(tip, epoch, offset)

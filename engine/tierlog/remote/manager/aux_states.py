@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from tierlog.errors import CorruptDataError, TierlogError
+from tierlog.errors import CorruptDataError
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.local.log_reads import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -33,6 +33,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.manager.leader_endpoint import LeaderEndpoint
+from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
@@ -119,7 +120,7 @@ class AuxStates(Closeable):
         error = None if done.cancelled() else done.exception()
         if error is None or isinstance(error, CancelledReadError):
             return
-        is_later = isinstance(error, ReplicationError) or (isinstance(error, TierlogError) and error.retriable)
+        is_later = isinstance(error, ReplicationError) or is_passing(error)
         if not is_later:
             self._services.metrics.add("build_aux_state_errors", topic_id_partition.topic)
         _log.log(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from tierlog.errors import TierlogError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import find_copied_offset
 from tierlog.remote.manager.tiered_partition import TieredPartition
@@ -52,9 +52,10 @@ class FollowerLookups:
                     return None
                 log.update_highest_offset_in_remote_storage(copied.offset)
         except Exception as error:  # noqa: BLE001 - whatever it is, the schedule goes on
-            level = logging.DEBUG if isinstance(error, TierlogError) and error.retriable else logging.WARNING
-            if not partition.has_ended:
+            if not partition.scope.cancelled:
+                level = logging.DEBUG if is_passing(error) else logging.WARNING
                 _log.log(level, "%s: what is in the tier is not known: %s", topic_id_partition, error)
-            return interval
+            return partition.following.note(error, services.config, services.machine.rng)
         partition.copied = copied
+        partition.following.clear()
         return interval

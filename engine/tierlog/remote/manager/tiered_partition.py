@@ -82,6 +82,7 @@ class TieredPartition:
         copy_faults: Of the copy task.
         unfinished: The last copy that failed, whose objects and metadata have yet to be removed; None: there is none.
         expiry: The state of the expiration task.
+        following: The failed runs of a follower's task.
         copying_stopped: Whether the term copies no more: the storage manager broke its contract, or a local segment is
             damaged.
         log_index: The remote log index beside the log; None: there is none, or it is not open.
@@ -96,6 +97,7 @@ class TieredPartition:
         "copying_stopped",
         "expiry",
         "finds_log_start",
+        "following",
         "log_index",
         "parent_dir",
         "role",
@@ -116,6 +118,7 @@ class TieredPartition:
         self.unfinished: RemoteLogSegmentMetadata | None = None
         self.expiry = ExpiryProgress()
         self.log_index: IndexProgress | None = None
+        self.following = TaskFaults()
         self.being_copied: AbstractSet[RemoteLogSegmentId] = frozenset()
 
     @property
