@@ -195,7 +195,7 @@ class Pair:
         if found:
             return self._part(*found)
         assert told == ours, self.explain(told, ours)
-        if rebuilt and rows.kept_snapshots(*self.folders):
+        if rebuilt and rows.kept_snapshots(*self.folders, told):
             return self._part(rows.PRODUCERS)
         self.last = told
         return told

@@ -165,9 +165,12 @@ def collecting_ended() -> Iterator[None]:
 def lost_batches(told: str, ours: str) -> bool:
     """Whether a crash left a hole in front of a segment: ours then ends there, and Kafka's log keeps the hole."""
     theirs, mine = Told.of(told), Told.of(ours)
-    behind = [base for base in theirs.bases if base >= mine.end]
+    behind = theirs.bases[len(mine.bases) :]
     return (
-        mine.end < theirs.end and bool(behind) and behind[0] > mine.end and theirs.bases[: -len(behind)] == mine.bases
+        mine.end < theirs.end
+        and bool(behind)
+        and behind[0] > mine.end
+        and theirs.bases[: len(mine.bases)] == mine.bases
     )
 
 
@@ -301,7 +304,7 @@ def with_compacted_ended(told: str, ours: str, folder: pathlib.Path) -> str:
         if mine.bases[0] <= each.transaction_first_offset != begins.get(each.producer_id, each.transaction_first_offset)
         and not _has_transaction(folder, each.producer_id, each.transaction_first_offset, begins[each.producer_id])
     }
-    if not gone:
+    if not gone and not _stood_still(theirs, mine, folder):
         return told
     answer, offsets, *between, producers = told.split(" |")
     numbers = offsets.split()
@@ -310,6 +313,19 @@ def with_compacted_ended(told: str, ours: str, folder: pathlib.Path) -> str:
     ended = [[*word[:7], str(begins[int(word[0])]), word[8]] if int(word[0]) in gone else word for word in words]
     offsets, producers = " " + " ".join(numbers), "".join(" " + ":".join(word) for word in ended)
     return " |".join([answer, offsets, *between, producers])
+
+
+def _stood_still(theirs: Told, mine: Told, folder: pathlib.Path) -> bool:
+    """Whether Kafka's last stable offset waits for the high watermark of a transaction that ended since, and of which a
+    compaction had taken the begin: readers find nothing of a transaction between both.
+    """
+    tables = [scan_batches(data)[0] for data in segments_of(folder).values()]
+    between = [(each["base_offset"] >= theirs.stable) & (each["base_offset"] < mine.stable) for each in tables]
+    return (
+        theirs.stable < mine.stable
+        and has_compacted(folder)
+        and not any((each["attributes"][row] & TRANSACTIONAL).any() for each, row in zip(tables, between, strict=True))
+    )
 
 
 def has_compacted(folder: pathlib.Path) -> bool:
@@ -386,10 +402,13 @@ def differs_by_times(told: str, ours: str) -> bool:
     return theirs.stable == mine.stable and theirs.producers == mine.producers
 
 
-def kept_snapshots(theirs: pathlib.Path, ours: pathlib.Path) -> bool:
-    """Whether ours has snapshots, or producers in one, that Kafka deleted when it recovered, and no other differs."""
+def kept_snapshots(theirs: pathlib.Path, ours: pathlib.Path, told: str) -> bool:
+    """Whether ours has snapshots, or producers in one, that Kafka deleted when it recovered, and no other differs: but
+    producers that had expired, and that Kafka replayed from their batches.
+    """
     left, kept = ({k: v for k, v in files_of(f).items() if k.endswith(".snapshot")} for f in (theirs, ours))
     unlike = {name for name in left | kept if left.get(name) != kept.get(name)}
+    known = Told.of(told).producers.keys()
     return bool(unlike) and all(
-        name in kept and producers_in(left.get(name)) <= producers_in(kept[name]) for name in unlike
+        name in kept and producers_in(left.get(name)) & known <= producers_in(kept[name]) for name in unlike
     )
