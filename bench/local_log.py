@@ -14,9 +14,10 @@ otherwise), and are removed behind each round, before the system writes them out
 in turn, with the same number of threads, the page cache warm, after a clean stop, and after a kill behind the last
 roll: the recovery points are where the last segments begin, which are checked. Both tell the same offsets of every log.
 
-*compaction* is one cleaning by one thread, beside Kafka's Cleaner, of a gibibyte in which half of the keys stand twice,
-with Kafka's default buffers, the page cache warm, fsyncs included: a folder in memory (``--folder /dev/shm``) compares
-the work. The cleaned files are the same, byte for byte where nothing is compressed, else in all headers and records.
+*compaction* is one cleaning by one thread, beside Kafka's Cleaner, of a gibibyte in which half of the keys stand twice
+(uncompressed, in lz4, and uncompressed in transactions of eight producers side by side, every fourth aborted), with
+Kafka's default buffers, the page cache warm, fsyncs included: a folder in memory (``--folder /dev/shm``) compares the
+work. The cleaned files are the same, byte for byte where nothing is compressed, else in all headers and records.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from bench.harness import (
     started,
     work_folder,
 )
+from bench.log_batches import BATCH_BYTES, LEADER_EPOCH, RECORDS_A_BATCH, write_batches, write_compacted
 from tests.support.peers import install
 from tests.support.peers.compiled import c_program, java_class_path
 from tests.support.sparse_indexes import encode_offset_index
@@ -64,16 +66,11 @@ from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.records.builder import encode_batch, encode_record
-from tierlog.records.compression import codec_number, compress
 from tierlog.records.decoding import decode
 from tierlog.runtime.machine import Machine
 
-RECORDS_A_BATCH, RECORD_BYTES, PRODUCERS = 16, 1020, 8
-BATCH_BYTES = 61 + RECORDS_A_BATCH * RECORD_BYTES
 BATCHES, RECOVERED_BYTES = 16384, 1 << 30
 SEGMENT_BYTES, READ_BYTES = 64 << 20, 1 << 20
-LEADER_EPOCH = 3
 KINDS = ("plain", "idempotent")
 KAFKA, WRITE, MANAGER = "Kafka's UnifiedLog", "write(2)", "Kafka's LogManager"
 INDEX, INDEX_BYTES, INDEX_BASE = "Kafka's OffsetIndex", 10 << 20, 1_000_000
@@ -93,43 +90,6 @@ TAIL_BYTES = 8192
 
 
 # ---- the appends and the lookups, from fixed seeds
-
-
-def _record_of(number: int, offset_delta: int, timestamp_delta: int, value: bytes) -> bytes:
-    """A record of exactly RECORD_BYTES."""
-    key = b"customer-%07d" % number
-    deltas = {"offset_delta": offset_delta, "timestamp_delta": timestamp_delta}
-    size = RECORD_BYTES - len(encode_record(**deltas, key=key, value=b"")) - 2
-    made = encode_record(**deltas, key=key, value=value[:size])
-    assert len(made) <= RECORD_BYTES, len(made)
-    return encode_record(**deltas, key=key, value=value[: size + RECORD_BYTES - len(made)])
-
-
-def write_batches(path: pathlib.Path, batches: int, *, idempotent: bool) -> None:
-    """A file of uncompressed batches as producers send them: base offset 0, no epoch; ids and sequences or none."""
-    rng = np.random.default_rng(data.SEED + 7)
-    values = [value for value in data.values(2 * RECORD_BYTES) if len(value) >= RECORD_BYTES][:256]
-    pool = [
-        [_record_of(number, delta, delta // 4, value) for number, value in enumerate(values)]
-        for delta in range(RECORDS_A_BATCH)
-    ]
-    with path.open("wb") as file:
-        for batch in range(batches):
-            picks = rng.integers(len(values), size=RECORDS_A_BATCH).tolist()
-            timestamp, producer = data.FIRST_TIMESTAMP_MS + 5 * batch, batch % PRODUCERS
-            sequence = batch // PRODUCERS * RECORDS_A_BATCH
-            ids = {"producer_id": 1000 + producer, "producer_epoch": 0, "base_sequence": sequence}
-            file.write(
-                encode_batch(
-                    base_offset=0,
-                    records=b"".join(pool[delta][pick] for delta, pick in enumerate(picks)),
-                    record_count=RECORDS_A_BATCH,
-                    last_offset_delta=RECORDS_A_BATCH - 1,
-                    base_timestamp=timestamp,
-                    max_timestamp=timestamp + (RECORDS_A_BATCH - 1) // 4,
-                    **(ids if idempotent else {}),
-                )
-            )
 
 
 def write_index(path: pathlib.Path) -> tuple[int, int]:
@@ -189,38 +149,15 @@ def _recover(folder: pathlib.Path) -> dict[str, float]:
         return {"wall": seconds - synced, "fsync": synced, "end": log.log_end_offset}
 
 
-def write_compacted(path: pathlib.Path, size_bytes: int, codec: str) -> None:
-    """Batches of records of which half of the keys stand twice, anywhere."""
-    rng = np.random.default_rng(data.SEED + 11)
-    keys = size_bytes // BATCH_BYTES * RECORDS_A_BATCH * 2 // 3
-    numbers = rng.permutation(np.concatenate([np.arange(keys), np.arange(keys // 2)])).tolist()
-    values = [value for value in data.values(2 * RECORD_BYTES) if len(value) >= RECORD_BYTES][:256]
-    with path.open("wb") as file:
-        for at in range(0, len(numbers) - RECORDS_A_BATCH + 1, RECORDS_A_BATCH):
-            records = b"".join(
-                _record_of(number, delta, delta // 4, values[(number + at) % len(values)])
-                for delta, number in enumerate(numbers[at : at + RECORDS_A_BATCH])
-            )
-            timestamp = data.FIRST_TIMESTAMP_MS + at
-            file.write(
-                encode_batch(
-                    base_offset=0,
-                    records=compress(records, codec),
-                    record_count=RECORDS_A_BATCH,
-                    last_offset_delta=RECORDS_A_BATCH - 1,
-                    base_timestamp=timestamp,
-                    max_timestamp=timestamp + (RECORDS_A_BATCH - 1) // 4,
-                    attributes=codec_number(codec),
-                )
-            )
-
-
-def _append_all(batches: pathlib.Path, folder: pathlib.Path, segment_bytes: int) -> None:
+def _append_all(batches: pathlib.Path, folder: pathlib.Path, segment_bytes: int, *, have_offsets: bool) -> None:
     everything, at = memoryview(bytearray(batches.read_bytes())), 0
     with _opened(folder, segment_bytes) as log:
         while at < len(everything):
             size = 12 + int.from_bytes(everything[at + 8 : at + 12], "big")
-            log.append_as_leader(everything[at : at + size], leader_epoch=LEADER_EPOCH)
+            if have_offsets:
+                log.append_as_follower(everything[at : at + size], leader_epoch=LEADER_EPOCH)
+            else:
+                log.append_as_leader(everything[at : at + size], leader_epoch=LEADER_EPOCH)
             at += size
         log.roll()
 
@@ -536,15 +473,16 @@ class Bench:
         self.suite.seconds(f"open {partitions} logs of {SEGMENTS} segments after {kind}", found, MANAGER, bar=bar)
 
     def compaction(self) -> None:
-        """A log of which half of the keys stand twice, uncompressed and in lz4."""
-        for codec in ("none", "lz4"):
-            self._compaction(codec)
+        """A log of which half of the keys stand twice, uncompressed, in lz4, and of transactions."""
+        self._compaction("none", "none", transactional=False)
+        self._compaction("lz4", "lz4", transactional=False)
+        self._compaction("transactions", "none", transactional=True)
 
-    def _compaction(self, codec: str) -> None:
+    def _compaction(self, kind: str, codec: str, *, transactional: bool) -> None:
         batches, source = self.folder / "batches", self.folder / "source" / "orders-0"
-        write_compacted(batches, int(COMPACTED_BYTES * self.scale), codec)
+        write_compacted(batches, int(COMPACTED_BYTES * self.scale), codec, transactional=transactional)
         source.mkdir(parents=True)
-        _append_all(batches, source, SEGMENT_BYTES)
+        _append_all(batches, source, SEGMENT_BYTES, have_offsets=transactional)
         batches.unlink()
         size = sum(path.stat().st_size for path in source.glob("*.log"))
         cleaned: dict[str, dict[str, str]] = {}
@@ -569,13 +507,13 @@ class Bench:
         }
         first = in_turn(calls, 1, warm=0)
         counts = {side: [rounds[0].told[key] for key in ("next", "read", "written")] for side, rounds in first.items()}
-        equal(f"records of the compaction, {codec}", counts)
-        equal(f"files of the compaction, {codec}", cleaned)
+        equal(f"records of the compaction, {kind}", counts)
+        equal(f"files of the compaction, {kind}", cleaned)
         found = in_turn(calls, self.rounds)
-        self._speed(f"compaction, {codec}", found, "ours", CLEANER, size, "MB/s", 2)
+        self._speed(f"compaction, {kind}", found, "ours", CLEANER, size, "MB/s", 2)
         peaks = [each.told["peak"] / (DEDUPE_BYTES + 2 * IO_BYTES) for each in [*first["ours"], *found["ours"]]]
         told = f"{spread(peaks, '.2f')} of {(DEDUPE_BYTES + 2 * IO_BYTES) >> 10} KiB"
-        self.suite.add(f"compaction, {codec}, memory, × its buffers", told, max(peaks), 1.0, least=False)
+        self.suite.add(f"compaction, {kind}, memory, × its buffers", told, max(peaks), 1.0, least=False)
         shutil.rmtree(source.parent)
 
 
