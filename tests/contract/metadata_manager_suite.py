@@ -329,6 +329,19 @@ class MetadataManagerContract:
 
     # ---- life cycle: RemoteLogSegmentLifecycleTest, RemoteLogMetadataCacheTest
 
+    def test_pending_removals(self, leader: RemoteLogMetadataManager) -> None:
+        """Optional: a manager that can say tells the remover where another broker stopped."""
+        known = leader.pending_removals()
+        if known is None:
+            pytest.skip("the manager cannot say")
+        assert list(known) == []
+        put(leader, REMOVAL.DELETE_PARTITION_MARKED)
+        put(leader, REMOVAL.DELETE_PARTITION_STARTED)
+        (pending,) = leader.pending_removals() or ()
+        assert pending == removal(REMOVAL.DELETE_PARTITION_STARTED)
+        put(leader, REMOVAL.DELETE_PARTITION_FINISHED)
+        assert list(leader.pending_removals() or ()) == []
+
     def test_the_life_of_a_segment(self, leader: RemoteLogMetadataManager) -> None:
         """Readers must see a segment exactly while its bytes are there; retention must see it as long as any are."""
         of = segment(1, 0, 100, {0: 0, 1: 20, 2: 80})

@@ -137,6 +137,25 @@ class TestStops:
             broker.storage.refuses = None
 
 
+class TestRemovals:
+    """KIP-405's remover, behind the manager's two calls."""
+
+    def test_a_deleted_partition(self) -> None:
+        """It is marked, stopped, and removed by the leader of its metadata partition: this broker, one that stops."""
+        with managed_broker() as broker:
+            partition = led(broker)
+            assert isinstance(broker.storage, MemoryStorageManager)
+            broker.manager.delete_partition(partition).result(60)
+            broker.manager.stop_partitions([StopPartition(partition, delete_local_log=True)]).result(60)
+            broker.machine.clock.sleep(2)
+            assert len(broker.storage.segment_ids) == 3
+            broker.manager.on_leadership_change(NONE, NONE, metadata_partitions={0, 1, 2})
+            broker.machine.clock.sleep(10)
+            assert broker.storage.segment_ids == frozenset()
+            assert not broker.metadata.is_ready(partition)
+            assert broker.metadata.pending_removals({0, 1, 2}) == ()
+
+
 class TestConfigChanges:
     """Section 9 of the behaviours."""
 
@@ -231,6 +250,15 @@ class TestFailures:
             assert uncopied is not None
             assert uncopied.failure is None
             assert "delays copies" in uncopied.reason
+
+    def test_a_clock_that_jumps_is_seen(self) -> None:
+        """Nothing expires by time until an operator has looked."""
+        with managed_broker() as broker:
+            led(broker)
+            assert not broker.manager.health().clock_is_off
+            broker.machine.clock._start_ms += 10**9  # type: ignore[attr-defined]
+            broker.machine.clock.sleep(2)
+            assert broker.manager.health().clock_is_off
 
 
 class OrderedStorage(MemoryStorageManager):

@@ -142,7 +142,7 @@ class RemoteLogMetadataManager(Closeable, ABC):
     def pending_removals(
         self,
         metadata_partitions: AbstractSet[int] | None = None,  # noqa: ARG002 - optional
-    ) -> Sequence[RemotePartitionDeleteMetadata]:
+    ) -> Sequence[RemotePartitionDeleteMetadata] | None:
         """Return the newest states of the removals of partitions that have begun and not finished, by partition.
 
         Args:
@@ -153,9 +153,10 @@ class RemoteLogMetadataManager(Closeable, ABC):
         Raises:
             RemoteStorageNotReadyException: these are still loaded.
 
-        Optional: by default none, for a manager that cannot say.
+        Optional: by default None, for a manager that cannot say: the broker that has a partition marked removes it
+        then, and nobody after a crash.
         """
-        return ()
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from tierlog.errors import TierlogError
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.manager.clock_check import ClockCheck
 from tierlog.remote.manager.copy_candidates import find_copy_candidate
 from tierlog.remote.manager.manager_metrics import PartitionFigures
 from tierlog.remote.manager.metadata_notices import MetadataNotices
@@ -67,6 +68,7 @@ class ManagerHealth:
         waiting_runs: Tasks that are due and wait for a thread, by kind.
         notices: The number of partitions of whose role the metadata manager has yet to hear.
         notice_failure: Why the metadata manager has not taken the last notice; None: it has.
+        clock_is_off: Whether nothing expires by time, since the broker's clock differs too much from the store's.
     """
 
     leaders: int
@@ -79,6 +81,7 @@ class ManagerHealth:
     waiting_runs: Mapping[str, int]
     notices: int
     notice_failure: BaseException | None
+    clock_is_off: bool = False
 
 
 class HealthCheck:
@@ -89,6 +92,7 @@ class HealthCheck:
         terms: Of the partitions.
         notices: To the metadata manager.
         schedules: "copy", "expiration" and "follower".
+        clock_check: Of the expiration task.
 
     Thread safety: any number of threads.
     """
@@ -99,11 +103,13 @@ class HealthCheck:
         terms: PartitionTerms,
         notices: MetadataNotices,
         schedules: Mapping[str, TaskSchedule],
+        clock_check: ClockCheck | None = None,
     ) -> None:
         self._services = services
         self._terms = terms
         self._notices = notices
         self._schedules = schedules
+        self._clock_check = clock_check
 
     def figures(self, *, by_partition: bool) -> Iterator[tuple[TopicIdPartition, PartitionFigures]]:
         """Yield the figures of the partitions that this broker leads, as ManagerMetrics collects them."""
@@ -142,6 +148,7 @@ class HealthCheck:
             waiting_runs={name: schedule.waiting for name, schedule in self._schedules.items()},
             notices=self._notices.waiting,
             notice_failure=self._notices.failure,
+            clock_is_off=self._clock_check is not None and self._clock_check.is_off,
         )
 
     def _led(self) -> Iterator[tuple[Term, PartitionLog]]:

@@ -34,6 +34,7 @@ from tierlog.remote.manager.manager_metrics import ManagerMetrics
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.offset_search import OffsetSearch
 from tierlog.remote.manager.opened_managers import open_managers
+from tierlog.remote.manager.partition_removals import PartitionRemovals
 from tierlog.remote.manager.partition_stops import PartitionStops, StopPartition
 from tierlog.remote.manager.partition_terms import PartitionRun, PartitionTerms, TermTask
 from tierlog.remote.manager.segment_copies import SegmentCopies
@@ -144,14 +145,18 @@ class RemoteLogManager(Closeable):
         self._expiring = schedule("expiration", config.expiration_thread_pool_size)
         self._following = schedule("follower", config.follower_thread_pool_size)
         self._notices = MetadataNotices(services)
+        expirations = Expirations(services)
         self._terms = PartitionTerms(
             services,
             self._notices,
             copying=TermTask(self._copying, behind(SegmentCopies(services, self._copy_quota).run)),
-            expiring=TermTask(self._expiring, Expirations(services).run),
+            expiring=TermTask(self._expiring, expirations.run),
             following=TermTask(self._following, behind(FollowerLookups(services).run)),
         )
         self._stops = PartitionStops(services, self._terms, self._notices, SegmentDeletions(services).delete_all)
+        self._removals = PartitionRemovals(services, is_here=lambda partition: self._terms.find(partition) is not None)
+        interval = config.partition_remover_task_interval_ms / 1000
+        self._removals.wake = self._following.add(self._removals.run, delay_seconds=interval).wake
         self._readers = machine.scheduler.pool(config.reader_threads, name="tierlog-rlm-reader")
         self._searches = OffsetSearch(services, self._readers)
         self._aux_states = AuxStates(services)
@@ -160,6 +165,7 @@ class RemoteLogManager(Closeable):
             self._terms,
             self._notices,
             {"copy": self._copying, "expiration": self._expiring, "follower": self._following},
+            expirations.clock_check,
         )
 
     def _show_metrics(self, *, by_partition: bool) -> None:
@@ -235,6 +241,8 @@ class RemoteLogManager(Closeable):
         self,
         leaders: AbstractSet[TopicIdPartition],
         followers: AbstractSet[TopicIdPartition],
+        *,
+        metadata_partitions: AbstractSet[int] | None = None,
     ) -> None:
         """Report the partitions that this broker begins to lead or to follow. Returns at once.
 
@@ -244,8 +252,12 @@ class RemoteLogManager(Closeable):
         Args:
             leaders: That it leads from now on. Their logs exist.
             followers: That it follows from now on.
+            metadata_partitions: All partitions of the metadata topic that this broker leads now: it removes what is
+                marked there by ``delete_partition``. None: the same ones as before.
         """
         self._require_open()
+        if metadata_partitions is not None:
+            self._removals.lead(metadata_partitions)
         self._terms.begin(self._tiered("leaders", leaders), self._tiered("followers", followers))
 
     def stop_partitions(self, stopped: Iterable[StopPartition]) -> Future[Mapping[TopicIdPartition, Exception]]:
@@ -262,6 +274,19 @@ class RemoteLogManager(Closeable):
         for each in partitions:
             require_type("each of stopped", each, StopPartition, "a StopPartition")
         return self._stops.stop(partitions)
+
+    def delete_partition(self, partition: TopicIdPartition) -> Future[None]:
+        """Have all segments of a deleted partition removed, by whichever broker leads the partition of the metadata
+        topic that has its events: the controller's call, which may be repeated. Returns at once.
+
+        Returns:
+            A future that is done when the removal is marked, so that it goes on after any crash. It raises
+            RemoteStorageException and what else the metadata manager raises, if that may not go away by itself.
+        """
+        self._require_open()
+        return self._removals.delete_partition(
+            require_type("partition", partition, TopicIdPartition, "a TopicIdPartition")
+        )
 
     def on_config_change(
         self, partitions: AbstractSet[TopicIdPartition]
@@ -406,7 +431,15 @@ class RemoteLogManager(Closeable):
         self._terms.end_all()
         self._searches.close()
         self._readers.close(wait_seconds=_CLOSE_SECONDS)
-        for part in (self._stops, self._aux_states, self._copying, self._expiring, self._following, self._notices):
+        for part in (
+            self._removals,
+            self._stops,
+            self._aux_states,
+            self._copying,
+            self._expiring,
+            self._following,
+            self._notices,
+        ):
             part.close()
         self._close_manager("metadata", self.metadata.close)
         self._close_manager("storage", self.storage.close)

@@ -9,6 +9,8 @@ Source: Kafka RemoteLogManager#deleteRemoteLogSegment.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
+from typing import Final
 
 from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
@@ -18,10 +20,15 @@ from tierlog.remote.api import (
     RemoteStorageException,
     TopicIdPartition,
 )
+from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.runtime.machine.scheduling import Future
 
 _STATE = RemoteLogSegmentState
+#: State changes that are stored side by side.
+CHANGES_MAX: Final = 100
+#: Of delete_all: the second one finds copies that began late.
+_PASSES: Final = 5
 
 
 class SegmentDeletions:
@@ -93,15 +100,51 @@ class SegmentDeletions:
         with contextlib.suppress(RemoteResourceNotFoundException):
             self.change(update)
 
+    def begin_all(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        """``begin`` for some hundred segments, whose changes are stored side by side; return those that are not gone.
+
+        Raises: as ``begin``.
+        """
+        metadata = self._services.metadata
+        begun: list[RemoteLogSegmentMetadata] = []
+        changes: list[tuple[RemoteLogSegmentMetadata, Future[None]]] = []
+        for segment in segments:
+            if segment.state is _STATE.DELETE_SEGMENT_STARTED:
+                begun.append(segment)
+            else:
+                update = self.update_of(segment, _STATE.DELETE_SEGMENT_STARTED)
+                stored = metadata.update_remote_log_segment_metadata(update)
+                changes.append((segment.create_with_updates(update), stored))
+        for changed, stored in changes:
+            with contextlib.suppress(RemoteResourceNotFoundException):
+                self.await_stored(stored, changed.remote_log_segment_id)
+                begun.append(changed)
+        return begun
+
+    def finish_counted(self, segment: RemoteLogSegmentMetadata) -> None:
+        """``finish``; an error that may not go away by itself counts as one of a deletion. Raises as ``finish``."""
+        try:
+            self.finish(segment)
+        except Exception as error:
+            if not is_passing(error):
+                self._services.metrics.add("delete_errors", segment.topic_id_partition.topic)
+            raise
+
     def delete_all(self, topic_id_partition: TopicIdPartition) -> None:
-        """Delete all segments of a partition, in every state: none is found any more before the first object goes.
+        """Delete all segments of a partition, in every state: none is found any more before the first object goes. The
+        partition can have segments again.
 
         Raises:
             RemoteStorageException and what else the managers raise; later segments are in DELETE_SEGMENT_STARTED then,
             and the call can be repeated.
         """
-        segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
-        begun = [self.begin(segment) for segment in segments]
-        for segment in begun:
-            if segment is not None:
-                self.finish(segment)
+        for _ in range(_PASSES):
+            segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
+            if not segments:
+                return
+            begun: list[RemoteLogSegmentMetadata] = []
+            for at in range(0, len(segments), CHANGES_MAX):
+                begun += self.begin_all(segments[at : at + CHANGES_MAX])
+            for segment in begun:
+                self.finish_counted(segment)
+        raise RemoteStorageException(f"{topic_id_partition}: segments come while all of them are deleted")

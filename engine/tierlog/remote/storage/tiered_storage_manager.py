@@ -225,6 +225,16 @@ class TieredStorageManager(RemoteStorageManager):
         require_function("next_segment", next_segment)
         self._configured().fetcher.next_segment = next_segment
 
+    def store_time_ms(self) -> int | None:
+        """Return the store's time, as RemoteStorageManager says: by the ``Date`` of S3's, Google's and Azure's answers.
+
+        Raises:
+            RemoteStorageException: closed, or not configured.
+        """
+        from tierlog.runtime.stores.protocol.store_probe import time_of
+
+        return time_of(self._configured().store)
+
     def change_rate_limit(self, direction: str, bytes_per_second: float | None) -> None:
         """Change a limit while running: ``direction`` is "upload" or "download", None takes the limit away.
 

@@ -153,6 +153,9 @@ class AzureWriter(ObstoreWriter):
     def identity(self) -> str:
         return self._identity
 
+    def time_ms(self) -> int | None:
+        return self.client.time_ms()
+
     def close(self) -> None:
         self.client.close()
 

@@ -86,6 +86,9 @@ class GcsWriter(StoreWriter):
     def identity(self) -> str:
         return self._requests.identity()
 
+    def time_ms(self) -> int | None:
+        return self._client.time_ms()
+
     def close(self) -> None:
         self._client.close()
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, cast, runtime_checkable
 
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
@@ -94,6 +94,14 @@ def identity_of(store: ObjectStore) -> str:
     """
     inner = unwrapped(store)
     return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
+
+
+def time_of(store: ObjectStore) -> int | None:
+    """Return a store's own time now, ms since 1970 UTC, by its last answer to a write and the time since then; None if
+    it has not said, or cannot. Does not block.
+    """
+    ask = getattr(unwrapped(store), "store_time_ms", None)
+    return None if ask is None else cast("int | None", ask())
 
 
 def probe_key(machine: Machine, key_prefix: str = "") -> str:

@@ -62,6 +62,10 @@ class StoreWriter(ABC):
         """Probe the features; None where nothing differs between stores of the kind."""
         return None
 
+    def time_ms(self) -> int | None:
+        """Return the store's time now; see ``BucketClient``. None: the store does not say."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Cancel what runs; its callers get a StoreError. Idempotent."""

@@ -257,6 +257,10 @@ class RemoteStore:
             self, key, checksums=self._writing().checksum_name
         )
 
+    def store_time_ms(self) -> int | None:
+        writer = self._writer
+        return None if writer is None else writer.time_ms()
+
     def close(self) -> None:
         """End running writes; obstore holds its connections until the process ends."""
         with self._lock:

@@ -169,6 +169,9 @@ class S3Writer(StoreWriter):
         shown = f", access key {keys.access_key_id}" if keys is not None else ""
         return f"{self.requests.credentials.name}{shown}"
 
+    def time_ms(self) -> int | None:
+        return self.requests.bucket.time_ms()
+
     def close(self) -> None:
         self.requests.bucket.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from email.utils import parsedate_to_datetime
 
 from tierlog._extras import require_extra
 from tierlog.errors import StoreNotReachedError, StoreUnavailableError
@@ -60,6 +61,7 @@ class BucketClient:
         self._machine = machine
         self._counts = counts
         self._closing = CancelScope(machine.scheduler)
+        self._dated: tuple[str, float] | None = None  # the last answer's Date, and when it came
 
     def place(self, key: str | None) -> str:
         """Return the name of an object, or of the store, as messages have it."""
@@ -69,6 +71,19 @@ class BucketClient:
     def clock(self) -> Clock:
         """The clock of its pauses."""
         return self._machine.clock
+
+    def time_ms(self) -> int | None:
+        """Return the server's time now, ms since 1970 UTC, by the Date of its last answer and the time since then.
+        None: there was none, or one that is no date.
+        """
+        dated = self._dated
+        if dated is None:
+            return None
+        try:
+            date = parsedate_to_datetime(dated[0])
+        except ValueError:
+            return None
+        return int((date.timestamp() + self.clock.monotonic_seconds() - dated[1]) * 1000)
 
     def scope(self) -> CancelScope:
         """Make a new scope, for requests that end together."""
@@ -118,6 +133,9 @@ class BucketClient:
                 unreached = isinstance(error, StoreNotReachedError)
                 kind = StoreNotReachedError if unreached else StoreUnavailableError
                 raise kind(f"{self.place(key)}: {error}") from None
+            date = answer.headers.get("date")
+            if date is not None:
+                self._dated = (date, self.clock.monotonic_seconds())
             fault = self._find_fault(answer)
             if fault is None:
                 return answer

@@ -1,0 +1,88 @@
+"""The deletion of all segments of a partition at once.
+
+Kafka's tests, and what stands for each here: RemoteLogManagerTest testStopPartitionsWithDeletion: test_delete_all;
+DisableRemoteLogOnTopicTest: test_delete_all_leaves_the_partition_usable.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.metadata_manager_suite import (
+    DELETING,
+    FINISHED,
+    OTHER,
+    PARTITION,
+    bring,
+    listed,
+    segment,
+)
+from tests.support.expiring_tier import failing
+from tests.support.removing_brokers import Broker, cluster
+from tierlog.remote.api import (
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.manager.segment_deletions import SegmentDeletions
+
+
+def test_delete_all() -> None:
+    """By Kafka's rules a leader deletes all segments, in every state, while it stops the partition."""
+    with cluster() as made:
+        broker = Broker(made, 1)
+        broker.host(PARTITION, OTHER)
+        made.fill(broker, 7)
+        made.fill(broker, 2, OTHER)
+        SegmentDeletions(broker.services).delete_all(PARTITION)
+        assert made.stored == {OTHER}
+        assert listed(broker.inner) == []
+        SegmentDeletions(broker.services).delete_all(PARTITION)
+        with pytest.raises(RemoteResourceNotFoundException):
+            SegmentDeletions(broker.services).delete_all(TopicIdPartition(Uuid(b"\3" * 16), "others", 0))
+
+
+def test_delete_all_leaves_the_partition_usable() -> None:
+    """Kafka's DisableRemoteLogOnTopicTest: a topic that leaves the tier may come back to it."""
+    with cluster() as made:
+        broker = Broker(made, 1)
+        broker.host(PARTITION)
+        made.fill(broker, 3)
+        SegmentDeletions(broker.services).delete_all(PARTITION)
+        again = segment(500, 30, 39)
+        bring(broker.inner, again, FINISHED)
+        assert broker.inner.remote_log_segment_metadata(PARTITION, 0, 35) is not None
+
+
+def test_delete_all_that_fails() -> None:
+    """What is left goes on from there; no reader finds it meanwhile."""
+    with cluster() as made:
+        broker = Broker(made, 1)
+        broker.host(PARTITION)
+        made.fill(broker, 7)
+        broker.storage.hooks["delete_log_segment_data"] = failing(RemoteStorageException("forbidden"))
+        with pytest.raises(RemoteStorageException, match="forbidden"):
+            SegmentDeletions(broker.services).delete_all(PARTITION)
+        assert {each.state for each in broker.inner.list_remote_log_segments(PARTITION)} == {DELETING}
+        assert broker.services.metrics.value("delete_errors") == 1
+        broker.storage.hooks.clear()
+        SegmentDeletions(broker.services).delete_all(PARTITION)
+        assert not made.stored
+
+
+def test_delete_all_beside_a_copy() -> None:
+    with cluster() as made:
+        broker = Broker(made, 1)
+        broker.host(PARTITION)
+        made.fill(broker, 3)
+        late = segment(700, 1000, 1009)
+
+        def add_late(_: object) -> None:
+            broker.storage.hooks.clear()
+            bring(broker.inner, late, FINISHED)
+            made.store.segments[late.remote_log_segment_id] = {None: b"log"}
+
+        broker.storage.hooks["delete_log_segment_data"] = add_late
+        SegmentDeletions(broker.services).delete_all(PARTITION)
+        assert not made.stored
