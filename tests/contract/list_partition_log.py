@@ -242,7 +242,8 @@ class ListLog:
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         if self._tiered:
-            self.highest_offset_in_remote_storage = max(offset, self.highest_offset_in_remote_storage)
+            here = min(offset, self.log_end_offset - 1)
+            self.highest_offset_in_remote_storage = max(here, self.highest_offset_in_remote_storage)
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
         if self._tiered:

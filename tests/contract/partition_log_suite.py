@@ -282,6 +282,12 @@ class PartitionLogContract:
         log.truncate_fully_and_start_at(40, 0)
         assert log.highest_offset_in_remote_storage == 6
 
+    def test_no_more_is_copied_than_the_log_has(self, log: PartitionLog) -> None:
+        """If this fails, a task that looked before a cut makes local retention delete what is appended behind it."""
+        end_offset = log.log_end_offset
+        log.update_highest_offset_in_remote_storage(end_offset + 5)
+        assert log.highest_offset_in_remote_storage == end_offset - 1
+
     def test_the_start_of_the_log_rises(self, log: PartitionLog) -> None:
         """DeleteRecords and retention; above the high watermark there is what followers still need."""
         assert log.maybe_increment_log_start_offset(4, "records were deleted")

@@ -242,7 +242,8 @@ class PartitionLog(Protocol):
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         """Note that offsets up to this one, inclusive, are copied; a lower one, or any where tiering is off, changes
-        nothing. Local retention may delete them from now on.
+        nothing, and one at or behind the log's end counts as the last one here: the log was cut meanwhile. Local
+        retention may delete them from now on.
         """
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:

@@ -529,3 +529,24 @@ def test_a_crash_at_any_call(seed: int, at: int) -> None:
         finished = sorted(start for start, state in tier.listed() if state is STATE.COPY_SEGMENT_FINISHED)
         assert finished == [0, RECORDS, 2 * RECORDS]
         assert tier.log.highest_offset_in_remote_storage == 3 * RECORDS - 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_log_that_is_cut_while_its_copy_finishes(*, ends: bool) -> None:
+    """If this fails, what is appended behind the cut counts as copied: local retention deletes records for good."""
+    with copying_tier(segments=1) as made:
+        tier, log = made.tier, made.tier.log
+
+        def update(event: Any) -> Any:
+            stored = tier.metadata._inner.update_remote_log_segment_metadata(event)
+            stored.result(60)
+            if ends:  # this broker follows from now on
+                tier.partition.end()
+            log.truncate_to(5)
+            if ends:
+                tier.append(segments=2, epoch=1)
+            return stored
+
+        tier.metadata.hooks["update_remote_log_segment_metadata"] = update
+        made.run()
+        assert log.highest_offset_in_remote_storage <= 4

@@ -386,7 +386,10 @@ class LogContents:
         return self.log_start
 
     def note_copied(self, offset: int) -> None:
-        """Note that the tier has what lies up to an offset; a lower one changes nothing."""
+        """Note that the tier has what lies up to an offset; a lower one changes nothing. What lies behind the log's end
+        is another branch's: the log was cut since it was looked for.
+        """
+        offset = min(offset, self._local.log_end_offset - 1)
         if self.is_tiered and offset > self.copied:
             self.copied = offset
             self.publish()

@@ -87,8 +87,8 @@ class LogState(NamedTuple):
         """(segment, end offset exclusive) of those that end at or below the last stable offset, from an offset on."""
         segments = self.segments.between(from_offset, INT64_MAX)
         ends = (segment.base_offset for segment in segments[1:])
-        pairs = zip(segments, ends, strict=False)
-        return tuple((segment, end) for segment, end in pairs if end <= self.offsets.last_stable_offset)
+        stable = self.offsets.last_stable_offset
+        return tuple((segment, end) for segment, end in zip(segments, ends, strict=False) if end <= stable)
 
     @property
     def only_local(self) -> list[LogSegment]:

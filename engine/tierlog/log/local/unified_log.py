@@ -301,7 +301,9 @@ class UnifiedLog(LogView, Closeable):
             return self._contents.raise_local_start(offset, reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Note that offsets up to this one are copied; a lower one, or tiering that is off, changes nothing."""
+        """Note that offsets up to this one are copied, as far as the log goes; a lower one, or tiering that is off,
+        changes nothing.
+        """
         offset = require_int64("offset", offset)
         with self._changing():
             self._contents.note_copied(offset)

@@ -206,10 +206,12 @@ class SegmentCopies:
             self._deletions.await_stored(added, metadata.remote_log_segment_id)
             custom = self._store(partition, metadata, files)
             self._finish(partition, metadata, custom)
+        services.metrics.add("copy_bytes", topic_id_partition.topic, metadata.segment_size_in_bytes)
+        if partition.has_ended:
+            return  # the log is another leader's by now, who may have had it cut
         last_epoch = epochs.latest.epoch if epochs.latest is not None else -1
         partition.copied = CopiedOffset(metadata.end_offset, last_epoch)
         log.update_highest_offset_in_remote_storage(metadata.end_offset)
-        services.metrics.add("copy_bytes", topic_id_partition.topic, metadata.segment_size_in_bytes)
 
     def _store(
         self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, files: LogSegmentData
