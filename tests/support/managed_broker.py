@@ -71,7 +71,8 @@ class ManagedBroker:
         """A partition with a log."""
         partition = TopicIdPartition(topic_id, "orders", number)
         log = self.logs[partition] = self.directory.log("orders", number, topic_id=topic_id, config=config)
-        log.assign_epoch_start_offset(0, log.log_end_offset)
+        if log.leader_epoch_cache.latest_entry is None:
+            log.assign_epoch_start_offset(0, log.log_end_offset)
         return partition
 
     def produce(self, partition: TopicIdPartition, segments: int, *, records: int = 10) -> None:
