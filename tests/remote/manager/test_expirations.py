@@ -350,6 +350,25 @@ def test_an_unfinished_copy_goes(broker_id: int) -> None:
             tier.finish_copy(begun)
 
 
+def test_an_unfinished_deletion_goes_on() -> None:
+    """If this fails, a broker that died while it removed a failed copy leaves its objects until the segments in front
+    of it expire, which may be never.
+    """
+    with expiring_tier() as tier:
+        tier.filled(2)
+        tier.append()
+        begun = tier.begin_copy(20, 30)
+        tier.settle()
+        tier.finish_copy(begun, STATE.DELETE_SEGMENT_STARTED)
+        tier.settle()
+        assert tier.starts_listed() == [0, 10, 20]
+        tier.pass_time(MINUTE_MS)
+        tier.calls.clear()
+        tier.settle()
+        assert tier.states_of(tier.calls) == GONE[1:]
+        assert (tier.starts_listed(), tier.starts) == ([0, 10], [])
+
+
 def test_an_unfinished_copy_that_finishes_after_all() -> None:
     with expiring_tier() as tier:
         tier.append()

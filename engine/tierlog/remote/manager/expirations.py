@@ -37,6 +37,7 @@ from tierlog.runtime.machine.cancelling import cancelled_by
 
 _log = logging.getLogger(__name__)
 _STATE = RemoteLogSegmentState
+_BEGUN = (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
 _IN_TIER = (_STATE.COPY_SEGMENT_FINISHED, _STATE.DELETE_SEGMENT_STARTED)
 
 
@@ -293,7 +294,7 @@ class _Look:
         tiered_bytes: int | None,
     ) -> TierSummary:
         first = plan.stays
-        begun = [each.event_timestamp_ms for each in segments if each.state is _STATE.COPY_SEGMENT_STARTED]
+        begun = [each.event_timestamp_ms for each in segments if each.state in _BEGUN]
         return TierSummary(
             version=version,
             log_start_offset=self._log_start,

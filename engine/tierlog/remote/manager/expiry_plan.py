@@ -38,7 +38,7 @@ class ExpiryReason(Enum):
     RETENTION_TIME = "retention.ms"
     RETENTION_SIZE = "retention.bytes"
     UNREFERENCED = "all of its epochs lie in front of the log's"
-    UNFINISHED = "its copy began long ago, and nobody makes it"
+    UNFINISHED = "its copy, or its deletion, began long ago, and nobody goes on with it"
 
 
 class Expired(NamedTuple):
@@ -239,8 +239,8 @@ def find_unfinished(
     began_until_ms: int,
     being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
 ) -> Sequence[Expired]:
-    """Find the copies that began and never finished: their brokers have ended, or lost the partition. Kafka waits for
-    the topic's retention.
+    """Find the copies and the deletions that began and never finished: their brokers have ended, or lost the partition.
+    Kafka waits for the topic's retention.
 
     Args:
         segments: Of the partition, in every state and any order.
@@ -250,7 +250,7 @@ def find_unfinished(
     return tuple(
         Expired(each, ExpiryReason.UNFINISHED)
         for each in segments
-        if each.state is _STATE.COPY_SEGMENT_STARTED
+        if each.state in (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
         and each.event_timestamp_ms <= began_until_ms
         and each.remote_log_segment_id not in being_copied
     )
@@ -266,7 +266,7 @@ class TierSummary(NamedTuple):
         tiered_bytes: ``size_within`` of the tier; None: it was not asked.
         newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
         stays_bytes: The size of that segment.
-        unfinished_since_ms: When the oldest copy began that goes as an unfinished one; None: there is none.
+        unfinished_since_ms: When the oldest copy or deletion began that goes as an unfinished one; None: there is none.
     """
 
     version: int
