@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from tests.support.log_consumer import batches_in, last_offset, number
+from tests.support.log_consumer import batches_in
 from tierlog.arguments import INT64_MAX
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
-from tierlog.log.local.log_errors import InconsistentTopicIdError, OffsetOutOfRangeError
+from tierlog.log.local.log_errors import InconsistentTopicIdError, KafkaError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import (
@@ -20,7 +20,9 @@ from tierlog.remote.api import (
 from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.follower_lookups import FollowerLookups
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.remote.manager.pending_reads import RemoteRead
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.manager.remote_reads import RemoteReads
 from tierlog.remote.manager.segment_copies import SegmentCopies
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import (
@@ -188,7 +190,9 @@ class Broker:
         )
         self.aux_states = AuxStates(self.services)
         self.lookups = FollowerLookups(self.services)
-        self.copies = SegmentCopies(self.services, ByteQuota(self.machine, INT64_MAX))
+        quota = ByteQuota(self.machine, INT64_MAX)
+        self.copies = SegmentCopies(self.services, quota)
+        self.reads = RemoteReads(self.services, quota, self._find_term)
         self.is_up = True
         cluster.registered.update(self.broker_id, BrokerState(self.life))
         for each in range(cluster.partitions):
@@ -241,6 +245,7 @@ class Broker:
 
     def _close_managers(self) -> None:
         self.aux_states.close()
+        self.reads.close()
         if self.manager is not None:
             self.manager.close()
         self.metadata.close()
@@ -294,24 +299,23 @@ class Broker:
         except OffsetOutOfRangeError as error:
             if not error.is_in_tier:
                 raise
-            found = self._read_tier(partition, offset)
+            found = self._read_tier(partition, offset, isolation)
             if found is None:
                 raise
             return found
         return list(batches_in(b"".join(bytes(part.read()) for part in parts)))
 
-    def _read_tier(self, partition: int, offset: int) -> list[bytes] | None:
-        log, tip = self.replicas[partition].log, self.replicas[partition].partition
-        epoch = log.leader_epoch_cache.epoch_for_offset(offset)
-        assert epoch is not None, f"broker {self.broker_id}: the lineage has no epoch of {offset}"
-        segment = self.metadata.remote_log_segment_metadata(tip, epoch, offset)
-        if segment is None:
+    def _read_tier(self, partition: int, offset: int, isolation: FetchIsolation) -> list[bytes] | None:
+        asked = RemoteRead(self.replicas[partition].partition, offset, 1 << 20, isolation)
+        (found,) = (self.manager or self.reads).read([asked], max_wait_ms=60_000).result()
+        if found.error is KafkaError.OFFSET_OUT_OF_RANGE:
             return None
-        _, end = log.end_offset_for_epoch(epoch)
-        with self.storage.fetch_log_segment(segment, 0) as stream:
-            found = [each for each in batches_in(stream.read()) if last_offset(each) >= offset]
-        is_cut = not self.cluster.manager_config.kafka_semantics
-        return [each for each in found if number(each, 0, 8) < end or not is_cut]
+        assert found.error is None, f"broker {self.broker_id}: offset {offset}: {found.error!r} {found.cause!r}"
+        return list(batches_in(b"".join(bytes(cast("memoryview", part)) for part in found.data.records)))
+
+    def _find_term(self, partition: TopicIdPartition) -> TieredPartition | None:
+        found = self.replicas.get(partition.partition)
+        return None if found is None or partition != found.partition else found.term
 
 
 class Endpoint:

@@ -42,8 +42,8 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
-from tierlog.remote.manager.offset_search import OffsetSearch, offsets_of_log
-from tierlog.remote.manager.tiered_lineage import epochs_with_records
+from tierlog.remote.manager.offset_search import OffsetSearch
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, offsets_of_log
 from tierlog.remote.metadata.segment_table import SegmentColumns
 from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.replication import ReplicationError

@@ -33,11 +33,12 @@ from tierlog.runtime.waiting.waits import WaitingThreads
 from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 MIB = 1 << 20
+MACHINE = Machine()
 Reads = BatchReads[RemoteLogSegmentMetadata, RemoteLog]
 
 
 def made_reads(storage: RemoteStorageManager) -> Reads:
-    return BatchReads(SegmentSource(storage), Machine(), checks_batches=True)
+    return BatchReads(SegmentSource(storage, MACHINE), MACHINE, checks_batches=True)
 
 
 def read(reads: Reads, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int, **more: Any) -> FoundBatches:

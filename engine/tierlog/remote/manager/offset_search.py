@@ -41,7 +41,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within, offsets_of_log
 from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication.messages import ReplicationError
@@ -285,28 +285,6 @@ class OffsetSearch(Closeable):
     def close(self) -> None:
         """Cancel the searches under way; idempotent. The pool is the caller's."""
         self._calls.close()
-
-
-def offsets_of_log(segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs, *, log_end_offset: int) -> tuple[int, int]:
-    """Return the offsets [low, high) of a segment that are a log's: their epoch is the same in both; (0, 0): none is.
-
-    They lie one behind the other: where two logs have an epoch and an offset in common, they have all in front of it.
-    """
-    own = epochs_with_records(sorted(segment.segment_leader_epochs.items()))
-    low = high = 0
-    for entry in own:
-        known = epochs.find_entry(entry.epoch)
-        if known is None:
-            continue
-        own_next, known_next = own.find_next(entry.epoch), epochs.find_next(entry.epoch)
-        begin = max(entry.start_offset, known.start_offset)
-        end = min(
-            segment.end_offset + 1 if own_next is None else own_next.start_offset,
-            log_end_offset if known_next is None else known_next.start_offset,
-        )
-        if begin < end:
-            low, high = (begin if low == high else low), end
-    return low, high
 
 
 def find_in_segment(

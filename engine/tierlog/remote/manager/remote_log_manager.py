@@ -9,7 +9,7 @@ Source: KIP-405 RemoteLogManager; Kafka 4.3 RemoteLogManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -37,6 +37,8 @@ from tierlog.remote.manager.opened_managers import open_managers
 from tierlog.remote.manager.partition_removals import PartitionRemovals
 from tierlog.remote.manager.partition_stops import PartitionStops, StopPartition
 from tierlog.remote.manager.partition_terms import PartitionRun, PartitionTerms, TermTask
+from tierlog.remote.manager.pending_reads import PendingRead, RemoteRead
+from tierlog.remote.manager.remote_reads import RemoteReads
 from tierlog.remote.manager.segment_copies import SegmentCopies
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_schedule import TaskSchedule
@@ -157,8 +159,14 @@ class RemoteLogManager(Closeable):
         self._removals = PartitionRemovals(services, is_here=lambda partition: self._terms.find(partition) is not None)
         interval = config.partition_remover_task_interval_ms / 1000
         self._removals.wake = self._following.add(self._removals.run, delay_seconds=interval).wake
-        self._readers = machine.scheduler.pool(config.reader_threads, name="tierlog-rlm-reader")
-        self._searches = OffsetSearch(services, self._readers)
+        self._fetch_quota = ByteQuota(
+            machine,
+            config.fetch_max_bytes_per_second,
+            config.fetch_quota_window_num,
+            config.fetch_quota_window_size_seconds,
+        )
+        self._reads = RemoteReads(services, self._fetch_quota, self._terms.find)
+        self._searches = OffsetSearch(services, self._reads.pool)
         self._aux_states = AuxStates(services)
         self._health = HealthCheck(
             services,
@@ -173,6 +181,7 @@ class RemoteLogManager(Closeable):
         metrics.figures = partial(self._health.figures, by_partition=by_partition)
         metrics.ask("tasks_idle_ratio", lambda: 1 - min(1.0, self._copying.running / self._copying.workers))
         metrics.ask("waiting_requests", lambda: len(self._searches), operation="RemoteListOffsets")
+        metrics.ask("fetch_quota_bytes_per_second", self._fetch_quota.rate)
         metrics.ask("leader_partitions", lambda: self._terms.count(Role.LEADER))
         metrics.ask("follower_partitions", lambda: self._terms.count(Role.FOLLOWER))
         metrics.ask("copying_stopped_partitions", lambda: len(self._health.look().copying_stopped))
@@ -338,6 +347,34 @@ class RemoteLogManager(Closeable):
 
     # ---- readers
 
+    def read(
+        self,
+        requests: Sequence[RemoteRead],
+        *,
+        max_bytes: int | None = None,
+        min_one_message: bool = True,
+        max_wait_ms: int | None = None,
+    ) -> PendingRead:
+        """Read partitions of one fetch whose offsets are in the tier alone: a consumer's, which a log answered with an
+        OffsetOutOfRangeError whose ``is_in_tier`` is set.
+
+        Args:
+            requests: The partitions, in the order of the fetch.
+            max_bytes: What is left of the answer's bytes; None: no limit. Each read is taken to use all that it may.
+            min_one_message: Whether the first partition that is read gives a batch even if that is larger.
+            max_wait_ms: None: ``remote.fetch.max.wait.ms``.
+
+        Returns:
+            The future of a result for each partition, which never raises but CancelledError: errors are in the results,
+            and at the deadline there is an answer, however little. ``cancel`` it when the client has gone.
+        """
+        self._require_open()
+        return self._reads.read(requests, max_bytes=max_bytes, min_one_message=min_one_message, max_wait_ms=max_wait_ms)
+
+    def fetch_throttle_time_ms(self) -> int:
+        """Return how long the quota of remote reads is to be waited for; 0: there is room."""
+        return self._fetch_quota.throttle_ms()
+
     def list_offsets(
         self, partition: TopicIdPartition, timestamp_ms: int, *, timeout_ms: int | None = None
     ) -> Future[TimestampAndOffset | None]:
@@ -405,6 +442,8 @@ class RemoteLogManager(Closeable):
         self._expiring.resize(config.expiration_thread_pool_size)
         self._following.resize(config.follower_thread_pool_size)
         self._copy_quota.change(config.copy_max_bytes_per_second)
+        self._fetch_quota.change(config.fetch_max_bytes_per_second)
+        self._reads.apply_config()
 
     @property
     def config(self) -> RemoteLogManagerConfig:
@@ -430,7 +469,7 @@ class RemoteLogManager(Closeable):
             self._closed = True
         self._terms.end_all()
         self._searches.close()
-        self._readers.close(wait_seconds=_CLOSE_SECONDS)
+        self._reads.close()
         for part in (
             self._removals,
             self._stops,

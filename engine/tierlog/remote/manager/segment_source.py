@@ -22,8 +22,11 @@ from tierlog.remote.api import (
     SegmentStream,
     Uuid,
 )
+from tierlog.remote.storage.fetch.segment_stream import ViewStream
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import ended_by_scopes, require_wanted
-from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.waiting.waits import WaitingThreads, Waits
 
 Result = TypeVar("Result")
 #: A read that goes up to here needs, as a rule, nothing more than what is fetched anyway.
@@ -66,6 +69,7 @@ class SegmentSource:
 
     Args:
         storage: The storage manager.
+        machine: Its clock and locks, for waits.
 
     Raises (all methods): what the storage manager raises; RemoteStorageException: it broke its contract.
 
@@ -73,8 +77,10 @@ class SegmentSource:
     that it reads.
     """
 
-    def __init__(self, storage: RemoteStorageManager) -> None:
+    def __init__(self, storage: RemoteStorageManager, machine: Machine) -> None:
         self._storage = storage
+        self._ours = storage if isinstance(storage, TieredStorageManager) else None
+        self._threads = WaitingThreads(machine)
 
     def log_waits(self, segment: RemoteLogSegmentMetadata) -> Waits[RemoteLog]:
         """Return the log of a segment."""
@@ -88,11 +94,12 @@ class SegmentSource:
         end_exclusive: int,
         *,
         least_bytes: int,
-        again: bool,  # noqa: ARG002 - caches are the storage manager's
+        again: bool,
     ) -> Waits[list[memoryview]]:
         """Read a range, as LogSource says."""
         yield from ()
-        return self.fetch_range(log, start, end_exclusive, least_bytes=least_bytes)
+        cached = None if self._ours is None else self._ours.find_cached(log.metadata, start, end_exclusive, again=again)
+        return cached or self.fetch_range(log, start, end_exclusive, least_bytes=least_bytes)
 
     def fetch_range(self, log: RemoteLog, start: int, end_exclusive: int, *, least_bytes: int) -> list[memoryview]:
         """Fetch a range like ``read_waits``."""
@@ -102,7 +109,7 @@ class SegmentSource:
             with self._opened(
                 lambda: self._storage.fetch_log_segment(log.metadata, start, end_exclusive - 1)
             ) as stream:
-                for given in stream.buffers(end_exclusive - start):
+                for given in self._views(stream, end_exclusive - start):
                     piece = _bytes_of(given)[: end_exclusive - at]
                     if len(piece):
                         pieces.append(piece)
@@ -116,6 +123,16 @@ class SegmentSource:
             text = f"{log.name}: bytes {start} … {end_exclusive - 1} wanted, the storage manager's stream ends at {at}"
             raise RemoteStorageException(text)
         return pieces
+
+    def _views(self, stream: SegmentStream, size_bytes: int) -> Iterator[memoryview]:
+        """Yield the next bytes of a stream: ours also gives small views of large chunks as they are."""
+        if not isinstance(stream, ViewStream):
+            yield from stream.buffers(size_bytes)
+            return
+        while left := min(stream.left_bytes, size_bytes):
+            taken = self._threads.run(stream.take_waits(left, lean=False), stream.closing)
+            size_bytes -= len(taken)
+            yield taken
 
     def offset_index_waits(self, log: RemoteLog) -> Waits[bytes | memoryview | None]:
         """Return the offset index of a segment; None where it cannot be used, but for a while only."""
@@ -133,6 +150,9 @@ class SegmentSource:
         Raises:
             RemoteResourceNotFoundException: the segment has none, or is gone.
         """
+        cached = None if self._ours is None else self._ours.find_cached_index(metadata, index_type)
+        if cached is not None:
+            return cached
         with self._opened(lambda: self._storage.fetch_index(metadata, index_type)) as stream:
             pieces = [_bytes_of(given) for given in stream.buffers()]
         return pieces[0] if len(pieces) == 1 else joined(pieces)

@@ -72,6 +72,28 @@ def is_within(segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs, *, log_en
     return behind is None or segment.end_offset < behind.start_offset
 
 
+def offsets_of_log(segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs, *, log_end_offset: int) -> tuple[int, int]:
+    """Return the offsets [low, high) of a segment that are a log's: their epoch is the same in both; (0, 0): none is.
+
+    They lie one behind the other: where two logs have an epoch and an offset in common, they have all in front of it.
+    """
+    own = epochs_with_records(sorted(segment.segment_leader_epochs.items()))
+    low = high = 0
+    for entry in own:
+        known = epochs.find_entry(entry.epoch)
+        if known is None:
+            continue
+        own_next, known_next = own.find_next(entry.epoch), epochs.find_next(entry.epoch)
+        begin = max(entry.start_offset, known.start_offset)
+        end = min(
+            segment.end_offset + 1 if own_next is None else own_next.start_offset,
+            log_end_offset if known_next is None else known_next.start_offset,
+        )
+        if begin < end:
+            low, high = (begin if low == high else low), end
+    return low, high
+
+
 def find_copied_offset(
     epochs: LeaderEpochs, highest_offset_for_epoch: Callable[[int], int | None], *, log_end_offset: int
 ) -> CopiedOffset:

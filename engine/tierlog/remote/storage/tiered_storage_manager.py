@@ -166,6 +166,33 @@ class TieredStorageManager(RemoteStorageManager):
         with self._translated("fetch_segment", metadata) as parts:
             return (yield from parts.fetcher.fetch_log_segment_waits(metadata, start_position, end_position))
 
+    def find_cached(
+        self, metadata: RemoteLogSegmentMetadata, start: int, end_exclusive: int, *, again: bool = False
+    ) -> list[memoryview] | None:
+        """Return the bytes of a range of a segment whose chunks are all in the cache in memory, as these chunks' own
+        views; None if one is not. Does not wait, and checks no batches: for callers that do.
+
+        Args:
+            metadata: A whole segment, with its custom metadata.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= its size.
+            end_exclusive: Behind the last byte.
+            again: The same reader asked for the first chunk just before.
+
+        Raises:
+            RemoteStorageException: closed, or not configured; or the segment's description is wrong.
+        """
+        with self._translated("fetch_segment", metadata) as parts:
+            return parts.fetcher.find_cached(metadata, start, end_exclusive, again=again)
+
+    def find_cached_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """Return a part of a segment beside its log if it is cached, else None. Does not wait, and copies nothing.
+
+        Raises:
+            RemoteResourceNotFoundException: the segment has none. RemoteStorageException: as ``find_cached``.
+        """
+        with self._translated("fetch_index", metadata) as parts:
+            return parts.fetcher.find_cached_index(metadata, index_type)
+
     def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
         """``fetch_index`` as code that yields its waits, likewise."""
         _require_index(metadata, index_type)

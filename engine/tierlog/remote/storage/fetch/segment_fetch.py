@@ -100,6 +100,17 @@ class SegmentFetcher(SegmentReader):
             metadata, opened.log, start_position, end, is_whole_wanted=end_position is not None, began_seconds=began
         )
 
+    def find_cached(
+        self, metadata: RemoteLogSegmentMetadata, start: int, end_exclusive: int, *, again: bool
+    ) -> list[memoryview] | None:
+        """Return a range as ``find_range``; None too where the segment's description is not cached. Does not wait."""
+        opened = self._manifests.find(metadata)
+        found = None if opened is None else self.find_range(opened.log, start, end_exclusive, again=again)
+        if found is not None:
+            self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
+            self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end_exclusive - start)
+        return found
+
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> Waits[ViewStream]:
@@ -153,6 +164,11 @@ class SegmentFetcher(SegmentReader):
         if data is None:
             data = yield from self._indexes.fetch(opened.segment, index_type)
         return bytes_stream(data, translate=self._translate)
+
+    def find_cached_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """Return a part beside the log as ``find_index``; None too where the segment's description is not cached."""
+        opened = self._manifests.find(metadata)
+        return None if opened is None else self._indexes.find(opened.segment, index_type)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop a deleted segment from all caches."""

@@ -1,0 +1,218 @@
+"""The RemoteLogManager beside the storage manager that it drives.
+
+    python -m bench.manager [cached waiting] [--rounds 5] [--scale 1]
+
+Remote reads of a cached mebibyte beside the storage manager's own fetch of the same bytes; and a thousand reads at once
+of a store that takes 200 ms, beside as many threads that fetch the same ranges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from typing_extensions import Buffer
+
+from bench.harness import MIB, Suite, arguments, equal, in_turn, quotient, spread, work_folder
+from tests.support.manager_configs import local_keys
+from tierlog.log.local import LogDirectory
+from tierlog.log.local.log_config import LogConfig
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.remote import TieredStorageManager
+from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.pending_reads import RemoteRead
+from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
+
+BATCH_BYTES, RECORDS = 16 << 10, 16
+HOT_READS, HOT_PLACES = 2000, 16
+WAITING, STORE_SECONDS = 1000, 0.2
+SMALL_BYTES, SMALL_CHUNK_BYTES = 32 << 10, 256 << 10
+PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\1"), "orders", 0)
+TIERED = LogConfig(
+    remote_storage_enable=True,
+    retention_ms=-1,
+    local_retention_ms=-2,
+    local_retention_bytes=0,
+    file_delete_delay_ms=0,
+    segment_bytes=1 << 30,
+)
+
+
+class DistantStore(PassingStore):
+    """A store whose answers take a while."""
+
+    seconds = 0.0
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        time.sleep(self.seconds)
+        return super().fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
+
+
+class TieredBroker:
+    """A broker with one partition, all of whose records but the last are in the tier alone."""
+
+    def __init__(self, folder: pathlib.Path, size_bytes: int, storage_keys: dict[str, object], **config: int) -> None:
+        self.stores: list[DistantStore] = []
+        self.directory = LogDirectory.open(
+            str(folder / "logs"), config=TIERED, remote_log_enabled=True, is_sole_replica=True, runs_tasks=False
+        )
+        self.log = self.directory.log("orders", 0, topic_id=PARTITION.topic_id)
+        self.log.assign_epoch_start_offset(0, 0)
+        self.storage = TieredStorageManager(wrap_store=self._wrapped)
+        self.storage.configure(local_keys(folder / "bucket") | storage_keys)
+        metadata = TopicBasedRemoteLogMetadataManager(open_logs=lambda _config, **_: MemoryMetadataTopic(1))
+        metadata.configure(
+            {"log.dir": str(folder / "logs"), "remote.log.metadata.topic.num.partitions": 1, "broker.id": 1}
+        )
+        self.manager = RemoteLogManager(
+            RemoteLogManagerConfig(task_interval_ms=100, **config),
+            broker_id=1,
+            storage=self.storage,
+            metadata=metadata,
+            find_log={PARTITION: self.log}.get,
+        )
+        self._fill(size_bytes)
+        found = metadata.remote_log_segment_metadata(PARTITION, 0, 0)
+        if found is None:
+            raise SystemExit("nothing was copied")
+        self.segment: RemoteLogSegmentMetadata = found
+
+    def _wrapped(self, store: ObjectStore) -> ObjectStore:
+        self.stores.append(DistantStore(store))
+        return self.stores[-1]
+
+    def _fill(self, size_bytes: int) -> None:
+        for _ in range(size_bytes // BATCH_BYTES + 1):
+            builder = RecordBatchBuilder(0)
+            for _ in range(RECORDS):
+                builder.append(None, os.urandom(BATCH_BYTES // RECORDS - 16), timestamp_ms=1)
+            self.log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+        self.log.roll()
+        builder = RecordBatchBuilder(0)
+        builder.append(None, b"last", timestamp_ms=1)
+        self.log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+        self.manager.on_leadership_change({PARTITION}, frozenset())
+        until = time.monotonic() + 120
+        while self.log.highest_offset_in_remote_storage < self.log.log_end_offset - 2:
+            if time.monotonic() > until:
+                raise SystemExit("the copy does not end")
+            time.sleep(0.02)
+        self.log.delete_old_segments()
+
+    def read(self, offset: int, max_bytes: int) -> tuple[int, int]:
+        """(position, bytes) of a remote read."""
+        (found,) = self.manager.read([RemoteRead(PARTITION, offset, max_bytes)], max_wait_ms=60_000).result()
+        if found.error is not None or not found.data.size_bytes:
+            raise SystemExit(f"offset {offset}: {found}")
+        return found.data.position, found.data.size_bytes
+
+    def fetch(self, position: int, size_bytes: int) -> int:
+        """The storage manager's own fetch of a range; its bytes."""
+        with self.storage.fetch_log_segment(self.segment, position, position + size_bytes - 1) as stream:
+            return sum(map(len, stream.buffers()))
+
+    def close(self) -> None:
+        self.manager.close()
+        self.directory.close()
+
+
+@contextlib.contextmanager
+def broker(size_bytes: int, storage_keys: dict[str, object], **config: int) -> Iterator[TieredBroker]:
+    with work_folder("/dev/shm") as folder:
+        made = TieredBroker(folder, size_bytes, storage_keys, **config)
+        yield made
+        made.close()
+
+
+def medians(call: Callable[[int], object], count: int) -> dict[str, float]:
+    """The median of so many calls, as a round; in s."""
+    seconds = []
+    for number in range(count):
+        start = time.perf_counter()
+        call(number % HOT_PLACES)
+        seconds.append(time.perf_counter() - start)
+    return {"wall": statistics.median(seconds)}
+
+
+def measure_cached(suite: Suite, rounds: int, scale: float) -> None:
+    count = max(HOT_PLACES, int(HOT_READS * scale))
+    keys: dict[str, object] = {
+        "chunk.size": str(4 * MIB),
+        "fetch.chunk.cache.class": "memory",
+        "fetch.chunk.cache.size": str(256 * MIB),
+    }
+    with broker((HOT_PLACES + 1) * MIB, keys) as made:
+        offsets = [number * RECORDS * MIB // BATCH_BYTES for number in range(HOT_PLACES)]
+        places = [made.read(offset, MIB) for offset in offsets]
+        found = in_turn(
+            {
+                "manager": lambda: medians(lambda number: made.read(offsets[number], MIB), count),
+                "storage": lambda: medians(lambda number: made.fetch(*places[number]), count),
+            },
+            rounds,
+        )
+        equal("bytes", {"manager": places, "storage": [(at, made.fetch(at, size)) for at, size in places]})
+    micros = {side: [each.wall * 1e6 for each in each_side] for side, each_side in found.items()}
+    over = statistics.median(micros["manager"]) - statistics.median(micros["storage"])
+    told = f"{spread(micros['manager'])} µs, storage manager {spread(micros['storage'])} µs, medians of {count} reads"
+    suite.add("a remote read of a cached MiB, µs over the storage manager's", told, over, 100.0, least=False)
+
+
+def measure_waiting(suite: Suite, rounds: int, scale: float) -> None:
+    count = max(10, int(WAITING * scale))
+    keys: dict[str, object] = {
+        "chunk.size": str(SMALL_CHUNK_BYTES),
+        "fetch.chunk.cache.thread.pool.size": str(min(count, 1024)),
+        "fetch.prefetch.enabled": "false",
+    }
+    with broker(count * SMALL_CHUNK_BYTES, keys, reader_threads=count, reader_max_pending_tasks=count) as made:
+        records = SMALL_CHUNK_BYTES // BATCH_BYTES * RECORDS
+        offsets = [number * records + records // 2 for number in range(count)]  # in the midst of a chunk each
+        places = [made.read(offset, SMALL_BYTES) for offset in offsets]
+        for store in made.stores:
+            store.seconds = STORE_SECONDS
+
+        def manager() -> list[int]:
+            pending = [
+                made.manager.read([RemoteRead(PARTITION, offset, SMALL_BYTES)], max_wait_ms=10_000)
+                for offset in offsets
+            ]
+            return [each.result()[0].data.size_bytes for each in pending]
+
+        with Machine().scheduler.pool(count, name="bench-fetch") as pool:
+
+            def storage() -> list[int]:
+                return [each.result() for each in [pool.submit(partial(made.fetch, *place)) for place in places]]
+
+            found = in_turn({"manager": manager, "storage": storage}, rounds)
+    equal("bytes", {side: [each.told for each in each_side] for side, each_side in found.items()})
+    late = sum(not size for each in found["manager"] for size in each.told)
+    walls = {side: [each.wall for each in each_side] for side, each_side in found.items()}
+    told = f"{spread(walls['manager'], '.2f')} s, storage manager {spread(walls['storage'], '.2f')} s; {late} late"
+    what = f"{WAITING:,} remote reads at once, store of 200 ms, × the storage manager"
+    suite.add(what, told, quotient(walls["manager"], walls["storage"]) + late, 1.3, least=False)
+
+
+def main() -> None:
+    asked = arguments(__doc__, ("cached", "waiting"))
+    suite = Suite("manager")
+    if "cached" in asked.parts:
+        measure_cached(suite, asked.rounds, asked.scale)
+    if "waiting" in asked.parts:
+        measure_waiting(suite, asked.rounds, asked.scale)
+    suite.save()
+
+
+if __name__ == "__main__":
+    main()
