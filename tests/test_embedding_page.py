@@ -65,6 +65,19 @@ def test_the_thirty_lines_of_metadata(data: pathlib.Path, tier: pathlib.Path) ->
     assert len([line for line in code.partition("\ntopic = ")[2].splitlines() if line]) <= 40
 
 
+def test_the_sixty_lines_of_a_broker(tier: pathlib.Path) -> None:
+    """A broker that tiers, reads back, restarts and expires: what does not run here runs in nobody's."""
+    code = code_of("docs/embedding-manager.md", "A broker in sixty lines")
+    (tier.parent / "broker").mkdir()
+    (tier.parent / "broker" / "data").mkdir()
+    placed = code.replace("/var/lib/broker", str(tier.parent / "broker")).replace("/mnt/tier", str(tier))
+    command = [sys.executable, "-W", "error", "-c", placed]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.splitlines() == ["0 27 30", "30 0", "b'00'", "True"]
+    assert len([line for line in code.partition("\nclass ")[2].splitlines() if line]) <= 60
+
+
 def test_the_lines_for_event_loops(data: pathlib.Path, tier: pathlib.Path) -> None:
     """The same for an embedder with a loop."""
     configs = re.search(r"configs = \{.*?\n\}\n", code_of("docs/embedding.md", "Thirty lines"), re.DOTALL)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
     from tierlog.remote.manager.manager_health import ManagerHealth
     from tierlog.remote.manager.partition_stops import StopPartition
+    from tierlog.remote.manager.pending_reads import PendingRead, RemoteRead, RemoteReadResult
     from tierlog.remote.manager.remote_log_manager import RemoteLogManager
     from tierlog.remote.manager.topic_changes import TierChange, judge_topic
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
@@ -68,6 +69,7 @@ __all__ = [
     "LogSegmentData",
     "ManagerHealth",
     "NextSegment",
+    "PendingRead",
     "RemoteLogManager",
     "RemoteLogManagerConfig",
     "RemoteLogMetadataManager",
@@ -77,6 +79,8 @@ __all__ = [
     "RemoteLogSegmentState",
     "RemotePartitionDeleteMetadata",
     "RemotePartitionDeleteState",
+    "RemoteRead",
+    "RemoteReadResult",
     "RemoteResourceNotFoundException",
     "RemoteStorageException",
     "RemoteStorageManager",
@@ -109,6 +113,7 @@ if not TYPE_CHECKING:
         "tierlog.remote.manager.manager_config": ("RemoteLogManagerConfig",),
         "tierlog.remote.manager.manager_health": ("ManagerHealth",),
         "tierlog.remote.manager.partition_stops": ("StopPartition",),
+        "tierlog.remote.manager.pending_reads": ("PendingRead", "RemoteRead", "RemoteReadResult"),
         "tierlog.remote.manager.remote_log_manager": ("RemoteLogManager",),
         "tierlog.remote.manager.topic_changes": ("TierChange", "judge_topic"),
         "tierlog.remote.metadata.topic_backed.topic_based_manager": ("TopicBasedRemoteLogMetadataManager",),

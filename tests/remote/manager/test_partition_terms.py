@@ -209,6 +209,32 @@ class TestTerms:
         rig.machine.clock.sleep(0.5)
         assert rig.ran("copy") == [0]
 
+    @pytest.mark.parametrize("end", ["ready", "never ready", "stopped"])
+    def test_when_a_term_has_begun(self, rig: Rig, end: str) -> None:
+        """A read right behind the notice waits for the metadata manager to hear of it; it is not refused."""
+        rig.metadata.seconds = 1
+        rig.metadata.ready = rig.machine.scheduler.future()
+        assert rig.terms.has_begun(partition(0))
+        assert rig.terms.when_begun(partition(0)) is None
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        begun = rig.terms.when_begun(partition(0))
+        assert begun is not None
+        assert not rig.terms.has_begun(partition(0))
+        rig.machine.clock.sleep(5)
+        assert not begun.done()
+        if end == "ready":
+            rig.metadata.ready.set_result(None)
+            begun.result(5)
+            assert rig.terms.when_begun(partition(0)) is None
+        else:
+            if end == "stopped":
+                rig.terms.end(partition(0))
+            else:
+                rig.metadata.ready.set_exception(RemoteStorageException("a record cannot be read"))
+            with pytest.raises(RemoteStorageException):
+                begun.result(5)
+        rig.metadata.seconds = 0
+
     def test_a_topic_that_was_made_anew_is_another_one(self, rig: Rig) -> None:
         """Its segments would be taken for the new topic's."""
         new = partition(0, Uuid(bytes(15) + b"\2"))

@@ -110,7 +110,7 @@ class AuxStates(Closeable):
             seconds=seconds,
             late=lambda: RetriableRemoteStorageException(f"{topic_id_partition}: not built within {seconds:g} s"),
             term=partition.scope,
-            after=services.metadata.when_ready(topic_id_partition),
+            after=services.when_ready(topic_id_partition),
         )
         made.add_done_callback(lambda done: self._note(topic_id_partition, cast("Build", done)))
         return made

@@ -142,7 +142,7 @@ class OffsetSearch(Closeable):
             seconds=timeout / 1000,
             late=late,
             term=term,
-            after=services.metadata.when_ready(topic_id_partition) if is_remote else None,
+            after=services.when_ready(topic_id_partition) if is_remote else None,
         )
 
     def search(self, topic_id_partition: TopicIdPartition, timestamp_ms: int) -> TimestampAndOffset | None:

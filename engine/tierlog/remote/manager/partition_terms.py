@@ -8,12 +8,12 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple
 
-from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.api import RemoteResourceNotFoundException, TopicIdPartition
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.task_schedule import ScheduledTask, TaskSchedule
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
-from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class PartitionTerms:
         self._terms: dict[TopicIdPartition, Term] = {}
         #: By topic and number: of one name there is one partition here, whatever its topic id.
         self._names: dict[str, dict[int, TopicIdPartition]] = {}
+        #: Of terms that have not begun.
+        self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
 
     # ---- what there is
 
@@ -93,6 +95,34 @@ class PartitionTerms:
         """Whether there is a term of any partition of a topic."""
         with self._lock:
             return topic in self._names
+
+    def has_begun(self, partition: TopicIdPartition) -> bool:
+        """Whether the metadata manager has heard of a partition's present term, and has loaded its metadata, or cannot;
+        True also without a term.
+        """
+        term = self._terms.get(partition)
+        return term is None or term.has_begun
+
+    def when_begun(self, partition: TopicIdPartition) -> Future[None] | None:
+        """Return a future of that, which raises why the metadata cannot be loaded, or that the term has ended; None: it
+        has begun.
+        """
+        with self._lock:
+            if self.has_begun(partition):
+                return None
+            if partition not in self._waiting:
+                self._waiting[partition] = self._services.machine.scheduler.future()
+            return self._waiting[partition]
+
+    def _settle(self, partition: TopicIdPartition, error: BaseException | None) -> None:
+        with self._lock:
+            future = self._waiting.pop(partition, None)
+        if future is None:
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
     # ---- changes
 
@@ -193,9 +223,9 @@ class PartitionTerms:
         if ready is None:
             self._begin_tasks(term)
         else:  # where it fails, the tasks meet the same error, count it, and try again
-            ready.add_done_callback(lambda _: self._begin_tasks(term))
+            ready.add_done_callback(lambda done: self._begin_tasks(term, done.exception()))
 
-    def _begin_tasks(self, term: Term) -> None:
+    def _begin_tasks(self, term: Term, error: BaseException | None = None) -> None:
         partition = term.partition
         is_copied = partition.role is Role.LEADER and self._copies(partition.topic_id_partition)
         with self._lock:
@@ -208,6 +238,7 @@ class PartitionTerms:
                     term.copying = self._add(self._copying, partition)
             else:
                 term.other = self._add(self._following, partition)
+        self._settle(partition.topic_id_partition, error)
 
     def _add(self, task: TermTask, partition: TieredPartition) -> ScheduledTask:
         return task.schedule.add(partial(task.run, partition))
@@ -221,6 +252,9 @@ class PartitionTerms:
         for task in term.tasks:
             task.end()
         term.partition.end()
+        if not term.has_begun and self.find(term.partition.topic_id_partition) is None:
+            partition = term.partition.topic_id_partition
+            self._settle(partition, RemoteResourceNotFoundException(f"{partition} is neither led nor followed here"))
         self._call_off(term.partition)
         self._services.metrics.drop(term.partition.topic_id_partition)
 

@@ -155,6 +155,7 @@ class RemoteLogManager(Closeable):
             expiring=TermTask(self._expiring, expirations.run),
             following=TermTask(self._following, behind(FollowerLookups(services).run)),
         )
+        services.has_told, services.when_told = self._terms.has_begun, self._terms.when_begun
         self._stops = PartitionStops(services, self._terms, self._notices, SegmentDeletions(services).delete_all)
         self._removals = PartitionRemovals(services, is_here=lambda partition: self._terms.find(partition) is not None)
         interval = config.partition_remover_task_interval_ms / 1000

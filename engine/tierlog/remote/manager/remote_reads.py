@@ -225,10 +225,10 @@ class RemoteReads(Closeable):
         """Whether the partition's metadata is not there yet: the read is submitted again when it is. Kafka answers an
         error.
         """
-        metadata, topic_id_partition = self._services.metadata, read.request.topic_id_partition
-        if self._services.config.kafka_semantics or metadata.is_ready(topic_id_partition):
+        services, topic_id_partition = self._services, read.request.topic_id_partition
+        if services.config.kafka_semantics or services.is_ready(topic_id_partition):
             return False
-        ready = metadata.when_ready(topic_id_partition)
+        ready = services.when_ready(topic_id_partition)
         if ready is None or ready.done():
             return False
         self._await(read, ready)

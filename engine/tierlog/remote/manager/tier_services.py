@@ -12,6 +12,7 @@ from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
 from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Future
 
 #: Finds the log of a partition here; None: there is none now. It returns at once.
 FindLog = Callable[[TopicIdPartition], PartitionLog | None]
@@ -19,6 +20,14 @@ FindLog = Callable[[TopicIdPartition], PartitionLog | None]
 
 def _pass_over(_partition: TopicIdPartition, _log_start_offset: int) -> None:
     """The broker does not want to know."""
+
+
+def _always(_partition: TopicIdPartition) -> bool:
+    return True
+
+
+def _at_once(_partition: TopicIdPartition) -> None:
+    """Nothing is waited for."""
 
 
 @dataclass(slots=True)
@@ -33,6 +42,8 @@ class TierServices:
         broker_id: This broker.
         machine: Clock, chance, threads.
         metrics: All series.
+        has_told: Whether the metadata manager has heard of this broker's role for a partition.
+        when_told: Gives a future of that, and of the metadata being loaded.
         on_log_start_offset: Called with (partition, new start) when the tier's expiry has raised a log's start.
     """
 
@@ -44,6 +55,18 @@ class TierServices:
     machine: Machine
     metrics: ManagerMetrics
     on_log_start_offset: Callable[[TopicIdPartition, int], None] = field(default=_pass_over)
+    has_told: Callable[[TopicIdPartition], bool] = field(default=_always)
+    when_told: Callable[[TopicIdPartition], Future[None] | None] = field(default=_at_once)
+
+    def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
+        """Whether the metadata manager can be asked about a partition: it has heard of it, and has loaded it."""
+        return self.has_told(topic_id_partition) and self.metadata.is_ready(topic_id_partition)
+
+    def when_ready(self, topic_id_partition: TopicIdPartition) -> Future[None] | None:
+        """Return a future of that, as RemoteLogMetadataManager's; None: the manager cannot say."""
+        if self.has_told(topic_id_partition):
+            return self.metadata.when_ready(topic_id_partition)
+        return self.when_told(topic_id_partition)
 
     def require_log(self, topic_id_partition: TopicIdPartition) -> PartitionLog:
         """Find a partition's log. Raises ReplicationError: there is none here."""
