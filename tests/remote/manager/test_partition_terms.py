@@ -433,9 +433,12 @@ class TestHealth:
         rig.terms.begin(frozenset({partition(0)}), NONE)
         rig.machine.clock.sleep(90)
         rig.metadata.ready = rig.machine.scheduler.future()
+        rig.metadata.seconds = 5
         rig.terms.begin(NONE, frozenset({partition(1)}))
         rig.machine.clock.sleep(1)
         health = self.check(rig).look()
+        assert health.notice_seconds == pytest.approx(1, abs=0.1)
+        rig.metadata.seconds = 0
         assert [(run.topic_id_partition, run.task) for run in health.long_runs] == [(partition(0), "copy")]
         assert health.long_runs[0].seconds > 90
         assert (health.leaders, health.followers, health.loading) == (1, 1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -209,6 +210,24 @@ class TestConfigChanges:
                 with pytest.raises(ConfigError):
                     broker.manager.update_config(wrong)
             assert broker.manager.config.copier_thread_pool_size == 20
+
+
+def test_figures_by_partition() -> None:
+    """How full a topic's retention is, local and in all: what an operator watches before records are lost."""
+    config = RemoteLogManagerConfig(task_interval_ms=1000, metrics_recording_level="DEBUG")
+    with managed_broker(config=config) as broker:
+        partition = led(broker)
+        log = broker.logs[partition]
+        log.delete_old_segments()
+        broker.alter(partition, retention_bytes=10_000, local_retention_bytes=1000)
+        broker.machine.clock.sleep(3)
+        value = partial(broker.manager.metrics.value, topic="orders", partition="0")
+        tiered = broker.manager.metrics.value("log_size_bytes")
+        assert tiered > 0
+        assert value("retention_size_ratio") == pytest.approx((tiered + log.size()) / 10_000)
+        assert value("local_retention_size_ratio") == log.size() / 1000
+        assert (value("log_start_offset"), value("log_end_offset")) == (0, 31)
+        assert (value("log_segments"), value("local_size_bytes")) == (len(log.log_segments()), log.size())
 
 
 class TestFailures:

@@ -67,6 +67,7 @@ class ManagerHealth:
         long_runs: Runs of more than a minute, longest first.
         waiting_runs: Tasks that are due and wait for a thread, by kind.
         notices: The number of partitions of whose role the metadata manager has yet to hear.
+        notice_seconds: How long the present notice is under way; the metadata manager may hang in it.
         notice_failure: Why the metadata manager has not taken the last notice; None: it has.
         clock_is_off: Whether nothing expires by time, since the broker's clock differs too much from the store's.
     """
@@ -80,6 +81,7 @@ class ManagerHealth:
     long_runs: tuple[LongRun, ...]
     waiting_runs: Mapping[str, int]
     notices: int
+    notice_seconds: float
     notice_failure: BaseException | None
     clock_is_off: bool = False
 
@@ -117,11 +119,27 @@ class HealthCheck:
             partition = term.partition.topic_id_partition
             try:
                 size, segments = _lag(log)
-                logs = _log_figures(log) if by_partition else {}
+                logs = self._log_figures(partition, log) if by_partition else {}
             except TierlogError as error:
                 _log.debug("%s: no figures: %s", partition, error)  # offline, or closed meanwhile
                 continue
             yield partition, PartitionFigures({"copy_lag_bytes": size, "copy_lag_segments": segments}, logs)
+
+    def _log_figures(self, partition: TopicIdPartition, log: PartitionLog) -> dict[str, float]:
+        size, config = log.size(), log.config
+        figures: dict[str, float] = {
+            "log_segments": len(log.log_segments()),
+            "log_start_offset": log.log_start_offset,
+            "log_end_offset": log.log_end_offset,
+            "local_size_bytes": size,
+        }
+        if config.retention_bytes > 0:
+            tiered = self._services.metrics.last_set("log_size_bytes", partition)
+            figures["retention_size_ratio"] = (log.only_local_log_segments_size() + tiered) / config.retention_bytes
+        local = config.retention_bytes if config.local_retention_bytes == -2 else config.local_retention_bytes
+        if local > 0:
+            figures["local_retention_size_ratio"] = size / local
+        return figures
 
     def uncopied_age_seconds(self) -> float:
         """Return the age of the oldest segment that is not copied; 0: all are."""
@@ -147,6 +165,7 @@ class HealthCheck:
             long_runs=tuple(sorted(self._long_runs(terms), key=lambda run: -run.seconds)),
             waiting_runs={name: schedule.waiting for name, schedule in self._schedules.items()},
             notices=self._notices.waiting,
+            notice_seconds=self._notices.running_seconds,
             notice_failure=self._notices.failure,
             clock_is_off=self._clock_check is not None and self._clock_check.is_off,
         )
@@ -204,19 +223,3 @@ def _lag(log: PartitionLog) -> tuple[int, int]:
     """Return bytes and number of a log's closed segments that are not copied, as Kafka counts them."""
     size = max(0, log.only_local_log_segments_size() - log.active_segment.size_bytes)
     return size, max(0, log.only_local_log_segments_count() - 1)
-
-
-def _log_figures(log: PartitionLog) -> dict[str, float]:
-    size, config = log.size(), log.config
-    figures: dict[str, float] = {
-        "log_segments": len(log.log_segments()),
-        "log_start_offset": log.log_start_offset,
-        "log_end_offset": log.log_end_offset,
-        "local_size_bytes": size,
-    }
-    if config.retention_bytes > 0:
-        figures["retention_size_ratio"] = size / config.retention_bytes
-    local = config.retention_bytes if config.local_retention_bytes == -2 else config.local_retention_bytes
-    if local > 0:
-        figures["local_retention_size_ratio"] = size / local
-    return figures

@@ -267,6 +267,11 @@ class ManagerMetrics:
         with self._lock:
             self._set.setdefault(partition, {})[name] = value
 
+    def last_set(self, name: str, partition: TopicIdPartition) -> float:
+        """Return what was set last for a partition; 0: nothing was."""
+        with self._lock:
+            return self._set.get(partition, {}).get(name, 0.0)
+
     def drop(self, partition: TopicIdPartition) -> None:
         """Forget what was set for a partition: this broker leads it no more."""
         with self._lock:

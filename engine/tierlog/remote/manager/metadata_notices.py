@@ -66,6 +66,12 @@ class MetadataNotices(Closeable):
         """The number of partitions with a notice that is not delivered."""
         return len(self._pending)
 
+    @property
+    def running_seconds(self) -> float:
+        """How long the present delivery goes on; 0: there is none."""
+        began = self._task.began_seconds
+        return 0.0 if began < 0 else self._services.machine.clock.monotonic_seconds() - began
+
     def begin(self, partitions: Iterable[tuple[TopicIdPartition, Role, WhenReady]]) -> None:
         """Have the manager hear that this broker begins to lead or follow partitions."""
         with self._lock:

@@ -182,6 +182,7 @@ class RemoteLogManager(Closeable):
         metrics.figures = partial(self._health.figures, by_partition=by_partition)
         metrics.ask("tasks_idle_ratio", lambda: 1 - min(1.0, self._copying.running / self._copying.workers))
         metrics.ask("waiting_requests", lambda: len(self._searches), operation="RemoteListOffsets")
+        metrics.ask("copy_quota_bytes_per_second", self._copy_quota.rate)
         metrics.ask("fetch_quota_bytes_per_second", self._fetch_quota.rate)
         metrics.ask("leader_partitions", lambda: self._terms.count(Role.LEADER))
         metrics.ask("follower_partitions", lambda: self._terms.count(Role.FOLLOWER))
