@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
@@ -22,8 +23,11 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.partition_stops import StopPartition
+from tierlog.remote.manager.pending_reads import RemoteRead
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -57,7 +61,9 @@ class TestRoles:
             assert copied(broker, partition) == [(0, 9), (10, 19), (20, 29)]
             log = broker.logs[partition]
             assert log.highest_offset_in_remote_storage == 29
+            assert broker.manager.metrics.value("metadata_count", topic="orders") == 3
             broker.manager.on_leadership_change(NONE, frozenset({partition}))
+            assert broker.manager.metrics.value("metadata_count") == 0  # the new leader counts them
             broker.produce(partition, 1)
             broker.machine.clock.sleep(5)
             assert len(copied(broker, partition)) == 3
@@ -110,6 +116,47 @@ class TestSearches:
             assert earliest_local.offset == 30
             with pytest.raises(TypeError):
                 broker.manager.list_offsets("orders-0", 0)  # type: ignore[arg-type]
+
+
+class SlowMetadata(DictMetadataManager):
+    """Takes its time to hear of a role; like many a third party's, it loads nothing, so that it is always ready."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+
+    def on_partition_leadership_changes(
+        self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
+    ) -> None:
+        self._machine.clock.sleep(2)
+        super().on_partition_leadership_changes(leader_partitions, follower_partitions)
+
+    def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
+        return True
+
+
+def test_reads_right_behind_a_notice() -> None:
+    """A broker that is elected gets fetches in the same moment: they wait for the metadata manager to hear of it."""
+    machine, scheduler = ManualScheduler.machine(1)
+    with scheduler:
+        storage, metadata = MemoryStorageManager(machine=machine), SlowMetadata(machine)
+        storage.configure({})
+        broker = ManagedBroker(
+            machine, topic=MemoryMetadataTopic(3, machine=machine), storage=storage, metadata=metadata
+        )
+        partition = led(broker)
+        broker.logs[partition].delete_old_segments()
+        broker.manager.stop_partitions([StopPartition(partition, stop_metadata=True)]).result(60)
+        broker.manager.on_leadership_change(frozenset({partition}), NONE)
+        reading = broker.manager.read([RemoteRead(partition, 0, max_bytes=1 << 20)], max_wait_ms=10_000)
+        searching = broker.manager.list_offsets(partition, 0)
+        (result,) = reading.result(60)
+        assert result.error is None
+        assert result.data.first_offset == 0
+        found = searching.result(60)
+        assert found is not None
+        assert found.offset == 0
+        broker.close()
 
 
 class TestStops:
@@ -201,7 +248,15 @@ class TestConfigChanges:
     def test_keys_are_changed_at_run_time(self) -> None:
         """Numbers of threads, by at most the double; a key that is none changes nothing."""
         with managed_broker() as broker:
-            broker.manager.update_config({"remote.log.manager.copier.thread.pool.size": "20"})
+            broker.manager.update_config(
+                {
+                    "remote.log.manager.copier.thread.pool.size": "20",
+                    "remote.log.manager.fetch.max.bytes.per.second": "1",
+                    "remote.fetch.max.wait.ms": "123",
+                }
+            )
+            assert broker.manager.config.fetch_max_wait_ms == 123
+            assert broker.manager.fetch_throttle_time_ms() == 0
             assert broker.manager.config.copier_thread_pool_size == 20
             for wrong in (
                 {"remote.log.manager.copier.thread.pool.size": "50"},
