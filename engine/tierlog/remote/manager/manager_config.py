@@ -105,7 +105,8 @@ class RemoteLogManagerConfig:
         minimum=1,
     )
     kafka_semantics: bool = key(
-        "Do as Kafka 4.3 does where Tierlog knows better; see the page of the manager.",
+        "Do as Kafka 4.3 does where Tierlog knows better "
+        "([embedding-manager.md](../embedding-manager.md#where-kafka-differs)).",
         default=False,
         under=_TASKS,
         own=True,
