@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from tests.scenarios.two_brokers import Cluster, Written, batch_of
 from tests.support.log_consumer import last_offset, number
@@ -30,6 +30,20 @@ from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Future
 
 PRODUCERS: Final = 3
+#: How often each thing is done.
+_WEIGHTS: Final = {
+    "produce": 30,
+    "transact": 30,
+    "replicate": 100,
+    "retain": 8,
+    "read": 10,
+    "search": 5,
+    "delete_topic": 1,
+    "prefer": 3,
+    "crash": 1,
+    "wipe": 1,
+    "wait": 4,
+}
 #: What a copy or a read may end with, where its log was cut, its broker was stopped or lost its power.
 _MAY_END: Final = (TierlogError, LookupError, TimeoutError)
 
@@ -65,48 +79,46 @@ class Campaign:
     counts: Counter[str] = field(default_factory=Counter)
     has_leftovers: bool = False
 
+    def settings(self) -> dict[str, Any]:
+        """What the brokers of a campaign have in common."""
+        return {
+            "config": replace(CONFIG, segment_bytes=700, retention_bytes=random.Random(self.seed).choice((-1, 1500))),
+            "manager_config": RemoteLogManagerConfig(kafka_semantics=self.as_kafka, task_interval_ms=500),
+            "leader_settings": LeaderSettings(min_insync_replicas=2, replica_lag_time_max_ms=3000),
+        }
+
     def run(self) -> None:
         """Do all steps, heal everything, and compare."""
-        self.rng = random.Random(self.seed)
-        config = replace(CONFIG, segment_bytes=700, retention_bytes=self.rng.choice((-1, 1500)))
+        brokers = range(1, self.brokers + 1)
         with Cluster(
-            self.seed,
-            brokers=range(1, self.brokers + 1),
-            partitions=self.partitions,
-            config=config,
-            manager_config=RemoteLogManagerConfig(kafka_semantics=self.as_kafka, task_interval_ms=500),
-            is_managed=True,
-            leader_settings=LeaderSettings(min_insync_replicas=2, replica_lag_time_max_ms=3000),
+            self.seed, brokers=brokers, partitions=self.partitions, is_managed=True, **self.settings()
         ) as cluster:
-            self.cluster = cluster
-            self.stops: list[tuple[int, Future[Mapping[TopicIdPartition, Exception]]]] = []
-            self.producers = [
-                [CampaignProducer(10 * each + at) for at in range(PRODUCERS)] for each in range(self.partitions)
-            ]
+            self.begin(cluster, random.Random(self.seed))
             for each in range(self.partitions):
                 cluster.elect(1 + each % self.brokers, each)
                 cluster.settle(each)
-            actions: list[tuple[int, Callable[[], None]]] = [
-                (30, self.produce),
-                (30, self.transact),
-                (100, self.replicate),
-                (8, self.retain),
-                (10, self.read),
-                (5, self.search),
-                (1, self.delete_topic),
-                (3, self.prefer),
-                (1, self.crash),
-                (1, self.wipe),
-                (4, self.wait),
-            ]
-            weights, functions = zip(*actions, strict=True)
             for _ in range(self.steps):
-                self.rng.choices(functions, weights)[0]()
+                self.step()
                 if self.rng.random() < 0.2:
                     cluster.machine.clock.sleep(0.01)
             self.heal()
             self.compare()
             self.counts["builds"] += cluster.builds
+
+    def begin(self, cluster: Cluster, rng: random.Random, *, first_producer: int = 0) -> None:
+        """Take a cluster."""
+        self.cluster, self.rng = cluster, rng
+        self.stops: list[tuple[int, Future[Mapping[TopicIdPartition, Exception]]]] = []
+        self.producers = [
+            [CampaignProducer(first_producer + 10 * each + at) for at in range(PRODUCERS)]
+            for each in range(self.partitions)
+        ]
+
+    def step(self, *, without: Sequence[str] = ()) -> None:
+        """Do one thing."""
+        names = [name for name in _WEIGHTS if name not in without]
+        (name,) = self.rng.choices(names, [_WEIGHTS[each] for each in names])
+        getattr(self, name)()
 
     # ---- choices
 
@@ -340,9 +352,17 @@ class Campaign:
                 state = cluster.states[partition]
                 cluster.elect(min(state.in_sync_replicas), partition, in_sync=state.in_sync_replicas)
             cluster.settle(partition, seconds=120)
-        self._end_open()
-        for partition in range(self.partitions):
-            cluster.settle(partition, seconds=120)
+        until = cluster.machine.clock.monotonic_seconds() + 300
+        while any(
+            leader is not None and leader.log.open_transactions()
+            for leader in map(self._leader, range(self.partitions))
+        ):
+            assert cluster.machine.clock.monotonic_seconds() < until, "a transaction cannot be ended"
+            self._end_open()
+            for partition in range(self.partitions):
+                cluster.settle(partition, seconds=120)
+                for broker in cluster.brokers:
+                    cluster.exchange(broker, partition)
         until = cluster.machine.clock.monotonic_seconds() + 300
         while not all(self._is_copied(each) for each in range(self.partitions)):
             assert cluster.machine.clock.monotonic_seconds() < until, "the tier lags for ever"
@@ -381,11 +401,11 @@ class Campaign:
                 assert _producers(first) == _producers(other), f"producers of partition {partition}"
             self._compare_reads(partition)
         owned = {
-            each.remote_log_segment_id: each.state
+            each.remote_log_segment_id.id: each.state
             for partition in range(self.partitions)
             for each in cluster.brokers[1].metadata.list_remote_log_segments(cluster.partition(partition))
         }
-        stored = set(cluster.store.segments)
+        stored = cluster.stored_ids()
         finished = {each for each, state in owned.items() if state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
         assert finished <= stored, "what the metadata own is in the store"
         if not self.has_leftovers:
@@ -404,8 +424,13 @@ class Campaign:
         assert all(each == served[0] for each in served), f"partition {partition}"
         here = max(each.replicas[partition].log.local_log_start_offset for each in cluster.brokers.values())
         end = cluster.replica(1, partition).log.log_end_offset
-        aborted = [
-            sorted(each.replicas[partition].log.collect_aborted_transactions(here, end)) if here < end else []
+        aborted = [  # where one began in front of the log's start, a replica that began there knows it from there on
+            sorted(
+                (producer, last)
+                for producer, _, last in each.replicas[partition].log.collect_aborted_transactions(here, end)
+            )
+            if here < end
+            else []
             for each in cluster.brokers.values()
         ]
         assert all(each == aborted[0] for each in aborted), f"aborted transactions of partition {partition}"

@@ -13,15 +13,19 @@ from typing import Any, Self
 
 from tests.support.log_consumer import batches_in, last_offset, number
 from tests.support.tiered_brokers import CONFIG, END, METADATA_PARTITIONS, Broker, BrokerReplica, partition_of
+from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
+    RemoteLogMetadataManager,
     RemoteLogSegmentMetadata,
+    RemoteStorageManager,
     TopicIdPartition,
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.tiered_partition import Role
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication import (
     AlterPartition,
     AskEpochEnd,
@@ -35,7 +39,11 @@ from tierlog.replication import (
     LeaderSettings,
     ReplicationError,
 )
+from tierlog.runtime.machine import Machine, Process
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
@@ -65,6 +73,10 @@ class Written:
         for batch in batches_in(data):
             key = number(batch, 12, 4), number(batch, 0, 8)
             assert self.batches.setdefault(key, batch) == batch, f"two batches in epoch {key[0]} at {key[1]}"
+
+    def commit(self, offset: int, epoch: int) -> None:
+        """Note that the batch at an offset is committed."""
+        self.committed[offset] = epoch
 
     def lose(self, offset: int) -> None:
         """What was committed from an offset on is lost: by an unclean election, or by more disks than are made for."""
@@ -99,14 +111,12 @@ class Cluster:
         follower_settings: FollowerSettings | None = None,
         is_managed: bool = False,
     ) -> None:
-        self.machine, self.scheduler = ManualScheduler.machine(seed)
+        self.open_world(seed)
         self.partitions = partitions
         self.config = config
         self.manager_config = manager_config or RemoteLogManagerConfig()
         self.leader_settings = leader_settings or LeaderSettings()
         self.follower_settings = follower_settings or FollowerSettings(fetch_backoff_ms=100)
-        self.topic = MemoryMetadataTopic(METADATA_PARTITIONS, machine=self.machine)
-        self.store = MemoryStorageManager(machine=self.machine)
         self.registered = Brokers()
         self.written = [Written() for _ in range(partitions)]
         self.states: dict[int, LeaderAndIsr] = {}
@@ -115,6 +125,53 @@ class Cluster:
         self.generations: dict[int, int] = {}
         self.is_managed = is_managed
         self.brokers = {each: Broker(self, each) for each in brokers}
+
+    # ---- the world: in memory, from a seed
+
+    def open_world(self, seed: int) -> None:
+        """Make what all brokers share: time, threads, the metadata topic and the store."""
+        self.machine, self.scheduler = ManualScheduler.machine(seed)
+        self.topic = MemoryMetadataTopic(METADATA_PARTITIONS, machine=self.machine)
+        self.store = MemoryStorageManager(machine=self.machine)
+
+    def stored_ids(self) -> set[Uuid]:
+        """The ids of the segments that the store has."""
+        return {each.id for each in self.store.segments}
+
+    def decided(self, partition: int) -> None:
+        """The controller has decided on a partition; nobody has heard of it."""
+
+    def disk_of(self, broker_id: int) -> Files:
+        """The disk of a broker."""
+        return MemoryFiles(self.machine.clock)
+
+    def path_of(self, broker_id: int) -> str:
+        """The log directory of a broker."""
+        return "/logs"
+
+    def machine_of(self, broker: Broker) -> Machine:
+        """The machine of a broker's present life."""
+        rng = SeededRng(1000 * broker.broker_id + broker.life)
+        return Machine(self.scheduler.clock, rng, self.scheduler, broker.files, Process())
+
+    def storage_of(self, broker: Broker) -> RemoteStorageManager:
+        """A broker's storage manager."""
+        storage = MemoryStorageManager(machine=broker.machine, segments=self.store.segments)
+        storage.configure({})
+        return storage
+
+    def metadata_of(self, broker: Broker) -> RemoteLogMetadataManager:
+        """A broker's metadata manager."""
+        metadata = TopicBasedRemoteLogMetadataManager(machine=broker.machine, open_logs=lambda _config, **_: self.topic)
+        metadata.configure(
+            {
+                "log.dir": broker.path,
+                "broker.id": broker.broker_id,
+                "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
+                "remote.log.metadata.kafka.semantics": self.manager_config.kafka_semantics,
+            }
+        )
+        return metadata
 
     def __enter__(self) -> Self:
         self.scheduler.__enter__()
@@ -149,6 +206,7 @@ class Cluster:
         epoch, partition_epoch = (-1, -1) if before is None else (before.leader_epoch, before.partition_epoch)
         self.states[partition] = LeaderAndIsr(epoch + 1, partition_epoch + 1, tuple(self.brokers), members)
         self.leaders[partition] = broker
+        self.decided(partition)
         for each in self.brokers.values():
             if each.is_up:
                 self.hear(each.broker_id, partition)
@@ -210,6 +268,7 @@ class Cluster:
         members = frozenset(broker for broker, _ in proposal.in_sync_replicas if self.brokers[broker].is_up)
         state = LeaderAndIsr(known.leader_epoch, known.partition_epoch + 1, tuple(self.brokers), members)
         self.states[partition] = state
+        self.decided(partition)
         replica.leader.on_altered(proposal, state, self.now_ms)
 
     # ---- producers
@@ -236,7 +295,7 @@ class Cluster:
         while offset < log.high_watermark:
             for batch in replica.broker.read(log.partition, offset):
                 if last_offset(batch) < log.high_watermark and number(batch, 0, 8) > at:
-                    written.committed[number(batch, 0, 8)] = number(batch, 12, 4)
+                    written.commit(number(batch, 0, 8), number(batch, 12, 4))
                 offset = last_offset(batch) + 1
 
     # ---- followers

@@ -14,7 +14,9 @@ from tierlog.log.local.log_errors import InconsistentTopicIdError, KafkaError, O
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import (
+    RemoteLogMetadataManager,
     RemoteLogSegmentMetadata,
+    RemoteStorageManager,
     TopicIdPartition,
 )
 from tierlog.remote.manager.aux_states import AuxStates
@@ -31,7 +33,6 @@ from tierlog.remote.manager.tiered_lineage import (
     find_copied_offset,
 )
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
-from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication import (
     AskEpochEnd,
     BrokerState,
@@ -41,12 +42,11 @@ from tierlog.replication import (
     Leader,
     OffsetAndEpoch,
 )
-from tierlog.runtime.machine import Machine, Process
-from tierlog.runtime.machine.randomness import Rng, SeededRng
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.waiting.byte_quota import ByteQuota
-from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 if TYPE_CHECKING:
     from tests.scenarios.two_brokers import Cluster
@@ -130,7 +130,8 @@ class Broker:
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
-        self.files = MemoryFiles(cluster.scheduler.clock)
+        self.files: Files = cluster.disk_of(broker_id)
+        self.path = cluster.path_of(broker_id)
         self.life = 0
         self.is_up = False
         self.start()
@@ -139,29 +140,12 @@ class Broker:
         """Open everything, as nobody's leader or follower."""
         cluster = self.cluster
         self.life += 1
-        self.machine = Machine(
-            cluster.scheduler.clock,
-            SeededRng(1000 * self.broker_id + self.life),
-            cluster.scheduler,
-            self.files,
-            Process(),
-        )
-        self.files.make_directories(LOGS)
-        self.storage = MemoryStorageManager(machine=self.machine, segments=cluster.store.segments)
-        self.storage.configure({})
-        self.metadata = TopicBasedRemoteLogMetadataManager(
-            machine=self.machine, open_logs=lambda _config, **_: cluster.topic
-        )
-        self.metadata.configure(
-            {
-                "log.dir": LOGS,
-                "broker.id": self.broker_id,
-                "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
-                "remote.log.metadata.kafka.semantics": cluster.manager_config.kafka_semantics,
-            }
-        )
+        self.machine = cluster.machine_of(self)
+        self.files.make_directories(self.path)
+        self.storage: RemoteStorageManager = cluster.storage_of(self)
+        self.metadata: RemoteLogMetadataManager = cluster.metadata_of(self)
         self.directory = LogDirectory.open(
-            LOGS,
+            self.path,
             machine=self.machine,
             config=cluster.config,
             remote_log_enabled=True,
@@ -239,6 +223,7 @@ class Broker:
     def crash(self, rng: Rng | None = None) -> None:
         """Lose power: what was not synced is gone. What runs sees a failing disk."""
         self.directory.checkpoint()
+        assert isinstance(self.files, MemoryFiles)
         self.files = self.files.crash(rng)
         self._down()
         self._close_managers()

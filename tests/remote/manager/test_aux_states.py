@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.two_brokers import Cluster, batch_of
-from tests.support.tiered_brokers import CONFIG, Broker, BrokerReplica, Endpoint
+from tests.support.tiered_brokers import CONFIG, Broker, BrokerReplica, Endpoint, partition_of
 from tierlog.errors import StoreError
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -34,6 +34,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.tiered_partition import Role
 from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.replication import BuildAuxState, FollowerState, ReplicationError
@@ -457,6 +458,38 @@ class TestLeaders:
             assert replica.epochs == {0: 0, 1: 2, 2: 4, 4: before}
             cluster.settle()
             cluster.check_committed(2)
+
+    @pytest.mark.parametrize("empty", [False, True])
+    def test_a_log_starts_here_if_all_in_front_of_it_has_expired(self, empty: bool) -> None:
+        """A kill took its log start back to an older checkpoint: if this fails, it leads nothing until an operator
+        comes.
+        """
+        with cluster_of() as cluster:
+            tiered(cluster)
+            only_first(cluster)
+            node = cluster.brokers[2]
+            for each in list(node.metadata.list_remote_log_segments(partition_of())):
+                if each.start_offset == 0:
+                    SegmentDeletions(node.services).begin(each)
+            if empty:
+                cluster.replica(2).log.truncate_to(2)
+            else:
+                epochs = cluster.replica(2).log.leader_epoch_cache
+                epochs.clear_and_flush()
+                epochs.assign(2, 4)
+            node.stop()
+            cluster.brokers[1].stop()
+            node.start()
+            assert cluster.replica(2).log.must_be_rebuilt
+            cluster.elect(2)
+            replica = cluster.replica(2)
+            assert replica.build is not None
+            assert replica.build[1].exception(60) is None
+            cluster._built(replica)
+            start = 2 if empty else 4
+            assert (replica.log.log_start_offset, replica.log.local_log_start_offset) == (start, start)
+            assert cluster.append(0, b"more") == (2 if empty else 8)
+            assert replica.epochs == ({3: 2} if empty else {2: 4, 3: 8})
 
     def test_an_empty_log_begins_behind_the_tier(self) -> None:
         """It was cut below its first segment, and is all that is left."""

@@ -3,7 +3,8 @@
 The segment of the tier that holds the last offset which the leader does not have here is looked up by the epoch of that
 offset; its leader epochs and its producer snapshot are fetched; then ``start_from_tier`` of the log makes one durable
 switch. Until then the log is as it was, whatever fails or is killed; afterwards it is whole. A leader's own log that
-lacks its lineage, and has records, keeps them: its lineage is completed.
+lacks its lineage, and has records, keeps them: its lineage is completed; where the tier has nothing in front of them
+any more, the log starts with them.
 
 Source: Kafka TierStateMachine, which does all of it in a fetcher's thread, over a log that it has emptied before.
 """
@@ -150,9 +151,16 @@ class AuxStates(Closeable):
     def _build(self, call: Build, partition: TieredPartition, build: BuildAuxState) -> AuxStateBuilt:
         topic_id_partition = partition.topic_id_partition
         log = self._services.require_log(topic_id_partition)
-        completes = partition.role is Role.LEADER and log.log_end_offset > log.local_log_start_offset
+        is_leader = partition.role is Role.LEADER
+        completes = is_leader and log.log_end_offset > log.local_log_start_offset
         with cancelled_by(partition.scope):
             segment = self._find_segment(topic_id_partition, build, log)
+            if segment is None and is_leader and not self._has(topic_id_partition, build.offset):
+                return _begin_here(call, log)
+            if segment is None:
+                raise RemoteResourceNotFoundException(
+                    f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
+                )
             epochs = parse_leader_epochs(self._fetch(segment, IndexType.LEADER_EPOCH))
             snapshot = b"" if completes else self._fetch(segment, IndexType.PRODUCER_SNAPSHOT)
         call.begin_change()
@@ -172,22 +180,21 @@ class AuxStates(Closeable):
 
     def _find_segment(
         self, topic_id_partition: TopicIdPartition, build: BuildAuxState, log: PartitionLog
-    ) -> RemoteLogSegmentMetadata:
+    ) -> RemoteLogSegmentMetadata | None:
         metadata = self._services.metadata
-        if build.epoch == NO_EPOCH:
-            first = log.leader_epoch_cache.earliest_entry
-            segment = _latest_with(
-                metadata.list_remote_log_segments(topic_id_partition),
-                build.offset,
-                epoch_max=None if first is None else first.epoch,
-            )
-        else:
-            segment = metadata.remote_log_segment_metadata(topic_id_partition, build.epoch, build.offset)
-        if segment is None:
-            raise RemoteResourceNotFoundException(
-                f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
-            )
-        return segment
+        if build.epoch != NO_EPOCH:
+            return metadata.remote_log_segment_metadata(topic_id_partition, build.epoch, build.offset)
+        first = log.leader_epoch_cache.earliest_entry
+        return _latest_with(
+            metadata.list_remote_log_segments(topic_id_partition),
+            build.offset,
+            epoch_max=None if first is None else first.epoch,
+        )
+
+    def _has(self, topic_id_partition: TopicIdPartition, offset: int) -> bool:
+        """Whether any copied segment has an offset, in whatever epoch."""
+        segments = self._services.metadata.list_remote_log_segments(topic_id_partition)
+        return _latest_with(segments, offset, epoch_max=None) is not None
 
     def _fetch(self, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
         with self._services.storage.fetch_index(segment, kind) as stream:
@@ -197,6 +204,21 @@ class AuxStates(Closeable):
         """Cancel the builds that have not begun to change their logs, and wait for the others; idempotent."""
         self._calls.close()
         self._pool.close(cancel=True, wait_seconds=10.0)
+
+
+def _begin_here(call: Build, log: PartitionLog) -> AuxStateBuilt:
+    """Let a leader's log start with what is here: all in front of it has expired, and a kill took the log start back
+    to an older checkpoint.
+    """
+    offset = log.local_log_start_offset
+    call.begin_change()
+    _log.warning("%s: the tier has nothing in front of %d, where the log starts now", log.folder, offset)
+    if log.log_end_offset > offset:
+        log.maybe_increment_log_start_offset(offset, "all in front of it has expired")
+        log.complete_lineage(log.leader_epoch_cache.epoch_with_offsets().items())
+    else:
+        log.truncate_fully_and_start_at(offset)
+    return AuxStateBuilt(log.log_end_offset)
 
 
 def _target(leader: LeaderEndpoint, topic_id_partition: TopicIdPartition, steps: AuxSteps) -> BuildAuxState | BeginAnew:
