@@ -146,6 +146,11 @@ class HealthCheck:
         found = max(self._uncopied(), key=lambda each: each.age_seconds, default=None)
         return 0.0 if found is None else found.age_seconds
 
+    def copying_stopped(self) -> dict[TopicIdPartition, Exception | None]:
+        """Return the partitions that copy no more until an operator acts, with the error."""
+        stopped = (term.partition for term in self._terms.all() if term.partition.copying_stopped)
+        return {each.topic_id_partition: each.failure for each in stopped if each.failure is not None}
+
     def look(self) -> ManagerHealth:
         """Return the state as of now. Cost: some microseconds a partition."""
         terms = self._terms.all()
@@ -157,11 +162,7 @@ class HealthCheck:
             loading=sum(not term.has_begun for term in terms),
             uncopied=max(uncopied, key=lambda each: each.age_seconds, default=None),
             uncopied_count=len(uncopied),
-            copying_stopped={
-                term.partition.topic_id_partition: term.partition.failure
-                for term in terms
-                if term.partition.copying_stopped and term.partition.failure is not None
-            },
+            copying_stopped=self.copying_stopped(),
             long_runs=tuple(sorted(self._long_runs(terms), key=lambda run: -run.seconds)),
             waiting_runs={name: schedule.waiting for name, schedule in self._schedules.items()},
             notices=self._notices.waiting,
@@ -221,5 +222,7 @@ class HealthCheck:
 
 def _lag(log: PartitionLog) -> tuple[int, int]:
     """Return bytes and number of a log's closed segments that are not copied, as Kafka counts them."""
+    if log.highest_offset_in_remote_storage + 1 >= log.active_segment.base_offset:
+        return 0, 0  # as a rule: ten thousand partitions are collected with every scrape
     size = max(0, log.only_local_log_segments_size() - log.active_segment.size_bytes)
     return size, max(0, log.only_local_log_segments_count() - 1)

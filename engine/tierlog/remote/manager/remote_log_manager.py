@@ -186,7 +186,7 @@ class RemoteLogManager(Closeable):
         metrics.ask("fetch_quota_bytes_per_second", self._fetch_quota.rate)
         metrics.ask("leader_partitions", lambda: self._terms.count(Role.LEADER))
         metrics.ask("follower_partitions", lambda: self._terms.count(Role.FOLLOWER))
-        metrics.ask("copying_stopped_partitions", lambda: len(self._health.look().copying_stopped))
+        metrics.ask("copying_stopped_partitions", lambda: len(self._health.copying_stopped()))
         metrics.ask("uncopied_age_seconds", self._health.uncopied_age_seconds)
 
     @classmethod
