@@ -1,9 +1,10 @@
 """The RemoteLogManager beside the storage manager that it drives.
 
-    python -m bench.manager [cached waiting] [--rounds 5] [--scale 1]
+    python -m bench.manager [cached waiting idle] [--rounds 5] [--scale 1]
 
 Remote reads of a cached mebibyte beside the storage manager's own fetch of the same bytes; and a thousand reads at once
-of a store that takes 200 ms, beside as many threads that fetch the same ranges.
+of a store that takes 200 ms, beside as many threads that fetch the same ranges. And the processor time of 10,000
+leaders with nothing to copy or to delete, whose metadata lie in the native table.
 """
 
 from __future__ import annotations
@@ -13,29 +14,41 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from typing_extensions import Buffer
 
 from bench.harness import MIB, Suite, arguments, equal, in_turn, quotient, spread, work_folder
+from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.support.manager_configs import local_keys
-from tierlog.log.local import LogDirectory
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
+from tierlog.log.local import LogDirectory, UnifiedLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote import TieredStorageManager
-from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.api import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.pending_reads import RemoteRead
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
+from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 BATCH_BYTES, RECORDS = 16 << 10, 16
 HOT_READS, HOT_PLACES = 2000, 16
+IDLE_LEADERS, IDLE_SEGMENTS, IDLE_MS = 10_000, 260, 1_700_000_000_000
 WAITING, STORE_SECONDS = 1000, 0.2
 SMALL_BYTES, SMALL_CHUNK_BYTES = 32 << 10, 256 << 10
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\1"), "orders", 0)
@@ -204,13 +217,96 @@ def measure_waiting(suite: Suite, rounds: int, scale: float) -> None:
     suite.add(what, told, quotient(walls["manager"], walls["storage"]) + late, 1.3, least=False)
 
 
+class TableMetadata(DictMetadataManager):
+    """A metadata manager whose segments lie in a table already."""
+
+    def __init__(self, partitions: Iterable[TopicIdPartition], segments: int) -> None:
+        super().__init__()
+        self.table = SegmentTable()
+        for partition in partitions:
+            self.table.assign(partition)
+            for number in range(segments):
+                self.table.put(
+                    RemoteLogSegmentMetadata(
+                        RemoteLogSegmentId.generate_new(partition),
+                        start_offset=number * 10,
+                        end_offset=number * 10 + 9,
+                        max_timestamp_ms=IDLE_MS,
+                        broker_id=1,
+                        event_timestamp_ms=IDLE_MS,
+                        segment_size_in_bytes=1 << 20,
+                        segment_leader_epochs={0: number * 10},
+                        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+                    )
+                )
+
+    def segments_version(self, topic_id_partition: TopicIdPartition) -> int:
+        return self.table.version(topic_id_partition)
+
+    def list_remote_log_segments(
+        self, topic_id_partition: TopicIdPartition, epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        return self.table.list(topic_id_partition, epoch)
+
+    def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
+        return self.table.highest_offset(topic_id_partition, epoch)
+
+
+def measure_idle(suite: Suite, rounds: int, scale: float) -> None:
+    """All tasks of leaders with retention by size and time, of which nothing goes and nothing is copied."""
+    count, segments = max(20, int(IDLE_LEADERS * scale)), IDLE_SEGMENTS
+    machine = Machine(files=MemoryFiles())
+    partitions = [TopicIdPartition(PARTITION.topic_id, "orders", number) for number in range(count)]
+    metadata = TableMetadata(partitions, segments)
+    logs = []
+    for number in range(min(count, 100)):  # the manager's own share is measured, not that of ten thousand logs
+        log = UnifiedLog.open(
+            f"/logs/orders-{number}",
+            machine=machine,
+            config=LogConfig(remote_storage_enable=True, retention_bytes=1 << 40, retention_ms=10**15),
+            remote_log_enabled=True,
+            is_sole_replica=True,
+        )
+        log.start_from_tier(
+            segments * 10, log_start_offset=0, epochs=[(0, 0)], producer_snapshot=encode_producer_snapshot([])
+        )
+        logs.append(log)
+    storage = MemoryStorageManager(machine=machine)
+    storage.configure({})
+    with RemoteLogManager(
+        RemoteLogManagerConfig(),
+        broker_id=1,
+        storage=storage,
+        metadata=metadata,
+        find_log=lambda partition: logs[partition.partition % len(logs)],
+        machine=machine,
+    ) as manager:
+        began = time.process_time()
+        manager.on_leadership_change(frozenset(partitions), frozenset())
+        time.sleep(2)
+        while manager.metrics.value("metadata_count") < count * segments:
+            time.sleep(0.5)
+        first = time.process_time() - began
+        interval = manager.config.task_interval_ms / 1000
+        shares = []
+        for _ in range(min(rounds, 3)):
+            began, before = time.monotonic(), time.process_time()
+            time.sleep(interval)
+            shares.append((time.process_time() - before) / (time.monotonic() - began) * 100)
+    told = f"{spread(shares, '.2f')} % of a core; the first look took {first:.1f} s of processor time"
+    what = f"{IDLE_LEADERS:,} leaders × {segments} segments, nothing to do, % of a core"
+    suite.add(what, told, statistics.median(shares), 5.0, least=False)
+
+
 def main() -> None:
-    asked = arguments(__doc__, ("cached", "waiting"))
+    asked = arguments(__doc__, ("cached", "waiting", "idle"))
     suite = Suite("manager")
     if "cached" in asked.parts:
         measure_cached(suite, asked.rounds, asked.scale)
     if "waiting" in asked.parts:
         measure_waiting(suite, asked.rounds, asked.scale)
+    if "idle" in asked.parts:
+        measure_idle(suite, asked.rounds, asked.scale)
     suite.save()
 
 

@@ -55,20 +55,22 @@ def is_within(segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs, *, log_en
         epochs: Of the log, those with records.
         log_end_offset: Exclusive.
     """
-    own = epochs_with_records(sorted(segment.segment_leader_epochs.items()))
+    entries = sorted(segment.segment_leader_epochs.items())
+    own: Iterable[tuple[int, int]] = entries if len(entries) == 1 else epochs_with_records(entries)
     first, last = epochs.earliest, epochs.latest
     if first is None or last is None or segment.end_offset >= log_end_offset:
         return False
-    relevant = [entry for entry in own if entry.epoch >= first.epoch]
-    if not relevant or relevant[-1].epoch > last.epoch:
+    relevant = [entry for entry in own if entry[0] >= first.epoch]
+    if not relevant or relevant[-1][0] > last.epoch:
         return False
-    begins = epochs.find_entry(relevant[0].epoch)
-    if begins is None or (begins != first and relevant[0].start_offset < begins.start_offset):
+    epoch, start_offset = relevant[0]
+    begins = epochs.find_entry(epoch)
+    if begins is None or (begins != first and start_offset < begins.start_offset):
         return False
-    for before, after in itertools.pairwise(relevant):
-        if epochs.find_next(before.epoch) != after:
+    for (before, _), after in itertools.pairwise(relevant):
+        if epochs.find_next(before) != after:
             return False
-    behind = epochs.find_next(relevant[-1].epoch)
+    behind = epochs.find_next(relevant[-1][0])
     return behind is None or segment.end_offset < behind.start_offset
 
 
