@@ -1,10 +1,10 @@
 """The RemoteLogManager beside the storage manager that it drives.
 
-    python -m bench.manager [cached waiting idle] [--rounds 5] [--scale 1]
+    python -m bench.manager [cached waiting copy idle] [--rounds 5] [--scale 1]
 
 Remote reads of a cached mebibyte beside the storage manager's own fetch of the same bytes; and a thousand reads at once
 of a store that takes 200 ms, beside as many threads that fetch the same ranges. And the processor time of 10,000
-leaders with nothing to copy or to delete, whose metadata lie in the native table.
+leaders with nothing to copy or to delete, whose metadata lie in the native table. *copy*: ``bench.manager_copies``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import partial
 from typing_extensions import Buffer
 
 from bench.harness import MIB, Suite, arguments, equal, in_turn, quotient, spread, work_folder
+from bench.manager_copies import measure_copies
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.support.manager_configs import local_keys
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
@@ -299,12 +300,14 @@ def measure_idle(suite: Suite, rounds: int, scale: float) -> None:
 
 
 def main() -> None:
-    asked = arguments(__doc__, ("cached", "waiting", "idle"))
+    asked = arguments(__doc__, ("cached", "waiting", "copy", "idle"))
     suite = Suite("manager")
     if "cached" in asked.parts:
         measure_cached(suite, asked.rounds, asked.scale)
     if "waiting" in asked.parts:
         measure_waiting(suite, asked.rounds, asked.scale)
+    if "copy" in asked.parts:
+        measure_copies(suite, asked.rounds, asked.scale)
     if "idle" in asked.parts:
         measure_idle(suite, asked.rounds, asked.scale)
     suite.save()
