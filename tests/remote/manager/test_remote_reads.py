@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -420,6 +421,20 @@ class TestReadiness:
             ready.set_result(None)
             assert all(values(each.result()[0], 25) == list(range(25, 30)) for each in pending)
             assert tier.settles()
+
+    def test_a_wait_for_metadata_that_is_given_up(self) -> None:
+        """If this fails, a third party's future that ends without a result leaves fetches to their deadline."""
+        with tiered() as tier:
+            partition, ready = tier.partition(), Future[None]()
+            tier.broker.metadata.is_ready = lambda _: False  # type: ignore[method-assign,assignment]
+            tier.broker.metadata.when_ready = lambda _: ready  # type: ignore[method-assign,assignment,return-value]
+            pending = tier.ask(RemoteRead(partition, 25, MIB))
+            tier.machine.clock.sleep(0.1)
+            ready.cancel()
+            ready.set_running_or_notify_cancel()
+            began = tier.now
+            assert [each.error for each in pending.result()] == [KafkaError.UNKNOWN_SERVER_ERROR]
+            assert tier.now == began
 
     def test_a_metadata_manager_that_hangs(self) -> None:
         """If this fails, a third party's metadata manager stops a broker's request threads."""

@@ -26,7 +26,7 @@ from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.machine.cancelling import cancelled_by
 from tierlog.runtime.machine.process import Closeable
-from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.machine.scheduling import CancelledError, Future
 from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 _log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class RemoteReads(Closeable):
     def _go_on(self, topic_id_partition: TopicIdPartition, ready: Future[None]) -> None:
         with self._lock:
             waiting = list(self._awaiting.pop(topic_id_partition, ()))
-        error = ready.exception()
+        error: BaseException | None = CancelledError() if ready.cancelled() else ready.exception()
         for read in waiting:
             if error is None:
                 self._submit(read)
