@@ -1,10 +1,11 @@
 """The RemoteLogManager beside the storage manager that it drives.
 
-    python -m bench.manager [cached waiting copy idle] [--rounds 5] [--scale 1]
+    python -m bench.manager [cached waiting copy idle offsets] [--rounds 5] [--scale 1]
 
 Remote reads of a cached mebibyte beside the storage manager's own fetch of the same bytes; and a thousand reads at once
 of a store that takes 200 ms, beside as many threads that fetch the same ranges. And the processor time of 10,000
 leaders with nothing to copy or to delete, whose metadata lie in the native table. *copy*: ``bench.manager_copies``.
+*offsets*: a search of an offset by time among very many segments, but for the look into the one that it chooses.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from unittest import mock
 
 from typing_extensions import Buffer
 
@@ -31,13 +33,18 @@ from tierlog.remote import TieredStorageManager
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.manager import offset_search
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.manager_metrics import ManagerMetrics
 from tierlog.remote.manager.pending_reads import RemoteRead
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.manager.tier_services import TierServices
+from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine import Machine
@@ -51,6 +58,7 @@ BATCH_BYTES, RECORDS = 16 << 10, 16
 HOT_READS, HOT_PLACES = 2000, 16
 IDLE_LEADERS, IDLE_SEGMENTS, IDLE_MS = 10_000, 260, 1_700_000_000_000
 WAITING, STORE_SECONDS = 1000, 0.2
+SEGMENTS, SEARCHES = 100_000, 100
 SMALL_BYTES, SMALL_CHUNK_BYTES = 32 << 10, 256 << 10
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\1"), "orders", 0)
 TIERED = LogConfig(
@@ -299,8 +307,75 @@ def measure_idle(suite: Suite, rounds: int, scale: float) -> None:
     suite.add(what, told, statistics.median(shares), 5.0, least=False)
 
 
+def many_segments(count: int) -> Iterator[bytes]:
+    """The events of so many copied segments of ten offsets, a millisecond each."""
+    state = RemoteLogSegmentState
+    for number in range(count):
+        segment_id = RemoteLogSegmentId.generate_new(PARTITION)
+        yield encode_record(
+            RemoteLogSegmentMetadata(
+                segment_id,
+                start_offset=10 * number,
+                end_offset=10 * number + 9,
+                max_timestamp_ms=number,
+                broker_id=1,
+                event_timestamp_ms=number,
+                segment_size_in_bytes=1,
+                segment_leader_epochs={0: 10 * number},
+            )
+        )
+        yield encode_record(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id,
+                event_timestamp_ms=number,
+                custom_metadata=None,
+                state=state.COPY_SEGMENT_FINISHED,
+                broker_id=1,
+            )
+        )
+
+
+def measure_offsets(suite: Suite, rounds: int, scale: float) -> None:
+    count, machine = max(100, int(SEGMENTS * scale)), Machine()
+    topic = MemoryMetadataTopic(1, machine=machine)
+    topic.append(0, *many_segments(count))
+    with work_folder("/dev/shm") as folder, contextlib.ExitStack() as opened:
+        metadata = TopicBasedRemoteLogMetadataManager(open_logs=lambda _config, **_: topic)
+        metadata.configure({"log.dir": str(folder), "remote.log.metadata.topic.num.partitions": 1, "broker.id": 1})
+        opened.callback(metadata.close)
+        metadata.on_partition_leadership_changes({PARTITION}, frozenset())
+        while not metadata.is_ready(PARTITION):
+            time.sleep(0.02)
+        directory = LogDirectory.open(str(folder / "logs"), config=TIERED, remote_log_enabled=True, runs_tasks=False)
+        log = opened.enter_context(directory).log("orders", 0, topic_id=PARTITION.topic_id)
+        log.truncate_fully_and_start_at(10 * count, 0)
+        log.assign_epoch_start_offset(0, 0)
+        storage = MemoryStorageManager(machine=machine)
+        services = TierServices(
+            RemoteLogManagerConfig(), storage, metadata, {PARTITION: log}.get, 1, machine, ManagerMetrics(machine)
+        )
+        pool = opened.enter_context(machine.scheduler.pool(1, name="bench-offsets"))
+        search = opened.enter_context(offset_search.OffsetSearch(services, pool))
+        opened.enter_context(
+            mock.patch.object(
+                offset_search, "find_in_segment", lambda _, segment, at, *__: (at, segment.start_offset, 0)
+            )
+        )
+
+        def look(number: int) -> None:
+            timestamp = (number * 7919) % count
+            if search.search(PARTITION, timestamp) != (timestamp, 10 * timestamp, 0):
+                raise SystemExit(f"time {timestamp} is not found")
+
+        found = in_turn({"search": lambda: medians(look, SEARCHES)}, rounds)
+    millis = [each.wall * 1e3 for each in found["search"]]
+    told = f"{spread(millis, '.2f')} ms, medians of {SEARCHES} searches"
+    what = f"an offset by time among {SEGMENTS:,} segments, ms beside the look into one"
+    suite.add(what, told, statistics.median(millis), 1.0, least=False)
+
+
 def main() -> None:
-    asked = arguments(__doc__, ("cached", "waiting", "copy", "idle"))
+    asked = arguments(__doc__, ("cached", "waiting", "copy", "idle", "offsets"))
     suite = Suite("manager")
     if "cached" in asked.parts:
         measure_cached(suite, asked.rounds, asked.scale)
@@ -310,6 +385,8 @@ def main() -> None:
         measure_copies(suite, asked.rounds, asked.scale)
     if "idle" in asked.parts:
         measure_idle(suite, asked.rounds, asked.scale)
+    if "offsets" in asked.parts:
+        measure_offsets(suite, asked.rounds, asked.scale)
     suite.save()
 
 
