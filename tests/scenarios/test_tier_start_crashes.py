@@ -135,12 +135,18 @@ def cut_first(log: UnifiedLog) -> None:
     cut(log)
 
 
+def raise_start(log: UnifiedLog) -> None:
+    """What lies in front of a segment has expired in the tier; the next epoch has the lineage written."""
+    assert log.update_log_start_offset_from_remote_tier(5) == 5
+
+
 #: What changes the log → what it is then.
 CHANGES_OF_LOG: Final[dict[str, tuple[Callable[[UnifiedLog], None] | None, Callable[[UnifiedLog], None], Seen]]] = {
     "begin above": (None, begin_above, Seen(20, 50, 50, 40, ((0, 20), (3, 30)), (), (31, 32, 34), False)),
     "begin below": (None, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33, 35), False)),
     "begin again": (begin_above, begin_below, Seen(1, 5, 5, 3, ((0, 1), (1, 3)), (), (33, 35), False)),
     "cut": (delete_first, cut, Seen(0, 4, 4, 4, ((0, 0),), (), (), True)),
+    "raise": (delete_first, raise_start, Seen(5, 7, 7, 5, ((2, 5),), (), (5, 7), False)),
     "cut and begin": (
         cut_first,
         begin_above,

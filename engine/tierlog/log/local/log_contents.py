@@ -41,7 +41,7 @@ from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.recovery.log_loader import OpenedFolder
 from tierlog.log.local.recovery.producer_replay import restore_producers
-from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState
+from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState, raised_start
 from tierlog.log.local.retention import RetentionRules
 from tierlog.log.local.segment_lease import SegmentLease
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -372,6 +372,8 @@ class LogContents:
             self.local_start = max(offset, self.local_start)
         if rises:
             _log.info("%s: the log starts at %d: %s", self._local.folder, offset, reason)
+            if self.is_tiered:  # before its lineage goes: the directory's checkpoint is written later
+                self._note_tier_start(raised_start(self._tier_start, offset, latest_epoch=self._latest_epoch))
             self.log_start = offset
             self._local.recovery_point = max(self._local.recovery_point, offset)
             self.epochs.truncate_from_start(offset)

@@ -44,7 +44,7 @@ class TierStartState(enum.Enum):
     STARTING = "starting"
     """The log is being begun anew: loading makes it, empty, with this lineage and these producers."""
     STARTED = "started"
-    """It was begun so: the log starts at ``log_start_offset``, whatever an older checkpoint says."""
+    """It was begun so, or its start rose: the log starts at ``log_start_offset``, whatever an older checkpoint says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,20 @@ class TierStart:
         """Return the content for a log whose files have been replaced."""
         state = TierStartState.NEEDED if self.state is TierStartState.CUTTING else TierStartState.STARTED
         return replace(self, state=state, epochs=LeaderEpochs(), producer_snapshot=b"")
+
+
+def raised_start(known: TierStart | None, offset: int, *, latest_epoch: int) -> TierStart:
+    """Return the content for a log whose start rises: on the disk before its lineage is cut, or a log that is killed
+    would start in front of its lineage, and have to be built anew although it has all of its records.
+
+    Args:
+        known: The present content; None: there is no file.
+        offset: The new log start.
+        latest_epoch: Of the log.
+    """
+    if known is None:
+        known = TierStart(TierStartState.STARTED, offset, offset, offset, latest_epoch)
+    return replace(known, offset=max(known.offset, offset), log_start_offset=offset)
 
 
 class TierStartFile:
