@@ -229,6 +229,31 @@ def test_power_may_go_at_any_change(change: str) -> None:
     assert any(outcomes)
 
 
+@pytest.mark.parametrize("offset", [2, 5, 50])
+def test_a_log_that_began_anew_starts_there(offset: int) -> None:
+    """If this fails, a follower that began at its leader's start, and has followed since, is built anew after a kill:
+    its directory's checkpoint does not know the start yet, and the new epoch does.
+    """
+    files = MemoryFiles()
+    files.make_directories(LOGS)
+    machine, scheduler = ManualScheduler.machine(offset, files)
+    with scheduler:
+        directory, log = opened(machine)
+        lived(log, directory)
+        delete_first(log)
+        directory.checkpoint()
+        log.truncate_fully_and_start_at(offset)
+        log.append_as_leader(batch_of([b"behind"], now_ms=NOW_MS), leader_epoch=9)
+        log.flush()
+        power = PowerCut(files, at=1, seed=offset)
+        with contextlib.suppress(StoreError):
+            directory.close()
+    found, _ = started(power.cut(), offset)
+    assert (found.log_start, found.local_start, found.end) == (offset, offset, offset + 1)
+    assert found.epochs == ((9, offset),)
+    assert not found.must_be_rebuilt
+
+
 @pytest.mark.parametrize("change", CHANGES_OF_LOG)
 def test_a_start_that_loses_power_too_finds_the_same(change: str) -> None:
     """Loading finishes what the file says, however often it is cut short."""

@@ -388,9 +388,7 @@ class LogContents:
         return self.log_start
 
     def note_copied(self, offset: int) -> None:
-        """Note that the tier has what lies up to an offset; a lower one changes nothing. What lies behind the log's end
-        is another branch's: the log was cut since it was looked for.
-        """
+        """Note that the tier has what lies up to an offset, as far as this log goes; a lower one changes nothing."""
         offset = min(offset, self._local.log_end_offset - 1)
         if self.is_tiered and offset > self.copied:
             self.copied = offset
@@ -486,9 +484,12 @@ class LogContents:
 
     def truncate_fully(self, offset: int, start: int) -> None:
         """Remove everything and begin anew, at offsets of ``require_beginning``."""
+        superseded = max(self.log_start, 0 if self._tier_start is None else self._tier_start.superseded_offset)
         self._lower_recovery_point(offset)
         self._forget_tier_start(above=-1)
         self._begin_anew(offset, start)
+        if self.is_tiered:  # before an epoch is on the disk that begins behind what the directory's checkpoint says
+            self._note_tier_start(TierStart(TierStartState.STARTED, offset, start, superseded, self._latest_epoch))
         self.epochs.clear_and_flush()
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
