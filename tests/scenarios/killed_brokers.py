@@ -44,6 +44,9 @@ class OracleFile:
     def put(self, *fields: object) -> None:
         os.write(self._file, (" ".join(map(str, fields)) + "\n").encode())
 
+    def close(self) -> None:
+        os.close(self._file)
+
 
 @dataclass
 class FileWritten(Written):
@@ -161,6 +164,7 @@ class KilledCluster(Cluster):
         if error[0] is None:
             for broker in self.brokers.values():
                 broker.stop()
+        self.oracle.close()
 
 
 class KilledCampaign(Campaign):
