@@ -10,12 +10,16 @@ from tests.support.expected_log import ExpectedBatch, ExpectedLog, replayed, tak
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, TransactionIndex
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.recovery.tier_start import TIER_START_FILE
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 #: What a log's folder holds after loading; nothing is set aside, half written or half swapped any more.
-SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata")
+SUFFIXES = (
+    *(".log", ".index", ".timeindex", ".txnindex", ".snapshot"),
+    *("leader-epoch-checkpoint", "partition.metadata", TIER_START_FILE),
+)
 
 
 @dataclass(frozen=True)

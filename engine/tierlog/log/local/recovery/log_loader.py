@@ -386,9 +386,13 @@ class LogLoader:
             why = "a batch is cut off there" if outcome.fault is None else str(outcome.fault)
             text = f"at {segment.size_bytes}, offset {segment.read_next_offset()}: {why}"
             self._report.add("cut", segment.log_path, text, bytes_cut=outcome.bytes_cut)
-        for path, text in before.changes(IndexContents.read(self._machine.files, segment)):
+        rebuilt = list(before.changes(IndexContents.read(self._machine.files, segment)))
+        for path, text in rebuilt:
             self._report.add("rebuilt", path, text)
-        syncs = self._syncs_all or outcome.bytes_cut > 0 or self._base_behind(segment) <= self._recovery_point
+        # A log that ends at its recovery point is flushed no more: its old indexes would come back by a power cut.
+        is_last_flush = bool(rebuilt) and segment.read_next_offset() <= self._recovery_point
+        is_flushed = self._base_behind(segment) <= self._recovery_point
+        syncs = self._syncs_all or outcome.bytes_cut > 0 or is_flushed or is_last_flush
         if syncs:
             segment.flush()
             self._has_synced = True
