@@ -6,7 +6,7 @@ from tables import key_table, metric_labels
 
 from tierlog.remote.manager import manager_metrics as manager
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
-from tierlog.remote.manager.opened_managers import TierKeys
+from tierlog.remote.manager.opened_managers import OpeningKeys
 from tierlog.remote.metadata.topic_backed.consumer_task import METADATA_SERIES
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.remote.storage.storage_metrics import OTHERS
@@ -97,7 +97,7 @@ def log_manager_page() -> str:
         f"| `{s.full_name.replace(manager.MANAGER_PREFIX, manager.PARTITION_PREFIX)}` | {s.text} | {s.jmx} |\n"
         for s in manager.PARTITION_SERIES
     )
-    keys, names = ("\n".join(key_table(table)) + "\n" for table in (RemoteLogManagerConfig, TierKeys))
+    keys, names = ("\n".join(key_table(table)) + "\n" for table in (RemoteLogManagerConfig, OpeningKeys))
     return MANAGER_HEAD + "\n" + keys + TIER_HEAD + names + MANAGER_SERIES_HEAD + series + topics + partitions
 
 

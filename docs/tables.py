@@ -41,7 +41,7 @@ def _shown_default(value: object) -> str:
 
 
 def shown_limits(key: Key) -> str:
-    """What the values of a key may be."""
+    """The values that a key allows, for its page."""
     if key.choices:
         return ", ".join(f"`{choice}`" for choice in key.choices)
     if key.kind == "bool":

@@ -492,7 +492,7 @@ class TestLeaders:
             assert replica.epochs == ({3: 2} if empty else {2: 4, 3: 8})
 
     def test_an_empty_log_begins_behind_the_tier(self) -> None:
-        """It was cut below its first segment, and is all that is left."""
+        """The log was cut below its first segment, and is all that is left."""
         with cluster_of() as cluster:
             tiered(cluster)
             only_first(cluster)

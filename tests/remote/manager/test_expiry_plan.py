@@ -1,4 +1,4 @@
-"""What goes from a tier, and which log start is published first."""
+"""The segments that go from a tier, and the log start that is published first."""
 
 from __future__ import annotations
 

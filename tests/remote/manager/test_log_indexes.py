@@ -64,7 +64,7 @@ class Indexing:
         self.broker.machine.clock.sleep(seconds)
 
     def entries(self) -> list[RemoteLogIndexEntry]:
-        """Of the files, as a program would read them."""
+        """The entries of the files, as a program would read them."""
         return list(RemoteLogIndex(self.log.folder, check_all=True, machine=self.broker.machine).iter_entries())
 
     def ranges(self) -> list[tuple[int, int]]:

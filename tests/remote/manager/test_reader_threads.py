@@ -47,7 +47,7 @@ BATCHES, SEGMENTS = 40, 3
 
 @dataclass
 class Gate:
-    """What readers of a store wait for."""
+    """A gate that readers of a store wait for."""
 
     opened: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0

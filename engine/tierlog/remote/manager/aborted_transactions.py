@@ -18,7 +18,7 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     TopicIdPartition,
 )
-from tierlog.remote.manager.segment_source import SegmentSource
+from tierlog.remote.manager.remote_source import RemoteSource
 from tierlog.remote.manager.tiered_lineage import offsets_of_log
 
 
@@ -38,7 +38,7 @@ class AbortedSearch:
     def __init__(
         self,
         metadata: RemoteLogMetadataManager,
-        source: SegmentSource,
+        source: RemoteSource,
         topic_id_partition: TopicIdPartition,
         log: PartitionLog,
         epochs: LeaderEpochs,

@@ -1,4 +1,4 @@
-"""What expires of the tier is deleted: the expiration task of the partitions that this broker leads.
+"""Segments of the tier that have expired are deleted: the expiration task of the partitions that this broker leads.
 
 A run looks at a partition's segments, publishes the log's new start, and deletes the first of those that go; each
 further run deletes one more, so that a partition with many of them delays no other. A partition of which nothing has

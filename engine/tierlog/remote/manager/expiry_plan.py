@@ -1,4 +1,4 @@
-"""What goes from a partition's tier, and which log start is published before it goes. Rules alone, without any I/O.
+"""The segments that go from a partition's tier, and the log start that is published before. Rules without any I/O.
 
 Of the log's epochs, ascending, segments go from the oldest on while a rule says so: those in front of the log's start,
 those whose newest record is too old, those that the log is too large by. Segments whose deletion has begun go again.
@@ -257,7 +257,7 @@ def find_unfinished(
 
 
 class TierSummary(NamedTuple):
-    """What a run found of a partition of which nothing goes: by it the next one need not list the segments again.
+    """The findings of a run about a partition of which nothing goes, so that the next run need not list its segments.
 
     Attributes:
         version: The metadata manager's, of the partition's segments.

@@ -1,4 +1,4 @@
-"""What a follower looks up of its partitions: the last offset of its log that is in the tier.
+"""The look-up of a follower: the last offset of its log that is in the tier.
 
 Its local retention deletes only what is there, and a follower that leads next goes on from there.
 

@@ -1,4 +1,4 @@
-"""What a follower's broker asks the broker that leads, of a partition that is in the tier."""
+"""The questions of a follower's broker to the broker that leads a partition which is in the tier."""
 
 from __future__ import annotations
 

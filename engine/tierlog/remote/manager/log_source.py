@@ -1,7 +1,7 @@
 """The border between reading batches and what gives the bytes of segments.
 
 Source: a replica reads stored segments by their objects (``SegmentReader``), a broker by their metadata alone, through
-any storage manager (``SegmentSource``).
+any storage manager (``RemoteSource``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a RemoteLogManager is behind with, and why: for operators, and for the gauges of its metrics."""
+"""The health of a RemoteLogManager: its backlog, and the reasons, for operators and for the gauges of its metrics."""
 
 from __future__ import annotations
 

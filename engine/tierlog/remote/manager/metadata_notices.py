@@ -29,7 +29,7 @@ WhenStopped = Callable[[Exception | None], None]
 
 
 class _Notice:
-    """What the manager has yet to hear of a partition: that it stopped, then that it begins."""
+    """The pending notice about one partition: that it stopped, then that it begins."""
 
     __slots__ = ("begins", "role", "stops")
 

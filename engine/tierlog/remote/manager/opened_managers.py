@@ -32,7 +32,7 @@ _INDEX_CACHE: Final = "fetch.indexes.cache.size"
 
 
 @dataclass(frozen=True, slots=True)
-class TierKeys:
+class OpeningKeys:
     """A broker's keys that name its managers."""
 
     system_enable: bool = key("The broker has tiered storage.", default=False, name=SYSTEM_KEY)
@@ -98,7 +98,7 @@ def open_managers(
             keys. NoThreadError.
     """
     require_texts("given", given)
-    keys = TierKeys(**read_values(TierKeys, given))
+    keys = OpeningKeys(**read_values(OpeningKeys, given))
     if not keys.system_enable:
         raise ConfigError(f"{SYSTEM_KEY} is false: this broker has no tiered storage")
     if not keys.storage_manager:

@@ -102,7 +102,7 @@ class PendingRead(Future[Sequence[RemoteReadResult]]):
         return self._answer.done()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the fetch was cancelled."""
         return self._is_cancelled and self.done()
 
     def cancel(self) -> bool:

@@ -1,4 +1,4 @@
-"""What goes wrong in the runs of a task, and how long the task pauses then."""
+"""The errors of a task's runs, and the pause behind each."""
 
 from __future__ import annotations
 

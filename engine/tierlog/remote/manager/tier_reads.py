@@ -28,7 +28,7 @@ from tierlog.remote.api import (
 from tierlog.remote.manager.aborted_transactions import AbortedSearch
 from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.manager.pending_reads import RemoteRead, empty_data
-from tierlog.remote.manager.segment_source import RemoteLog, SegmentSource
+from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, offsets_of_log
 from tierlog.replication.messages import ReplicationError
@@ -72,7 +72,7 @@ class TierReads:
 
     def __init__(self, services: TierServices) -> None:
         self._services = services
-        self._source = SegmentSource(services.storage, services.machine)
+        self._source = RemoteSource(services.storage, services.machine)
         self._threads = WaitingThreads(services.machine)
         #: Where what counts of a segment ends, by the segment and a log's epochs.
         self._ends: WeightedCache[tuple[Uuid, LeaderEpochs], int] = WeightedCache(

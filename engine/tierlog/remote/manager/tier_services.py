@@ -1,4 +1,4 @@
-"""What every part of a RemoteLogManager works with."""
+"""The managers, logs and machine that every part of a RemoteLogManager works with."""
 
 from __future__ import annotations
 

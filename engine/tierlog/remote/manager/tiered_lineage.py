@@ -1,4 +1,4 @@
-"""What the leader epochs of a broker's log say of the segments in its tier. Rules alone, without any I/O.
+"""The segments of a tier, judged by the leader epochs of a broker's log. Rules without any I/O.
 
 The broker has its log's own epochs, and asks its metadata manager by (epoch, offset). So a segment of an abandoned
 branch is never found by an offset of the log; where all segments of a partition are listed, ``is_within`` tells which

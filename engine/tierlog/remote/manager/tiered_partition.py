@@ -17,7 +17,7 @@ from tierlog.runtime.machine.scheduling import Scheduler
 
 
 class Role(enum.Enum):
-    """What this broker is to a partition."""
+    """The role of this broker for a partition."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -47,7 +47,7 @@ class ExpiryProgress:
 
 
 class IndexProgress:
-    """What a term knows of its index.
+    """The progress of a term's remote log index.
 
     Attributes:
         index: The open index.

@@ -63,7 +63,7 @@ class TimedCall(Future[Result], Generic[Result]):
         return self._answer.done()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the call was cancelled."""
         return self._state is _State.CANCELLED and self.done()
 
     def cancel(self) -> bool:

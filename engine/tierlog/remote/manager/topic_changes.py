@@ -14,7 +14,7 @@ from tierlog.log.local.log_folder import is_tiered
 
 
 class TierChange(enum.Enum):
-    """What happens to the tier of a topic's partitions."""
+    """The effect of a change on the tier of a topic's partitions."""
 
     NONE = "nothing"
     ENTERS = "tasks begin, and all closed segments are copied"

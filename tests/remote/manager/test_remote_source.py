@@ -25,7 +25,7 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
 )
 from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
-from tierlog.remote.manager.segment_source import RemoteLog, SegmentSource
+from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
@@ -38,7 +38,7 @@ Reads = BatchReads[RemoteLogSegmentMetadata, RemoteLog]
 
 
 def made_reads(storage: RemoteStorageManager) -> Reads:
-    return BatchReads(SegmentSource(storage, MACHINE), MACHINE, checks_batches=True)
+    return BatchReads(RemoteSource(storage, MACHINE), MACHINE, checks_batches=True)
 
 
 def read(reads: Reads, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int, **more: Any) -> FoundBatches:

@@ -64,7 +64,7 @@ class RemoteLog:
         return min((position // _PIECE_BYTES + 1) * _PIECE_BYTES, self.size_bytes)
 
 
-class SegmentSource:
+class RemoteSource:
     """A LogSource over a storage manager. Its calls block, and yield nothing.
 
     Args:
