@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import BatchSearch
-from tierlog._native.buffers import copy_into
+from tierlog._native.buffers import copy_into, joined
 from tierlog._native.indexes import lookup_offset, lookup_timestamp
 from tierlog.arguments import INT64_MAX, require_int64
 from tierlog.errors import CorruptIndexError, CorruptRecordError
@@ -36,10 +36,10 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
-    RemoteStorageManager,
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within, offsets_of_log
 from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
@@ -94,6 +94,7 @@ class OffsetSearch(Closeable):
 
     def __init__(self, services: TierServices, pool: Pool) -> None:
         self._services = services
+        self._source = RemoteSource(services.storage, services.machine)
         self._calls = TimedCalls(services.machine, pool, name="tierlog-rlm-list-offsets-deadlines")
         self._times: dict[TopicIdPartition, SegmentTimes] = {}
         self._lock = services.machine.scheduler.lock()
@@ -189,7 +190,7 @@ class OffsetSearch(Closeable):
             if low >= high:
                 continue
             try:
-                found = find_in_segment(self._services.storage, segment, timestamp_ms, low, high)
+                found = find_in_segment(self._source, segment, timestamp_ms, low, high)
             except RemoteResourceNotFoundException:
                 if log.log_start_offset <= segment.end_offset:
                     raise
@@ -253,7 +254,7 @@ class OffsetSearch(Closeable):
         start_offset = log.log_start_offset
         segment = self._find_as_kafka(topic_id_partition, log, timestamp_ms, start_offset)
         if segment is not None and segment.start_offset < log.log_segments()[0].base_offset:
-            found = find_in_segment(self._services.storage, segment, timestamp_ms, start_offset, INT64_MAX)
+            found = find_in_segment(self._source, segment, timestamp_ms, start_offset, INT64_MAX)
             if found is not None:
                 return found
         return log.fetch_offset_by_timestamp(timestamp_ms)
@@ -288,7 +289,7 @@ class OffsetSearch(Closeable):
 
 
 def find_in_segment(
-    storage: RemoteStorageManager,
+    source: RemoteSource,
     segment: RemoteLogSegmentMetadata,
     timestamp_ms: int,
     start_offset: int,
@@ -300,8 +301,8 @@ def find_in_segment(
         CorruptRecordError, SizeLimitError: of the segment's log. Else as the storage manager's ``fetch_index`` and
             ``fetch_log_segment``.
     """
-    log = SegmentWindows(storage, segment)
-    position = _find_position(storage, segment, timestamp_ms, start_offset)
+    log = SegmentWindows(source, segment)
+    position = _find_position(source, segment, timestamp_ms, start_offset)
     try:
         return _scan(log, position, timestamp_ms, start_offset, end_offset_exclusive)
     except CorruptRecordError:
@@ -311,24 +312,19 @@ def find_in_segment(
 
 
 def _find_position(
-    storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata, timestamp_ms: int, start_offset: int
+    source: RemoteSource, segment: RemoteLogSegmentMetadata, timestamp_ms: int, start_offset: int
 ) -> int:
     """Find a position at or before the first such record, by the indexes; 0 where they are none."""
     try:
-        times = _fetch_index(storage, segment, IndexType.TIMESTAMP)
+        times = source.fetch_index(segment, IndexType.TIMESTAMP)
         offset = max(lookup_timestamp(times, segment.start_offset, timestamp_ms)[1], start_offset)
         if offset <= segment.start_offset:
             return 0
-        offsets = _fetch_index(storage, segment, IndexType.OFFSET)
+        offsets = source.fetch_index(segment, IndexType.OFFSET)
         _, position = lookup_offset(offsets, segment.start_offset, offset)
     except CorruptIndexError:  # slower without them, never wrong
         return 0
     return position if 0 <= position < segment.segment_size_in_bytes else 0
-
-
-def _fetch_index(storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
-    with storage.fetch_index(segment, kind) as stream:
-        return stream.read()
 
 
 def _scan(
@@ -370,17 +366,17 @@ class SegmentWindows:
         size_bytes: Of its log.
     """
 
-    def __init__(self, storage: RemoteStorageManager, segment: RemoteLogSegmentMetadata) -> None:
-        self._storage = storage
-        self._segment = segment
+    def __init__(self, source: RemoteSource, segment: RemoteLogSegmentMetadata) -> None:
+        self._source = source
+        self._log = RemoteLog(segment)
         self._start = 0
-        self._window = b""
+        self._window = memoryview(b"")
         self.name = str(segment.remote_log_segment_id)
         self.size_bytes = segment.segment_size_in_bytes
 
     def read_into(self, buffer: Buffer, position: int) -> int:
         """Fill a buffer from a position on; returns the bytes read, fewer only at the end. Raises as
-        ``fetch_log_segment`` of the storage manager.
+        RemoteSource.
         """
         out = memoryview(buffer).cast("B")
         size = min(len(out), self.size_bytes - position)
@@ -388,10 +384,9 @@ class SegmentWindows:
             return 0
         at = position - self._start
         if not 0 <= at <= len(self._window) - size:
-            end = min(position + max(size, _WINDOW_BYTES), self.size_bytes) - 1
-            with self._storage.fetch_log_segment(self._segment, position, end) as stream:
-                self._window = stream.read()
+            end = min(position + max(size, _WINDOW_BYTES), self.size_bytes)
+            pieces = self._source.fetch_range(self._log, position, end, least_bytes=size)
+            self._window = pieces[0] if len(pieces) == 1 else memoryview(joined(pieces))
             self._start, at = position, 0
-            size = min(size, len(self._window))
-        copy_into(out[:size], memoryview(self._window)[at : at + size])
+        copy_into(out[:size], self._window[at : at + size])
         return size
