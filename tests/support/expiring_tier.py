@@ -259,3 +259,14 @@ def reopened(tier: ExpiringTier, **limits: int) -> None:
     )
     assert tier.log.highest_offset_in_remote_storage == -1
     tier.new_term()
+
+
+def moved_to_another_disk(tier: ExpiringTier) -> None:
+    """Move the log to another log directory, in the same term."""
+    tier.log.close()
+    tier.machine.files.make_directories("/others")
+    folder = f"/others/{PARTITION}"
+    tier.machine.files.rename(tier.log.folder, folder)
+    tier.log = UnifiedLog.open(
+        folder, machine=tier.machine, config=tier.log.config, remote_log_enabled=True, is_sole_replica=True
+    )

@@ -554,7 +554,7 @@ def test_a_follower_looks_up_what_is_copied() -> None:
         tiered(cluster)
         replica = cluster.replica(2)
         assert replica.term is not None
-        assert replica.term.copied == (6, 2)
+        assert replica.term.offsets.copied == (6, 2)
         assert replica.log.highest_offset_in_remote_storage == 6
         lookups = cluster.brokers[2].lookups
         assert lookups.run(replica.term) == 30.0

@@ -25,7 +25,15 @@ from typing import Any
 import pytest
 
 from tests.contract.metadata_manager_suite import PARTITION
-from tests.support.expiring_tier import RECORDS, STATE, ExpiringTier, expiring_tier, failing, reopened
+from tests.support.expiring_tier import (
+    RECORDS,
+    STATE,
+    ExpiringTier,
+    expiring_tier,
+    failing,
+    moved_to_another_disk,
+    reopened,
+)
 from tests.support.living_logs import batch_of, ended
 from tierlog.errors import StoreError
 from tierlog.remote.api import (
@@ -97,7 +105,7 @@ def test_a_segment_is_copied_in_order(seed: int) -> None:
         assert made.changes() == []
         assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS, 2 * RECORDS)]
         assert log.highest_offset_in_remote_storage == 3 * RECORDS - 1
-        assert tier.partition.copied == CopiedOffset(3 * RECORDS - 1, 0)
+        assert tier.partition.offsets.copied == CopiedOffset(3 * RECORDS - 1, 0)
         assert tier.stored() == 3
         sizes = sum(each.segment_size_in_bytes for each in tier.metadata.list_remote_log_segments(PARTITION))
         assert tier.value("copy_bytes") == sizes
@@ -461,7 +469,7 @@ def test_an_unclean_election() -> None:
             log.append_as_leader(batch_of(value), leader_epoch=1)
         log.roll()
         made.run()
-        assert tier.partition.copied == CopiedOffset(2, 1)
+        assert tier.partition.offsets.copied == CopiedOffset(2, 1)
         newest = list(tier.metadata.list_remote_log_segments(PARTITION, 1))
         assert [(each.start_offset, each.end_offset) for each in newest] == [(0, 2)]
 
@@ -481,11 +489,16 @@ def test_a_log_on_another_disk() -> None:
     """If this fails, a log that was moved believes the offsets of the disk that it left."""
     with copying_tier() as made:
         made.settle()
-        made.tier.partition.parent_dir = "/another"
+        made.tier.calls.clear()
+        moved_to_another_disk(made.tier)
+        assert made.tier.log.highest_offset_in_remote_storage == -1
+        made.settle()
+        assert made.tier.log.highest_offset_in_remote_storage == 3 * RECORDS - 1
+        asked = [name for name, _ in made.tier.calls]
+        assert {"highest_offset_for_epoch", "list_remote_log_segments"} <= set(asked)
         made.tier.calls.clear()
         made.settle()
-        assert "highest_offset_for_epoch" in [name for name, _ in made.tier.calls]
-        assert made.tier.partition.parent_dir == made.tier.log.parent_dir
+        assert "highest_offset_for_epoch" not in [name for name, _ in made.tier.calls]
 
 
 def test_nothing_is_copied_of_a_log_that_must_not_be() -> None:

@@ -31,7 +31,7 @@ from tierlog.remote.manager.expiry_plan import (
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import epochs_with_records, find_copied_offset, find_log_start_offset
+from tierlog.remote.manager.tiered_lineage import epochs_with_records
 from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
 
@@ -178,7 +178,7 @@ class _Look:
         log, progress = self._log, self._partition.expiry
         progress.summary = None
         epochs = epochs_with_records(log.leader_epoch_cache.epoch_with_offsets().items())
-        is_sized = self._limits.retention_bytes >= 0 and self._offsets_are_known(epochs)
+        is_sized = self._limits.retention_bytes >= 0 and self._offsets_are_known()
         clock = self._services.machine.clock
         began = clock.monotonic_seconds()
         copied_offset = log.highest_offset_in_remote_storage  # before the list, or a new copy counts as local too
@@ -213,33 +213,16 @@ class _Look:
 
     # ---- what must be known first
 
-    def _offsets_are_known(self, epochs: LeaderEpochs) -> bool:
+    def _offsets_are_known(self) -> bool:
         """Have the log know its copied offset and its start, or its local bytes would count twice (KAFKA-20732)."""
         try:
-            if self._partition.finds_log_start:
-                self._raise_log_start(self._find_log_start(epochs))
-                self._partition.finds_log_start = False
-            self._find_copied_offset(epochs)
+            self._partition.offsets.require(self._services, self._log)
         except Exception as error:  # noqa: BLE001 - the other rules need none of this
             self.failure = error
             return False
+        finally:
+            self._log_start = self._log.log_start_offset
         return True
-
-    def _find_log_start(self, epochs: LeaderEpochs) -> int:
-        return find_log_start_offset(epochs, self._list, local_log_start_offset=self._log.local_log_start_offset)
-
-    def _find_copied_offset(self, epochs: LeaderEpochs) -> None:
-        """Find the copied offset, once for each log: a log that was moved to another disk has to be told again."""
-        log, progress, metadata = self._log, self._partition.expiry, self._services.metadata
-        if progress.copied_dir == log.parent_dir and log.highest_offset_in_remote_storage >= progress.copied_offset:
-            return
-        found = find_copied_offset(
-            epochs,
-            lambda epoch: metadata.highest_offset_for_epoch(self._topic_id_partition, epoch),
-            log_end_offset=log.log_end_offset,
-        )
-        log.update_highest_offset_in_remote_storage(found.offset)
-        progress.copied_dir, progress.copied_offset = log.parent_dir, found.offset
 
     # ---- what goes
 
@@ -262,9 +245,10 @@ class _Look:
             each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired
         ):
             # An earlier leader may have published a start that this log has never got.
-            start = max(start or 0, self._find_log_start(epochs))
+            start = max(start or 0, self._partition.offsets.find_log_start(self._services, self._log))
         if start is not None:
-            self._raise_log_start(start)
+            self._partition.offsets.raise_log_start(self._services, self._log, start)
+            self._log_start = self._log.log_start_offset
         being_copied = self._partition.being_copied
         found = [
             *plan.allowed(self._log_start),
@@ -275,14 +259,6 @@ class _Look:
         for each in found:
             going.setdefault(each.segment.remote_log_segment_id, each)
         return going
-
-    def _raise_log_start(self, offset: int) -> None:
-        """Publish a new start of the log, which may take less of it, or nothing."""
-        if offset <= self._log_start or self._partition.has_ended:
-            return
-        before, self._log_start = self._log_start, self._log.update_log_start_offset_from_remote_tier(offset)
-        if self._log_start > before:
-            self._services.on_log_start_offset(self._topic_id_partition, self._log_start)
 
     # ---- what is known for the next run, and shown
 

@@ -74,7 +74,7 @@ class RemoteLogManager(Closeable):
         storage: The storage manager, configured; closed by this manager.
         metadata: The metadata manager, configured; closed by this manager.
         find_log: Finds the log of a partition here; None: there is none now. It returns at once, in any thread.
-        on_log_start_offset: Called with (partition, new start) when the tier's expiry has raised a log's start; in a
+        on_log_start_offset: Called with (partition, new start) when a log's start was raised by its tier; in a
             thread of the manager's. It must not wait.
         machine: The machine that it runs on; this one by default.
         registry: Where metrics are collected; None makes a registry (``metrics.registry``).

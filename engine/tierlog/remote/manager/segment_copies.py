@@ -24,7 +24,6 @@ import logging
 from typing import Final
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
-from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import (
@@ -42,12 +41,7 @@ from tierlog.remote.manager.copy_candidates import CopyCandidate, find_copy_cand
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import (
-    CopiedOffset,
-    epochs_with_records,
-    find_copied_offset,
-    find_log_start_offset,
-)
+from tierlog.remote.manager.tiered_lineage import CopiedOffset
 from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
 from tierlog.runtime.waiting.byte_quota import ByteQuota
@@ -118,7 +112,7 @@ class SegmentCopies:
             self._remove_unfinished(partition)
         if partition.copying_stopped or log.must_be_rebuilt or log.config.remote_log_copy_disable:
             return None
-        copied = self._find_copied_offset(partition, log)
+        copied = partition.offsets.require(self._services, log)
         now_ms = self._services.machine.clock.time_ms()
         candidate = find_copy_candidate(log, copied_offset=copied.offset, now_ms=now_ms)
         if candidate is None or partition.has_ended:
@@ -138,43 +132,6 @@ class SegmentCopies:
                 return _PAUSE_SECONDS
             self._copy(partition, log, candidate, files)
         return 0.0
-
-    # ---- what must be known first
-
-    def _find_copied_offset(self, partition: TieredPartition, log: PartitionLog) -> CopiedOffset:
-        """Find the last copied offset and the log's start by the tier: once a term, for a log that was moved to another
-        disk, and for one that was cut.
-        """
-        services, topic_id_partition = self._services, partition.topic_id_partition
-        if partition.parent_dir != log.parent_dir:
-            partition.copied, partition.finds_log_start = None, True
-            partition.parent_dir = log.parent_dir
-        copied = partition.copied
-        if (
-            copied is not None
-            and log.highest_offset_in_remote_storage >= copied.offset
-            and not partition.finds_log_start
-        ):
-            return copied
-        epochs = LeaderEpochs(log.leader_epoch_cache.epoch_with_offsets().items())
-        if partition.finds_log_start:
-            start = find_log_start_offset(
-                epochs_with_records(epochs),
-                lambda epoch: services.metadata.list_remote_log_segments(topic_id_partition, epoch),
-                local_log_start_offset=log.local_log_start_offset,
-            )
-            if not partition.has_ended:
-                log.update_log_start_offset_from_remote_tier(start)
-                partition.finds_log_start = False
-        copied = find_copied_offset(
-            epochs,
-            lambda epoch: services.metadata.highest_offset_for_epoch(topic_id_partition, epoch),
-            log_end_offset=log.log_end_offset,
-        )
-        if not partition.has_ended:
-            partition.copied = copied
-            log.update_highest_offset_in_remote_storage(copied.offset)
-        return copied
 
     # ---- one copy
 
@@ -207,11 +164,8 @@ class SegmentCopies:
             custom = self._store(partition, metadata, files)
             self._finish(partition, metadata, custom)
         services.metrics.add("copy_bytes", topic_id_partition.topic, metadata.segment_size_in_bytes)
-        if partition.has_ended:
-            return  # the log is another leader's by now, who may have had it cut
         last_epoch = epochs.latest.epoch if epochs.latest is not None else -1
-        partition.copied = CopiedOffset(metadata.end_offset, last_epoch)
-        log.update_highest_offset_in_remote_storage(metadata.end_offset)
+        partition.offsets.set_copied(log, CopiedOffset(metadata.end_offset, last_epoch))
 
     def _store(
         self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, files: LogSegmentData
@@ -245,11 +199,11 @@ class SegmentCopies:
             self._deletions.change(update)
         except (InvalidTransitionError, RemoteResourceNotFoundException) as error:
             # Refused: it never counts. Another leader has removed what it took for given up, and this came late.
-            partition.copied = None
+            partition.offsets.forget_copied()
             self._delete_late(metadata.create_with_updates(update))
             raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error
         except Exception:
-            partition.copied = None  # it may have been stored: the next run looks
+            partition.offsets.forget_copied()  # it may have been stored: the next run looks
             raise
 
     def _finished(

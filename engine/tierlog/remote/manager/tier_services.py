@@ -44,7 +44,7 @@ class TierServices:
         metrics: All series.
         has_told: Whether the metadata manager has heard of this broker's role for a partition.
         when_told: Gives a future of that, and of the metadata being loaded.
-        on_log_start_offset: Called with (partition, new start) when the tier's expiry has raised a log's start.
+        on_log_start_offset: Called with (partition, new start) when a log's start was raised by its tier.
     """
 
     config: RemoteLogManagerConfig

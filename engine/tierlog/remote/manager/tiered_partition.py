@@ -11,7 +11,7 @@ from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, Top
 from tierlog.remote.log_index.partition_index import RemoteLogIndex
 from tierlog.remote.manager.expiry_plan import Expired, TierSummary
 from tierlog.remote.manager.task_faults import TaskFaults
-from tierlog.remote.manager.tiered_lineage import CopiedOffset
+from tierlog.remote.manager.tier_offsets import TierOffsets
 from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.scheduling import Scheduler
 
@@ -30,19 +30,15 @@ class ExpiryProgress:
         going: Segments that are to be deleted, the next one first; the log's start lies behind them already.
         going_bytes: Their size.
         summary: By which the next run sees that nothing goes; None: it lists the segments.
-        copied_dir: The log directory of the log that was told its copied offset; None: none was.
-        copied_offset: Which it was told.
         faults: Of the task.
     """
 
-    __slots__ = ("copied_dir", "copied_offset", "faults", "going", "going_bytes", "summary")
+    __slots__ = ("faults", "going", "going_bytes", "summary")
 
     def __init__(self) -> None:
         self.going: list[Expired] = []
         self.going_bytes = 0
         self.summary: TierSummary | None = None
-        self.copied_dir: str | None = None
-        self.copied_offset = -1
         self.faults = TaskFaults()
 
 
@@ -76,9 +72,7 @@ class TieredPartition:
         role: Of this broker.
         being_copied: Segments that this broker copies now: they do not expire.
         scope: Cancelled when the term ends: what its tasks read of the storage manager ends with CancelledReadError.
-        copied: The last copied offset that is known; None: it has to be found first.
-        parent_dir: The log directory for which the copied offset was found; another one begins anew.
-        finds_log_start: Whether the log's start has yet to be found by the tier.
+        offsets: The copied offset and the log's start, by the tier.
         copy_faults: Of the copy task.
         unfinished: The last copy that failed, whose objects and metadata have yet to be removed; None: there is none.
         expiry: The state of the expiration task.
@@ -92,14 +86,12 @@ class TieredPartition:
 
     __slots__ = (
         "being_copied",
-        "copied",
         "copy_faults",
         "copying_stopped",
         "expiry",
-        "finds_log_start",
         "following",
         "log_index",
-        "parent_dir",
+        "offsets",
         "role",
         "scope",
         "topic_id_partition",
@@ -110,9 +102,7 @@ class TieredPartition:
         self.topic_id_partition = topic_id_partition
         self.role = role
         self.scope = CancelScope(scheduler)
-        self.copied: CopiedOffset | None = None
-        self.parent_dir: str | None = None
-        self.finds_log_start = True
+        self.offsets = TierOffsets(topic_id_partition, self.scope, scheduler)
         self.copying_stopped = False
         self.copy_faults = TaskFaults()
         self.unfinished: RemoteLogSegmentMetadata | None = None

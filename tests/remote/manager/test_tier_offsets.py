@@ -1,0 +1,125 @@
+"""The copied offset and the log's start by the tier, of which two tasks of one partition ask at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.expiring_tier import ExpiringTier, expiring_tier, failing, moved_to_another_disk, reopened
+from tierlog.remote.api import RemoteStorageException
+from tierlog.remote.manager.tiered_lineage import CopiedOffset
+
+
+def require(tier: ExpiringTier) -> CopiedOffset:
+    return tier.partition.offsets.require(tier.services, tier.log)
+
+
+def asked(tier: ExpiringTier) -> list[str]:
+    """The names of the manager's calls since the last time."""
+    names = [name for name, _ in tier.calls]
+    tier.calls.clear()
+    return names
+
+
+def test_both_are_looked_up_once() -> None:
+    with expiring_tier() as tier:
+        tier.filled(2)
+        reopened(tier)
+        assert require(tier) == (19, 0)
+        assert tier.log.highest_offset_in_remote_storage == 19
+        assert asked(tier) == ["list_remote_log_segments", "highest_offset_for_epoch"]
+        assert require(tier) == (19, 0)
+        assert asked(tier) == []
+
+
+def test_a_log_start_is_raised_and_published() -> None:
+    """If this fails, a broker whose checkpoint was lost answers for offsets that nobody has."""
+    with expiring_tier() as tier:
+        tier.append(segments=3)
+        tier.finish_copy(tier.begin_copy(10, 20))
+        tier.finish_copy(tier.begin_copy(20, 30))
+        tier.log.maybe_increment_local_log_start_offset(20, "deleted locally")
+        assert tier.log.log_start_offset == 0
+        assert require(tier) == (29, 0)
+        assert (tier.log.log_start_offset, tier.starts) == (10, [10])
+
+
+def test_a_log_in_another_directory_is_looked_up_again() -> None:
+    with expiring_tier() as tier:
+        tier.filled(2)
+        require(tier)
+        moved_to_another_disk(tier)
+        tier.calls.clear()
+        assert require(tier) == (19, 0)
+        assert asked(tier) == ["list_remote_log_segments", "highest_offset_for_epoch"]
+
+
+def test_a_log_that_was_cut_is_looked_up_again() -> None:
+    with expiring_tier() as tier:
+        tier.filled(3)
+        require(tier)
+        tier.log.truncate_to(15)
+        tier.calls.clear()
+        assert require(tier) == (14, 0)
+        assert asked(tier) == ["highest_offset_for_epoch"]
+
+
+def test_a_copy_that_finishes_during_a_look_up() -> None:
+    """If this fails, the expiration task takes the copied offset back, and a segment is copied again."""
+    with expiring_tier() as tier:
+        tier.filled(1)
+        reopened(tier)
+        tier.append()
+        tier.metadata.hooks["highest_offset_for_epoch"] = during(
+            lambda: tier.partition.offsets.set_copied(tier.log, CopiedOffset(19, 0)), answer=9
+        )
+        require(tier)
+        assert tier.partition.offsets.copied == (19, 0)
+        assert tier.log.highest_offset_in_remote_storage == 19
+
+
+def test_a_copy_whose_end_is_not_known_during_a_look_up() -> None:
+    """If this fails, an answer of before the copy counts, and its segment is copied again."""
+    with expiring_tier() as tier:
+        tier.filled(1)
+        tier.metadata.hooks["highest_offset_for_epoch"] = during(tier.partition.offsets.forget_copied, answer=9)
+        require(tier)
+        assert tier.partition.offsets.copied is None
+
+
+@pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
+def test_a_term_that_ends_during_a_look_up(call: str) -> None:
+    with expiring_tier() as tier:
+        tier.filled(2)
+        reopened(tier)
+        tier.metadata.hooks[call] = during(tier.partition.end)
+        require(tier)
+        assert (tier.partition.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
+        tier.partition.offsets.set_copied(tier.log, CopiedOffset(19, 0))
+        assert (tier.partition.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
+
+
+@pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
+def test_a_metadata_manager_that_fails(call: str) -> None:
+    """Nothing is known then, and the next run asks again."""
+    with expiring_tier() as tier:
+        tier.filled(2)
+        reopened(tier)
+        tier.metadata.hooks[call] = failing(RemoteStorageException("no answer"))
+        with pytest.raises(RemoteStorageException, match="no answer"):
+            require(tier)
+        assert tier.partition.offsets.copied is None
+        tier.metadata.hooks.clear()
+        assert require(tier) == (19, 0)
+
+
+def during(event: Callable[[], None], answer: Any = None) -> Callable[..., Any]:
+    """A hook by which something happens during a call."""
+
+    def hook(*_: object) -> Any:
+        event()
+        return answer
+
+    return hook
