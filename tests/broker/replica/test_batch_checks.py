@@ -102,7 +102,7 @@ def test_a_flipped_bit_is_an_error_at_its_offset(
             assert (behind[0], none) == (10 * BAD + 10, None)
 
 
-@pytest.mark.parametrize("max_bytes", [1, 300])
+@pytest.mark.parametrize("max_bytes", [1, pytest.param(300, marks=pytest.mark.more)])
 @pytest.mark.parametrize("batch", [0, 3, 7])
 def test_no_flipped_bit_changes_what_is_read(
     tmp_path: pathlib.Path, reading: Callable[..., object], batch: int, max_bytes: int
