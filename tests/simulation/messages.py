@@ -29,12 +29,14 @@ class Produce:
         batch: One record batch, format 2, with producer id, epoch and sequence where the producer is idempotent.
         acks: -1, 0 or 1.
         timeout_ms: How long the leader waits for its followers.
+        transactional_id: Of a transactional batch: the leader verifies it with the coordinator.
     """
 
     partition: Partition
     batch: bytes
     acks: int = -1
     timeout_ms: int = 30_000
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +168,29 @@ class ProducerIdGiven:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """A transactional producer is about to write to partitions."""
+    """A transactional producer is about to write to partitions.
+
+    Attributes:
+        transaction: The judge's name of the transaction. Kafka has none.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: tuple[Partition, ...]
+    transaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTransaction:
+    """A leader asks the coordinator whether a producer's open transaction has a partition (KIP-890), before it appends
+    the first batch of the transaction there.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partition: Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,24 +205,79 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAnswer:
-    """The answer of AddPartitions and EndTransaction."""
+    """The answer of AddPartitions, VerifyTransaction and EndTransaction.
+
+    Attributes:
+        producer_id, producer_epoch: Of EndTransaction, with transactions of version 2: the producer goes on with them.
+    """
 
     error: str | None
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """The coordinator asks a leader to end a producer's transaction in a partition."""
+    """The coordinator asks a leader to end a producer's transaction in a partition.
+
+    Attributes:
+        transaction_version: 1, or 2: the marker's epoch is above that of the transaction's batches.
+    """
 
     partition: Partition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     is_commit: bool
+    transaction_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerWritten:
     """The answer of WriteMarker, once the marker is committed."""
+
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeader:
+    """An administrator asks the controller for another leader: a member of the in-sync set, or any replica."""
+
+    partition: Partition
+    broker: int
+    is_unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """An administrator asks the controller to delete a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """An administrator asks the controller to make a deleted topic again, as the seed has it; it is the next
+    generation.
+    """
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeConfig:
+    """An administrator asks the controller to change a topic's configuration.
+
+    Attributes:
+        changes: Kafka's names and values as text; None: back to the default.
+    """
+
+    topic: str
+    changes: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAnswer:
+    """The controller's answer to an administrator."""
 
     error: str | None
