@@ -163,8 +163,16 @@ class Broker:
                 find_log=self.find_log,
                 machine=self.machine,
             )
+        self._make_parts()
+        self.is_up = True
+        cluster.registered.update(self.broker_id, BrokerState(self.life))
+        for each in range(cluster.partitions):
+            self.open(each)
+
+    def _make_parts(self) -> None:
+        """Make the parts of a manager that a test runs by itself."""
         self.services = TierServices(
-            cluster.manager_config,
+            self.cluster.manager_config,
             self.storage,
             self.metadata,
             self.find_log,
@@ -177,10 +185,14 @@ class Broker:
         quota = ByteQuota(self.machine, INT64_MAX)
         self.copies = SegmentCopies(self.services, quota)
         self.reads = RemoteReads(self.services, quota, self._find_term)
-        self.is_up = True
-        cluster.registered.update(self.broker_id, BrokerState(self.life))
-        for each in range(cluster.partitions):
-            self.open(each)
+
+    def change_storage(self, storage: RemoteStorageManager) -> None:
+        """Work with another storage manager, over the same store: the parts of the manager are made anew."""
+        self.aux_states.close()
+        self.reads.close()
+        self.storage.close()
+        self.storage = storage
+        self._make_parts()
 
     def open(self, partition: int) -> BrokerReplica:
         """Open a log, or make it."""

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from tests.scenarios.two_brokers import Cluster, batch_of
-from tests.support.tiered_brokers import CONFIG, Broker, BrokerReplica, Endpoint, partition_of
+from tests.support.index_stores import HangingStore, IndexStore
+from tests.support.tiered_brokers import CONFIG, BrokerReplica, Endpoint, partition_of
 from tierlog.errors import StoreError
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -26,21 +27,17 @@ from tierlog.records.builder import build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 from tierlog.remote.api import (
     IndexType,
-    RemoteLogSegmentMetadata,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
-    SegmentStream,
 )
 from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.tiered_partition import Role
-from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.replication import BuildAuxState, FollowerState, ReplicationError
 from tierlog.runtime.machine.scheduling import CancelledError
 from tierlog.testing.failing_disk import PowerCut
-from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 #: Two segments stay here.
 LOCAL_CONFIG = replace(CONFIG, local_retention_bytes=300)
@@ -251,31 +248,6 @@ class TestLastTieredOffset:
             assert replica.log.log_end_offset == 0
 
 
-class HeldStore(MemoryStorageManager):
-    """A store that answers for one kind of index when it is let."""
-
-    held: IndexType | None = None
-    asked = 0
-    damages: dict[IndexType, bytes]
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(machine=broker.machine, segments=broker.cluster.store.segments)
-        self.configure({})
-        self._clock = broker.machine.clock
-        self.damages = {}
-        broker.storage = broker.services.storage = self
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        self.asked += 1
-        while self.held is index_type:
-            self._clock.sleep(0.1)
-        if index_type in self.damages:
-            with super().fetch_index(metadata, index_type) as stream:
-                whole = stream.read()
-            return bytes_stream(self.damages[index_type] or whole[:-3], translate=same_error)
-        return super().fetch_index(metadata, index_type)
-
-
 class TestFailures:
     """Whatever fails before the switch, the log is as it was, and the follower asks again."""
 
@@ -316,7 +288,7 @@ class TestFailures:
         with cluster_of() as cluster:
             build = prepared(cluster)
             replica, node = cluster.replica(2), cluster.brokers[2]
-            HeldStore(node).damages[kind] = content
+            IndexStore(node).damage = lambda of, whole: (content or whole[:-3]) if of is kind else whole
             before = shape(replica)
             assert replica.term is not None
             assert node.aux_states.execute(replica.term, build).exception(60) is not None
@@ -326,7 +298,8 @@ class TestFailures:
         with cluster_of() as cluster:
             build = prepared(cluster)
             replica, node = cluster.replica(2), cluster.brokers[2]
-            HeldStore(node).damages[IndexType.LEADER_EPOCH] = b"0\n1\n1 2\n"
+            short = b"0\n1\n1 2\n"
+            IndexStore(node).damage = lambda of, whole: short if of is IndexType.LEADER_EPOCH else whole
             assert replica.term is not None
             error = node.aux_states.execute(replica.term, build).exception(60)
             assert isinstance(error, RemoteStorageException)
@@ -355,7 +328,7 @@ class TestEnds:
         with cluster_of(manager_config=config) as cluster:
             build = prepared(cluster)
             replica, node = cluster.replica(2), cluster.brokers[2]
-            store = HeldStore(node)
+            store = IndexStore(node)
             store.held = IndexType.PRODUCER_SNAPSHOT
             began = cluster.machine.clock.monotonic_seconds()
             assert replica.term is not None
@@ -373,7 +346,7 @@ class TestEnds:
         with cluster_of() as cluster:
             build = prepared(cluster)
             replica, node = cluster.replica(2), cluster.brokers[2]
-            store = HeldStore(node)
+            store = IndexStore(node)
             store.held = IndexType.LEADER_EPOCH
             assert replica.term is not None
             made = node.aux_states.execute(replica.term, build)
@@ -390,6 +363,25 @@ class TestEnds:
             cluster.machine.clock.sleep(1)
             assert replica.log.log_end_offset == 0
             assert made.cancel(), "still"
+
+    @pytest.mark.parametrize("by_term", [True, False])
+    def test_its_stream_is_closed(self, by_term: bool) -> None:
+        """If this fails, a store that hangs holds the few threads of aux states for ever."""
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            stream = HangingStore(node).stream
+            assert replica.term is not None
+            made = node.aux_states.execute(replica.term, build)
+            cluster.machine.clock.sleep(1)
+            assert (stream.is_read, stream.is_closed) == (True, False)
+            if by_term:
+                replica.begin_term(Role.FOLLOWER)
+            else:
+                assert made.cancel()
+            cluster.machine.clock.sleep(1)
+            assert stream.is_closed
+            assert made.cancelled()
 
     def test_a_build_that_is_done_is_not_cancelled(self) -> None:
         with cluster_of() as cluster:

@@ -24,6 +24,7 @@ import pytest
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.scenarios.two_brokers import Cluster
+from tests.support.index_stores import IndexStore
 from tests.support.tier_entries import an_entry
 from tests.support.tiered_brokers import CONFIG, Broker, partition_of
 from tierlog.errors import CorruptDataError, PoolClosedError
@@ -32,23 +33,19 @@ from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
-    IndexType,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
-    SegmentStream,
     TopicIdPartition,
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.offset_search import OffsetSearch
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, offsets_of_log
 from tierlog.remote.metadata.segment_table import SegmentColumns
-from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.replication import ReplicationError
 from tierlog.runtime.machine.scheduling import CancelledError
-from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 AS_KAFKA = RemoteLogManagerConfig(kafka_semantics=True)
 
@@ -272,22 +269,6 @@ def test_a_log_that_is_not_tiered_is_searched_here() -> None:
         cluster.topic.unavailable = False
 
 
-class Store(MemoryStorageManager):
-    """A store that calls something before it gives an index, and changes what it gives."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(machine=broker.machine, segments=broker.cluster.store.segments)
-        self.configure({})
-        broker.storage = broker.services.storage = self
-        self.before: Callable[[RemoteLogSegmentMetadata], object] = lambda _: None
-        self.damage: Callable[[bytes], bytes] = lambda whole: whole
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        self.before(metadata)
-        with super().fetch_index(metadata, index_type) as stream:
-            return bytes_stream(self.damage(stream.read()), translate=same_error)
-
-
 def test_segments_that_go_to_the_tier_alone_meanwhile_are_searched_there() -> None:
     """If this fails, a consumer begins behind records that it has asked for."""
     with Cluster(config=replace(CONFIG, local_retention_bytes=1 << 30)) as cluster:
@@ -314,7 +295,7 @@ def test_a_segment_that_expires_meanwhile_is_passed_over() -> None:
     with Cluster() as cluster:
         cluster.elect(1)
         grown(cluster, (80, 2), (85, 3))
-        log, store = cluster.replica(1).log, Store(cluster.brokers[1])
+        log, store = cluster.replica(1).log, IndexStore(cluster.brokers[1])
 
         def expire(segment: RemoteLogSegmentMetadata) -> None:
             if segment.start_offset == 0:
@@ -330,7 +311,7 @@ def test_a_segment_that_is_gone_and_has_not_expired_is_an_error() -> None:
     with Cluster() as cluster:
         cluster.elect(1)
         grown(cluster, (80, 2))
-        store = Store(cluster.brokers[1])
+        store = IndexStore(cluster.brokers[1])
         store.before = store.delete_log_segment_data
         with search_of(cluster.brokers[1]) as search:
             error = search.list_offsets(partition_of(), 70).exception()
@@ -347,7 +328,7 @@ def test_damaged_indexes_make_a_search_slower_and_not_wrong(damage: Callable[[by
         for timestamp in (10, 20, 30, 40):
             timed(cluster, timestamp)
         grown(cluster, (80, 2))
-        Store(cluster.brokers[1]).damage = damage
+        IndexStore(cluster.brokers[1]).damage = lambda _, whole: damage(whole)
         with search_of(cluster.brokers[1]) as search:
             assert found(search, 35) == (40, 3, 0)
             assert found(search, 70) == (80, 4, 0)
@@ -382,7 +363,7 @@ class TestEnds:
         with Cluster() as cluster:
             cluster.elect(1)
             grown(cluster, (80, 2))
-            store, clock = Store(cluster.brokers[1]), cluster.machine.clock
+            store, clock = IndexStore(cluster.brokers[1]), cluster.machine.clock
             store.before = lambda _: clock.sleep(100)
             with search_of(cluster.brokers[1]) as search:
                 for timeout, seconds in ((7000, 7), (None, 30)):
@@ -412,7 +393,7 @@ class TestEnds:
         with Cluster() as cluster:
             cluster.elect(1)
             grown(cluster, (80, 2))
-            store, clock = Store(cluster.brokers[1]), cluster.machine.clock
+            store, clock = IndexStore(cluster.brokers[1]), cluster.machine.clock
             store.before = lambda _: clock.sleep(100)
             replica = cluster.replica(1)
             assert replica.term is not None

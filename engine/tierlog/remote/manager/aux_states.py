@@ -34,6 +34,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.manager.leader_endpoint import LeaderEndpoint
+from tierlog.remote.manager.remote_source import RemoteSource
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
@@ -75,6 +76,7 @@ class AuxStates(Closeable):
 
     def __init__(self, services: TierServices) -> None:
         self._services = services
+        self._source = RemoteSource(services.storage, services.machine)
         self._pool = services.machine.scheduler.pool(
             services.config.aux_state_thread_pool_size, name="tierlog-rlm-aux-state"
         )
@@ -161,8 +163,8 @@ class AuxStates(Closeable):
                 raise RemoteResourceNotFoundException(
                     f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
                 )
-            epochs = parse_leader_epochs(self._fetch(segment, IndexType.LEADER_EPOCH))
-            snapshot = b"" if completes else self._fetch(segment, IndexType.PRODUCER_SNAPSHOT)
+            epochs = parse_leader_epochs(self._source.fetch_index(segment, IndexType.LEADER_EPOCH))
+            snapshot = b"" if completes else self._source.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
         call.begin_change()
         try:
             if completes:
@@ -195,10 +197,6 @@ class AuxStates(Closeable):
         """Whether any copied segment has an offset, in whatever epoch."""
         segments = self._services.metadata.list_remote_log_segments(topic_id_partition)
         return _latest_with(segments, offset, epoch_max=None) is not None
-
-    def _fetch(self, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
-        with self._services.storage.fetch_index(segment, kind) as stream:
-            return stream.read()
 
     def close(self) -> None:
         """Cancel the builds that have not begun to change their logs, and wait for the others; idempotent."""
