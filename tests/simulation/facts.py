@@ -64,6 +64,7 @@ class ReplicaView:
         in_sync: As a leader knows it; empty elsewhere.
         copied_offset: The highest offset that its log knows to be in the tier; -1 = none.
         segments: Base offset and size in bytes of each local segment, ascending.
+        clock_ms: What the broker's own clock says.
     """
 
     broker: int
@@ -79,6 +80,7 @@ class ReplicaView:
     in_sync: frozenset[int]
     copied_offset: int
     segments: tuple[tuple[int, int], ...]
+    clock_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class ClusterView:
 
     Attributes:
         replicas: All replicas of the brokers that run.
+        replica: That of a broker; None: it does not run, or has none.
         log_bytes: The local log of a broker's replica: whole batches of all segments, in order.
         stored: The store's objects: key to size in bytes, as they are and not as a stale listing has them.
         metadata: All record values of the metadata topic, by its partition, in order.
@@ -94,6 +97,7 @@ class ClusterView:
     """
 
     replicas: Callable[[], list[ReplicaView]]
+    replica: Callable[[int, Partition], ReplicaView | None]
     log_bytes: Callable[[int, Partition], bytes]
     stored: Callable[[], Mapping[str, int]]
     metadata: Callable[[], list[list[bytes]]]
@@ -184,6 +188,12 @@ class Judge(Protocol):
         now_ms: int,
     ) -> None:
         """A consumer got an answer without error for its position."""
+
+    def served(self, broker: int, partition: Partition, offset: int, data: bytes, is_remote: bool, now_ms: int) -> None:
+        """A broker made its answer to a consumer's fetch, at this moment; ``polled`` follows when it arrives."""
+
+    def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
+        """An admin is about to ask for DeleteRecords up to an offset (-1 = the high watermark)."""
 
     def position_reset(
         self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int

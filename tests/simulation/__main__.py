@@ -1,0 +1,95 @@
+"""The command: ``python -m tests.simulation`` runs seeds until told to stop; see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.simulation.campaign import Campaign
+from tests.simulation.outcome import Outcome
+from tests.simulation.settings import Settings
+from tests.simulation.shrinking import shrink
+
+#: Where failing runs are written.
+FOLDER = pathlib.Path("build/simulation")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate clusters from seeds.")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--seed", type=int, help="replay one")
+    what.add_argument("--seeds", metavar="A..B", help="run these, B too")
+    what.add_argument("--replay", type=pathlib.Path, metavar="FILE", help="replay settings that a failure left")
+    parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end after so long")
+    parser.add_argument("--events", type=int, default=10_000, help="of a run, until its faults stop (10000)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes beside each other (1)")
+    parser.add_argument("--mutant", help="run an engine that has this planted fault")
+    parser.add_argument("--goes-on", action="store_true", help="go on behind a violation; each is written")
+    parser.add_argument("--no-shrink", action="store_true", help="show a violation as it was found")
+    return parser.parse_args()
+
+
+def _runs(arguments: argparse.Namespace) -> Iterator[Settings]:
+    if arguments.replay is not None:
+        yield Settings.from_json(arguments.replay.read_text())
+        return
+    if arguments.seed is not None:
+        seeds: Iterator[int] = iter((arguments.seed,))
+    elif arguments.seeds is not None:
+        first, _, last = arguments.seeds.partition("..")
+        seeds = iter(range(int(first), int(last) + 1))
+    else:
+        seeds = itertools.count(int(time.time()) * 1000)
+    for seed in seeds:
+        yield Settings.draw(seed, events=arguments.events)
+
+
+def _shrunk(failed: Outcome, mutant: str | None) -> Outcome:
+    def run(settings: Settings) -> Outcome:
+        (outcome,) = Campaign(1, mutant=mutant, is_quiet=True).run(iter((settings,)))
+        return outcome
+
+    print(f"seed {failed.seed} fails: {failed.text.splitlines()[0]}\nit is made smaller …", flush=True)
+    return shrink(failed, run)
+
+
+def _show(failed: Outcome, *, mutant: str | None, is_replay: bool) -> None:
+    """Print the last events, what is wrong, and the command to replay it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    file = FOLDER / f"{'' if mutant is None else mutant + '-'}seed-{failed.seed}.json"
+    if not is_replay:
+        file.write_text(failed.settings)
+    print("\n".join(failed.last_events))
+    print(failed.text)
+    more = "" if mutant is None else f" --mutant {mutant}"
+    print(f"seed {failed.seed}, {failed.events} events, hash {failed.hash}")
+    if not is_replay:
+        print(f"replay it: python -m tests.simulation --replay {file}{more}", flush=True)
+
+
+def main() -> int:
+    """Run the command; 1 = something failed."""
+    arguments = _arguments()
+    campaign = Campaign(arguments.jobs, mutant=arguments.mutant, stops=not arguments.goes_on)
+    is_single = arguments.seed is not None or arguments.replay is not None
+    try:
+        outcomes = campaign.run(_runs(arguments), seconds=arguments.seconds)
+    except KeyboardInterrupt:
+        outcomes = []
+        print("ended", flush=True)
+    shrinks = not (is_single or arguments.no_shrink or arguments.goes_on)
+    for failed in campaign.failures:
+        smallest = _shrunk(failed, arguments.mutant) if shrinks else failed
+        _show(smallest, mutant=arguments.mutant, is_replay=arguments.replay is not None)
+    if is_single:
+        print(f"seed {outcomes[0].seed}: hash {outcomes[0].hash}")
+    print("\n".join(campaign.coverage.lines()))
+    return 1 if campaign.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
