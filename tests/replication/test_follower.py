@@ -356,3 +356,59 @@ def test_a_log_that_is_cut_below_its_segments_begins_from_the_tier() -> None:
     follower.on_answer(build, AuxStateBuilt(5), BACKOFF_MS)
     request = asked(follower, FetchRecords, BACKOFF_MS)
     assert (request.offset, request.last_fetched_epoch, log.must_be_rebuilt) == (5, 1, False)
+
+
+def lacking_its_lineage() -> tuple[Replica, BuildAuxState]:
+    """A follower of epoch 4 with offsets 6 and 7 of epoch 3, which asks for the lineage of what the tier has."""
+    replica = made(tiered=True)
+    replica.log.truncate_fully_and_start_at(6, 0)
+    grown(replica, 2, epoch=3)
+    replica.lose_lineage()
+    replica.follower.follow(1, 4)
+    return replica, to_lineage(replica.follower, 0)
+
+
+def to_lineage(follower: Follower, now_ms: int) -> BuildAuxState:
+    """Answer up to the action: the leader has epoch 3 from 4 to 8, and its log starts at 1."""
+    follower.on_answer(asked(follower, AskOffset, now_ms), OffsetAndEpoch(1, 0), now_ms)
+    for epoch, end in ((3, EpochEnd(3, 8)), (2, EpochEnd(0, 4))):
+        question = asked(follower, AskEpochEnd, now_ms)
+        assert question.epoch == epoch
+        follower.on_answer(question, end, now_ms)
+    build = asked(follower, BuildAuxState, now_ms)
+    assert isinstance(build, BuildAuxState)
+    assert (build.epoch, build.offset, build.log_start_offset) == (3, 5, 1)
+    return build
+
+
+def test_a_log_whose_lineage_begins_too_late_keeps_its_records() -> None:
+    """Of an in-sync follower they are committed: if this fails, and its leader dies next, nobody has them."""
+    replica, build = lacking_its_lineage()
+    follower, log = replica.follower, replica.log
+    assert build.keeps_records
+    log.complete_lineage([(0, 0), (3, 4)])
+    follower.on_answer(build, AuxStateBuilt(8), 0)
+    request = asked(follower, FetchRecords)
+    assert (request.offset, request.last_fetched_epoch, log.must_be_rebuilt) == (8, 3, False)
+    assert (log.local_log_start_offset, log.log_end_offset, replica.epochs) == (6, 8, {0: 0, 3: 4})
+
+
+def test_a_log_whose_lineage_nobody_has_is_begun_anew_in_the_end() -> None:
+    """A follower that asks for it for ever is in no in-sync set any more: then the leader's log replaces it."""
+    replica, build = lacking_its_lineage()
+    follower, now_ms = replica.follower, 0
+    while build.keeps_records:
+        assert (now_ms <= 30_000, replica.log.log_end_offset) == (True, 8)
+        follower.on_error(build, None, now_ms)
+        now_ms += BACKOFF_MS
+        if now_ms <= 30_000:
+            build = to_lineage(follower, now_ms)
+        else:
+            follower.on_answer(asked(follower, AskOffset, now_ms), OffsetAndEpoch(1, 0), now_ms)
+            follower.on_answer(asked(follower, AskOffset, now_ms), OffsetAndEpoch(7, 3), now_ms)
+            follower.on_answer(asked(follower, AskEpochEnd, now_ms), EpochEnd(0, 4), now_ms)
+            build = asked(follower, BuildAuxState, now_ms)
+    assert (now_ms, build.epoch, build.offset) == (31_000, 3, 6)
+    follower.on_error(build, None, now_ms)
+    follower.follow(2, 5)
+    assert to_lineage(follower, now_ms).keeps_records, "the next leader counts its followers' lag anew"

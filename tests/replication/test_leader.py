@@ -11,7 +11,6 @@ from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import KafkaError, LogTruncatedError
 from tierlog.log.local.log_reads import FetchIsolation
-from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.replication import (
     AlterPartition,
     AuxStateBuilt,
@@ -358,6 +357,7 @@ def test_a_leader_rebuilds_its_log_before_it_appends() -> None:
     (build,) = leader.take_actions()
     assert isinstance(build, BuildAuxState)
     assert (build.leader_epoch, build.epoch, build.offset, build.log_start_offset) == (4, 0, 2, 0)
+    assert not build.keeps_records
     for call, arguments in (
         (leader.append, {"data": batch_of([b"x"]), "required_acks": 1, "now_ms": 0}),
         (leader.fetch, {"replica_id": 2, "asked": FetchRecords(4, 3, 0, 0), "max_bytes": 1, "now_ms": 0}),
@@ -395,25 +395,13 @@ def test_a_leader_whose_lineage_begins_too_late_keeps_its_records() -> None:
     log.truncate_fully_and_start_at(6, 0)
     for _ in range(2):
         log.append_as_leader(batch_of([b"here"]), leader_epoch=3)
-    log.flush()
-    replica.crash()
-    replica.start()
+    replica.lose_lineage()
     log, leader = replica.log, replica.leader
-    # As told by the directory's checkpoint: without it the tier's part is not of the log.
-    log.close()
-    replica.log = log = type(log).open(
-        log.folder,
-        machine=replica.machine,
-        config=replica.config,
-        remote_log_enabled=True,
-        checkpoints=LogCheckpoints(recovery_point=0, log_start_offset=0, high_watermark=8),
-    )
-    assert (log.must_be_rebuilt, log.log_start_offset, log.local_log_start_offset) == (True, 0, 6)
-    leader = Leader(log, LEADER, Brokers())
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 6)
     leader.lead(LeaderAndIsr(4, 0, (LEADER,), frozenset((LEADER,))), 0)
     (build,) = leader.take_actions()
     assert isinstance(build, BuildAuxState)
-    assert (build.epoch, build.offset, build.log_start_offset) == (-1, 5, 0)
+    assert (build.epoch, build.offset, build.log_start_offset, build.keeps_records) == (-1, 5, 0, True)
     log.complete_lineage([(0, 0), (2, 4)])
     leader.on_built(build, AuxStateBuilt(log.log_end_offset), 0)
     leader.append(batch_of([b"behind"]), required_acks=1, now_ms=0)

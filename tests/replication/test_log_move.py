@@ -291,26 +291,6 @@ class TestMoves:
         for each in (source, target):
             assert each.cleaner_manager.states.state_of(("orders", 0)) == CleaningState("none")
 
-    def test_a_tiered_log(self, files: MemoryFiles) -> None:
-        """If this fails, a move brings the tier's records back to the disk, or loses its lineage or its producers."""
-        config = LogConfig(segment_bytes=300, retention_ms=-1, remote_storage_enable=True, local_retention_bytes=400)
-        with opened(files, config=config, tiered=True) as directories:
-            log = directories.log("orders", 0)
-            append(log, b"p", producer_id=7, base_sequence=0)
-            for epoch in range(3):
-                fill(log, 4, epoch=epoch)
-            log.update_high_watermark(log.log_end_offset)
-            log.update_highest_offset_in_remote_storage(18)
-            log.delete_old_segments()
-            assert 0 < log.local_log_start_offset <= 19
-            wanted = records_of(log), log.offsets._replace(recovery_point=log.log_end_offset)
-            epochs = log.leader_epoch_cache.epochs
-            new = moved(directories, log, other_than(log))
-            assert (records_of(new), new.offsets) == wanted
-            assert new.leader_epoch_cache.epochs == epochs
-            append(new, b"p", epoch=2, producer_id=7, base_sequence=0)  # a duplicate
-            assert new.log_end_offset == wanted[1].log_end_offset
-
     def test_a_changed_configuration(self, directories: LogDirectories) -> None:
         """If this fails, retention goes by the old configuration until the next start, once the log has moved."""
         log, future, _ = moving(directories, batches=2)

@@ -111,6 +111,19 @@ class Replica:
         self.follower = self.follower_class(self.log, self.follower_settings)
         self.brokers.update(self.broker_id, BrokerState(self.epoch))
 
+    def lose_lineage(self) -> None:
+        """Let the log lack the lineage of what it has in the tier alone: it knows that of the records here."""
+        checkpoints = LogCheckpoints(0, self.log.log_start_offset, self.log.high_watermark)
+        folder, epochs = self.log.folder, self.log.leader_epoch_cache
+        epochs.truncate_from_start(self.log.local_log_start_offset)
+        self.log.close()
+        self.log = UnifiedLog.open(
+            folder, machine=self.machine, config=self.config, remote_log_enabled=True, checkpoints=checkpoints
+        )
+        assert self.log.must_be_rebuilt
+        self.leader = Leader(self.log, self.broker_id, self.brokers, self.leader_settings)
+        self.follower = self.follower_class(self.log, self.follower_settings)
+
     def crash(self, rng: Rng | None = None) -> None:
         """Lose power: what was not synced is gone."""
         self.is_up = False
@@ -197,13 +210,16 @@ def answer(replica: Replica, leader: Replica, request: FollowerRequest, *, tier:
                 if segment is None:
                     follower.on_error(request, None, now_ms)
                     return
-                replica.log.start_from_tier(
-                    segment.end_offset + 1,
-                    log_start_offset=request.log_start_offset,
-                    epochs=segment.epochs,
-                    producer_snapshot=segment.producer_snapshot,
-                )
-                follower.on_answer(request, AuxStateBuilt(segment.end_offset + 1), now_ms)
+                if request.keeps_records:
+                    replica.log.complete_lineage(segment.epochs)
+                else:
+                    replica.log.start_from_tier(
+                        segment.end_offset + 1,
+                        log_start_offset=request.log_start_offset,
+                        epochs=segment.epochs,
+                        producer_snapshot=segment.producer_snapshot,
+                    )
+                follower.on_answer(request, AuxStateBuilt(replica.log.log_end_offset), now_ms)
     except ReplicationError as error:
         follower.on_error(request, error.error, now_ms)
 

@@ -284,7 +284,7 @@ class PartitionLog(Protocol):
 
     def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
         """Add the tier's epochs in front of those of the records here, which stay; durable on return. It ends
-        ``must_be_rebuilt`` of a log with records, whose leader has nobody to fetch them from.
+        ``must_be_rebuilt`` of a log with records: a leader's, or a follower's that begin as the leader's.
 
         Raises ValueError: they begin above the log start, or are later than the records'; or the log is empty, and has
         to begin from the tier. Nothing has changed then.

@@ -21,7 +21,7 @@ from typing_extensions import Buffer
 from tierlog.arguments import require_buffer
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.partition_log import PartitionLog
-from tierlog.replication.aux_target import BeginAnew, aux_target
+from tierlog.replication.aux_target import aux_target
 from tierlog.replication.messages import (
     NO_EPOCH,
     AskEpochEnd,
@@ -64,7 +64,7 @@ class FollowerState(enum.Enum):
     MOVED_TO_TIER = "moved to tier"
     """Asks for the segment of the tier behind which its log has to begin."""
     BUILDING_AUX_STATE = "building aux state"
-    """The RemoteLogManager begins its log anew."""
+    """The RemoteLogManager begins its log anew, or completes its lineage."""
     FENCED = "fenced"
     """The leader is of a newer epoch: it waits for ``follow``."""
     FAILED = "failed"
@@ -79,10 +79,13 @@ class FollowerSettings:
         fetch_backoff_ms: ``replica.fetch.backoff.ms``: pause after an error.
         fetch_last_tiered_offset: ``follower.fetch.last.tiered.offset.enable``: an empty log begins at the first offset
             that the tier does not have, not at the leader's local log start.
+        lag_time_max_ms: ``replica.lag.time.max.ms``: a log whose lineage the tier has not completed for so long is
+            begun anew; the follower has left the in-sync set by then.
     """
 
     fetch_backoff_ms: int = 1000
     fetch_last_tiered_offset: bool = False
+    lag_time_max_ms: int = 30_000
 
 
 class _AskAgainError(Exception):
@@ -127,6 +130,8 @@ class Follower:
         self._in_flight: FollowerRequest | None = None
         self._steps: _Part[None] | None = None
         self._waiting: FollowerRequest | None = None
+        self._incomplete_since_ms: int | None = None
+        self._keeps_records = True
         self.leader: int | None = None
         self.leader_epoch = NO_EPOCH
         self.state = FollowerState.STOPPED
@@ -155,6 +160,7 @@ class Follower:
         self._truncates_on_fetch = truncates_on_fetch
         self.lag = self.refusal = None
         self.wake_at_ms = 0
+        self._incomplete_since_ms, self._keeps_records = None, True
         self._begin(self._started())
         return True
 
@@ -200,12 +206,21 @@ class Follower:
         if request is not self._in_flight:
             return
         self._in_flight = None
+        if isinstance(request, BuildAuxState) and request.keeps_records:
+            self._note_incomplete(now_ms)
         if error in _OF_POSITION and isinstance(request, FetchRecords):
             self._resume(error, now_ms)
         elif error is KafkaError.FENCED_LEADER_EPOCH and request.leader_epoch == self.leader_epoch:
             self.state, self._steps = FollowerState.FENCED, None
         else:
             self._pause(now_ms)
+
+    def _note_incomplete(self, now_ms: int) -> None:
+        """Note that the lineage could not be completed: after a while the records here are given up."""
+        since_ms = self._incomplete_since_ms
+        if since_ms is None:
+            self._incomplete_since_ms = since_ms = now_ms
+        self._keeps_records = now_ms - since_ms < self._settings.lag_time_max_ms
 
     def _begin(self, steps: _Part[None]) -> None:
         self._steps, self._in_flight, self._waiting = steps, None, None
@@ -367,16 +382,19 @@ class Follower:
             raise _AskAgainError  # in range by now: the leader's log is changing
 
     def _from_tier(self) -> _Part[None]:
-        """Begin anew behind the last segment of the tier that the leader does not have here."""
+        """Begin anew behind the last segment of the tier that the leader does not have here; or complete the lineage of
+        the records here.
+        """
         self.state = FollowerState.MOVED_TO_TIER
         log, latest = self._log, self._settings.fetch_last_tiered_offset
         try:
-            target = yield from aux_target(log, self.leader_epoch, fetch_last_tiered_offset=latest)
+            target = yield from aux_target(
+                log, self.leader_epoch, fetch_last_tiered_offset=latest, keeps_records=self._keeps_records
+            )
         except ReplicationError as error:
             raise _AskAgainError from error
-        if isinstance(target, BeginAnew):
-            _log.warning("%s: begun anew at %d, where all of the leader's log is", log.folder, target.offset)
-            log.truncate_fully_and_start_at(target.offset)
+        if not isinstance(target, BuildAuxState):
+            target.apply(log)
             return
         self.state = FollowerState.BUILDING_AUX_STATE
         built = cast("AuxStateBuilt", (yield target))

@@ -157,7 +157,8 @@ class Leader:
         """Ask for what belongs to the offset in front of the records here."""
         offset = self._log.local_log_start_offset - 1
         epoch = self._log.leader_epoch_cache.epoch_for_offset(offset)
-        return BuildAuxState(leader_epoch, _epoch(epoch), offset, self._log.log_start_offset)
+        has_records = self._log.log_end_offset > offset + 1  # nobody else need have them
+        return BuildAuxState(leader_epoch, _epoch(epoch), offset, self._log.log_start_offset, keeps_records=has_records)
 
     def on_built(self, build: BuildAuxState, built: AuxStateBuilt, now_ms: int) -> None:
         """Take word that the log was rebuilt, and begin the epoch; that of an earlier leadership changes nothing. A log

@@ -202,14 +202,19 @@ class LogMove:
 
     def _built(self, request: BuildAuxState) -> AuxStateBuilt:
         """Begin the future log where the current one begins here: what lies in front of it stays in the tier, and the
-        current log knows its lineage and its producers.
+        current log knows its lineage and its producers. A future log that has records, and lacks their lineage, takes
+        the current one's.
         """
         log, offset = self._current, request.offset + 1
+        epochs = log.leader_epoch_cache.epoch_entries_in_range(0, offset)
+        if request.keeps_records:
+            self._future.maybe_increment_log_start_offset(request.log_start_offset, "the current log's start rose")
+            self._future.complete_lineage(epochs)
+            return AuxStateBuilt(self._future.log_end_offset)
         snapshot = log.snapshot_at(offset)
         if snapshot is None:
             first = log.log_segments()[0].base_offset
             snapshot = log.snapshot_at(first) or encode_producer_snapshot(())
-        epochs = log.leader_epoch_cache.epoch_entries_in_range(0, offset)
         self._future.start_from_tier(  # with a start that was read behind the lineage, which is cut behind it
             offset,
             log_start_offset=min(max(request.log_start_offset, log.log_start_offset), offset),

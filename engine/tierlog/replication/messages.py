@@ -97,21 +97,24 @@ class AskOffset:
 @dataclass(frozen=True, slots=True, eq=False)
 class BuildAuxState:
     """Begin the log anew behind a segment of the tier: look up the segment that holds an offset in an epoch, fetch its
-    leader epochs and its producer snapshot, and call ``start_from_tier`` of the log. Executed by the RemoteLogManager,
-    on no fetcher's, request's or event loop's thread. A request of a follower, and an action of a leader whose own log
-    must be rebuilt: where that has records, they stay, and ``complete_lineage`` of the log is called instead.
+    leader epochs and its producer snapshot, and call ``start_from_tier`` of the log; or keep the log's records and call
+    its ``complete_lineage``. Executed by the RemoteLogManager, on no fetcher's, request's or event loop's thread. A
+    request of a follower, and an action of a leader whose own log must be rebuilt.
 
     Attributes:
         leader_epoch: Of the leadership in which it is asked for.
         epoch: In which the offset was written; -1 = not known.
         offset: Last offset that must come from the tier.
         log_start_offset: The leader's log start.
+        keeps_records: Whether the log has records behind that offset, all of them the leader's or to be cut by the next
+            fetch: they stay, and only their lineage is completed.
     """
 
     leader_epoch: int
     epoch: int
     offset: int
     log_start_offset: int
+    keeps_records: bool = False
 
 
 FollowerRequest = FetchRecords | AskEpochEnd | AskOffset | BuildAuxState

@@ -19,7 +19,7 @@ import pytest
 
 from tests.scenarios.two_brokers import Cluster, batch_of
 from tests.support.index_stores import HangingStore, IndexStore
-from tests.support.tiered_brokers import CONFIG, BrokerReplica, Endpoint, partition_of
+from tests.support.tiered_brokers import CONFIG, BrokerReplica, Endpoint
 from tierlog.errors import StoreError
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -33,7 +33,6 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.manager.aux_states import AuxStates
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
-from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.tiered_partition import Role
 from tierlog.replication import BuildAuxState, FollowerState, ReplicationError
 from tierlog.runtime.machine.scheduling import CancelledError
@@ -419,87 +418,6 @@ def test_metadata_that_are_not_loaded_hold_no_thread() -> None:
         assert not first.done()
         cluster.topic.unavailable = False
         assert isinstance(first.exception(), RemoteResourceNotFoundException), "it is asked for, once it can be"
-
-
-class TestLeaders:
-    """A leader has nobody to fetch from."""
-
-    def test_records_stay_and_the_lineage_is_completed(self) -> None:
-        """Its checkpoint was lost: without its lineage nothing of its tier would be found, and it would not lead."""
-        with cluster_of() as cluster:
-            tiered(cluster)
-            only_first(cluster)
-            log = cluster.replica(2).log
-            cluster.elect(1)
-            cluster.settle()
-            before = log.log_end_offset
-            log.leader_epoch_cache.clear_and_flush()
-            log.leader_epoch_cache.assign(2, 4)
-            log.leader_epoch_cache.assign(3, 8)
-            cluster.brokers[2].stop()
-            cluster.brokers[2].start()
-            replica = cluster.replica(2)
-            log = replica.log
-            assert log.must_be_rebuilt
-            cluster.elect(2)
-            assert replica.build is not None
-            replica.build[1].exception(60)
-            cluster._built(replica)
-            assert replica.build is None
-            assert not log.must_be_rebuilt
-            assert replica.epochs == {0: 0, 1: 2, 2: 4, 4: before}
-            cluster.settle()
-            cluster.check_committed(2)
-
-    @pytest.mark.parametrize("empty", [False, True])
-    def test_a_log_starts_here_if_all_in_front_of_it_has_expired(self, empty: bool) -> None:
-        """A kill took its log start back to an older checkpoint: if this fails, it leads nothing until an operator
-        comes.
-        """
-        with cluster_of() as cluster:
-            tiered(cluster)
-            only_first(cluster)
-            node = cluster.brokers[2]
-            for each in list(node.metadata.list_remote_log_segments(partition_of())):
-                if each.start_offset == 0:
-                    SegmentDeletions(node.services).begin(each)
-            if empty:
-                cluster.replica(2).log.truncate_to(2)
-            else:
-                epochs = cluster.replica(2).log.leader_epoch_cache
-                epochs.clear_and_flush()
-                epochs.assign(2, 4)
-            node.stop()
-            cluster.brokers[1].stop()
-            node.start()
-            assert cluster.replica(2).log.must_be_rebuilt
-            cluster.elect(2)
-            replica = cluster.replica(2)
-            assert replica.build is not None
-            assert replica.build[1].exception(60) is None
-            cluster._built(replica)
-            start = 2 if empty else 4
-            assert (replica.log.log_start_offset, replica.log.local_log_start_offset) == (start, start)
-            assert cluster.append(0, b"more") == (2 if empty else 8)
-            assert replica.epochs == ({3: 2} if empty else {2: 4, 3: 8})
-
-    def test_an_empty_log_begins_behind_the_tier(self) -> None:
-        """The log was cut below its first segment, and is all that is left."""
-        with cluster_of() as cluster:
-            tiered(cluster)
-            only_first(cluster)
-            log = cluster.replica(2).log
-            log.truncate_to(2)
-            cluster.brokers[1].stop()
-            cluster.elect(2)
-            replica = cluster.replica(2)
-            assert replica.build is not None
-            replica.build[1].exception(60)
-            cluster._built(replica)
-            assert not log.must_be_rebuilt
-            assert replica.leader.is_leading
-            assert cluster.append(0, b"more") == log.log_end_offset - 1 == 4
-            assert replica.epochs == {0: 0, 1: 2, 3: 4}
 
 
 def test_power_may_go_at_any_change_of_the_disk() -> None:

@@ -367,8 +367,8 @@ class UnifiedLog(LogView, Closeable):
             self._contents.start_from_tier(start)
 
     def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
-        """Add the epochs of what only the tier has in front of those of the records here, which stay: for a leader
-        whose log's lineage begins above its start. Durable on return.
+        """Add the epochs of what only the tier has in front of those of the records here, which stay: for a log whose
+        lineage begins above its start. Durable on return.
 
         Args:
             epochs: (epoch, start offset), ascending, of the tier's last segment in front of this log's records.

@@ -2,9 +2,9 @@
 
 The segment of the tier that holds the last offset which the leader does not have here is looked up by the epoch of that
 offset; its leader epochs and its producer snapshot are fetched; then ``start_from_tier`` of the log makes one durable
-switch. Until then the log is as it was, whatever fails or is killed; afterwards it is whole. A leader's own log that
-lacks its lineage, and has records, keeps them: its lineage is completed; where the tier has nothing in front of them
-any more, the log starts with them.
+switch. Until then the log is as it was, whatever fails or is killed; afterwards it is whole. A log that lacks only its
+lineage, and has records, keeps them: its lineage is completed. Where the tier has nothing in front of a leader's any
+more, its log starts with them.
 
 Source: Kafka TierStateMachine, which does all of it in a fetcher's thread, over a log that it has emptied before.
 """
@@ -40,7 +40,7 @@ from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
 from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
-from tierlog.replication.aux_target import AuxSteps, BeginAnew, aux_target
+from tierlog.replication.aux_target import AuxSteps, AuxTarget, BeginAnew, StartLater, aux_target
 from tierlog.replication.messages import (
     NO_EPOCH,
     AskEpochEnd,
@@ -90,7 +90,7 @@ class AuxStates(Closeable):
             RemoteResourceNotFoundException: no segment of the tier holds the offset in the epoch, or the metadata
             manager does not know the partition; RetriableRemoteStorageException: its time is up; CancelledError,
             CancelledReadError: cancelled, or the term has ended; else what the managers and the log raise. The log has
-            not changed then.
+            not changed then, but that its start may have risen to the leader's.
         """
         return self._start(partition, lambda call: self._build(call, partition, build))
 
@@ -146,28 +146,27 @@ class AuxStates(Closeable):
         target = _target(leader, topic_id_partition, steps)
         if isinstance(target, BuildAuxState):
             return self._build(call, partition, target)
-        call.begin_change()
-        log.truncate_fully_and_start_at(target.offset)
-        return AuxStateBuilt(target.offset)
+        return _apply(call, log, target)
 
     def _build(self, call: Build, partition: TieredPartition, build: BuildAuxState) -> AuxStateBuilt:
         topic_id_partition = partition.topic_id_partition
         log = self._services.require_log(topic_id_partition)
         is_leader = partition.role is Role.LEADER
-        completes = is_leader and log.log_end_offset > log.local_log_start_offset
         with cancelled_by(partition.scope):
             segment = self._find_segment(topic_id_partition, build, log)
             if segment is None and is_leader and not self._has(topic_id_partition, build.offset):
-                return _begin_here(call, log)
+                return _begin_here(call, log)  # a kill took the log start back to an older checkpoint
             if segment is None:
                 raise RemoteResourceNotFoundException(
                     f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
                 )
             epochs = parse_leader_epochs(self._source.fetch_index(segment, IndexType.LEADER_EPOCH))
-            snapshot = b"" if completes else self._source.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
+            keeps = build.keeps_records
+            snapshot = b"" if keeps else self._source.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
         call.begin_change()
         try:
-            if completes:
+            if keeps:
+                log.maybe_increment_log_start_offset(build.log_start_offset, "the leader's log start rose")
                 log.complete_lineage(epochs)
                 return AuxStateBuilt(log.log_end_offset)
             next_offset, log_start_offset = segment.end_offset + 1, build.log_start_offset
@@ -205,28 +204,26 @@ class AuxStates(Closeable):
 
 
 def _begin_here(call: Build, log: PartitionLog) -> AuxStateBuilt:
-    """Let a leader's log start with what is here: all in front of it has expired, and a kill took the log start back
-    to an older checkpoint.
-    """
+    """Let a leader's log start with what is here: all in front of it has expired."""
     offset = log.local_log_start_offset
+    return _apply(call, log, StartLater(offset) if log.log_end_offset > offset else BeginAnew(offset))
+
+
+def _apply(call: Build, log: PartitionLog, target: BeginAnew | StartLater) -> AuxStateBuilt:
+    """Let the log begin or start at an offset, without the tier."""
     call.begin_change()
-    _log.warning("%s: the tier has nothing in front of %d, where the log starts now", log.folder, offset)
-    if log.log_end_offset > offset:
-        log.maybe_increment_log_start_offset(offset, "all in front of it has expired")
-        log.complete_lineage(log.leader_epoch_cache.epoch_with_offsets().items())
-    else:
-        log.truncate_fully_and_start_at(offset)
+    target.apply(log)
     return AuxStateBuilt(log.log_end_offset)
 
 
-def _target(leader: LeaderEndpoint, topic_id_partition: TopicIdPartition, steps: AuxSteps) -> BuildAuxState | BeginAnew:
+def _target(leader: LeaderEndpoint, topic_id_partition: TopicIdPartition, steps: AuxSteps) -> AuxTarget:
     """Ask the leader all that the rule asks; return its outcome."""
     try:
         request = next(steps)
         while True:
             request = steps.send(_ask(leader, topic_id_partition, request))
     except StopIteration as ended:
-        return cast("BuildAuxState | BeginAnew", ended.value)
+        return cast("AuxTarget", ended.value)
 
 
 def _ask(
