@@ -4,22 +4,22 @@ Each task is a greenlet. Tasks are switched in calls of :mod:`tierlog.runtime.ma
 else, and the seed decides which task goes on: the same seed and the same code give the same run, to the last byte. A
 wait that nothing can end is an error that names the waiting tasks, not a test that hangs.
 
+A ``TaskGroup`` has the tasks of one of several simulated processes, which can stop for a while, or for ever as in a
+crash.
+
 Needs the package greenlet, of the extra ``dev``: production never imports this.
 """
 
 from __future__ import annotations
 
-import collections
 import heapq
 import itertools
+import random
 from collections.abc import Callable
-from concurrent.futures import CancelledError
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from tierlog.errors import PoolClosedError
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import Files
@@ -27,223 +27,21 @@ from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.simulated.strands import ManualCondition, ManualFuture, ManualLock, ManualPool, Strand, StrandGroup
 
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True, eq=False)
-class Strand:
-    """One task of a ManualScheduler.
-
-    Attributes:
-        waits: Whether it waits to be woken, or for its time limit.
-        woken: How its last wait ended.
-        turn: Counts its waits, so that the alarm of an earlier wait does not end a later one.
-    """
-
-    greenlet: greenlet
-    name: str
-    waits: bool = False
-    woken: bool = False
-    turn: int = 0
-
-
-class WaitList:
-    """Strands that wait for the same condition."""
-
-    def __init__(self, scheduler: ManualScheduler) -> None:
-        self._scheduler = scheduler
-        self._strands: list[Strand] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait; returns whether the strand was woken before its time limit."""
-        strand = self._scheduler.current()
-        self._strands.append(strand)
-        try:
-            return self._scheduler.wait(timeout)
-        finally:
-            if strand in self._strands:  # or it would be woken out of its next wait, for another thing
-                self._strands.remove(strand)
-
-    def wake_all(self) -> None:
-        strands, self._strands = self._strands, []
-        for strand in strands:
-            self._scheduler.wake(strand)
-
-
-class ManualLock:
-    """The Lock of a ManualScheduler."""
-
-    def __init__(self, scheduler: ManualScheduler) -> None:
-        self._scheduler = scheduler
-        self._owner: Strand | None = None
-        self._queue = WaitList(scheduler)
-
-    def __enter__(self) -> None:
-        self._scheduler.may_switch()
-        self.take()
-
-    def take(self) -> None:
-        strand = self._scheduler.current()
-        if self._owner is strand:
-            raise RuntimeError("a lock is taken again by its holder: in production this waits for ever")
-        while self._owner is not None:
-            self._queue.wait()
-        self._owner = strand
-
-    def __exit__(self, *_: object) -> None:
-        self.give()
-
-    def give(self) -> None:
-        self._owner = None
-        self._queue.wake_all()
-
-
-class ManualCondition(ManualLock):
-    """The Condition of a ManualScheduler."""
-
-    def __init__(self, scheduler: ManualScheduler) -> None:
-        super().__init__(scheduler)
-        self._waiting = WaitList(scheduler)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._check_held()
-        self.give()
-        try:
-            return self._waiting.wait(timeout)
-        finally:
-            self.take()
-
-    def notify_all(self) -> None:
-        self._check_held()
-        self._waiting.wake_all()
-
-    def _check_held(self) -> None:
-        if self._owner is not self._scheduler.current():
-            raise RuntimeError("only the holder of a condition may do this")
-
-
-class ManualFuture(Generic[Result]):
-    """The Future and PendingFuture of a ManualScheduler."""
-
-    def __init__(self, scheduler: ManualScheduler) -> None:
-        self._scheduler = scheduler
-        self._state = "waiting"
-        self._result: list[Result] = []
-        self._error: BaseException | None = None
-        self._queue = WaitList(scheduler)
-        self._callbacks: list[Callable[[Future[Result]], object]] = []
-
-    def begin(self) -> bool:
-        """Mark the call as running, so that it cannot be cancelled; False if it was cancelled."""
-        if self._state == "waiting":
-            self._state = "running"
-        return self._state == "running"
-
-    def run(self, function: Callable[[], Result]) -> None:
-        if not self.begin():
-            return
-        try:
-            result = function()
-        except GreenletExit:  # the scheduler is closed: no waiter is left
-            raise
-        except BaseException as error:  # noqa: BLE001 - all errors go to the waiter
-            self.set_exception(error)
-        else:
-            self.set_result(result)
-
-    def set_result(self, result: Result, /) -> None:
-        self._result.append(result)
-        self._end("done")
-
-    def set_exception(self, error: BaseException, /) -> None:
-        self._error = error
-        self._end("done")
-
-    def _end(self, state: str) -> None:
-        if self.done():
-            raise RuntimeError("a future is filled twice")
-        self._state = state
-        self._queue.wake_all()
-        callbacks, self._callbacks = self._callbacks, []
-        for function in callbacks:
-            function(self)
-
-    def done(self) -> bool:
-        return self._state in ("done", "cancelled")
-
-    def cancelled(self) -> bool:
-        return self._state == "cancelled"
-
-    def cancel(self) -> bool:
-        if self._state == "waiting":
-            self._end("cancelled")
-        return self.cancelled()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._scheduler.may_switch()
-        while not self.done():
-            if not self._queue.wait(timeout) and not self.done():
-                raise TimeoutError
-        if self.cancelled():
-            raise CancelledError
-        return self._error
-
-    def result(self, timeout: float | None = None) -> Result:
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return self._result[0]
-
-    def add_done_callback(self, function: Callable[[Future[Result]], object], /) -> None:
-        if self.done():
-            function(self)
-        else:
-            self._callbacks.append(function)
-
-
-class ManualPool(Pool):
-    """The Pool of a ManualScheduler."""
-
-    def __init__(self, scheduler: ManualScheduler, workers: int, name: str) -> None:
-        self._scheduler = scheduler
-        self._name = name
-        self._workers = workers
-        self._alive = 0
-        self._closed = False
-        self._calls: collections.deque[tuple[Callable[[], None], Callable[[], bool]]] = collections.deque()
-        self._ended = WaitList(scheduler)
-
-    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        if self._closed:
-            raise PoolClosedError
-        future: ManualFuture[Result] = ManualFuture(self._scheduler)
-        self._calls.append((lambda: future.run(function), future.cancel))
-        if self._alive < self._workers:
-            self._alive += 1
-            self._scheduler.spawn(self._work, name=self._name)
-        self._scheduler.may_switch()
-        return future
-
-    def _work(self) -> None:
-        while self._calls:
-            run, _ = self._calls.popleft()
-            run()
-            self._scheduler.may_switch()
-        self._alive -= 1  # with no switch since the last look at the calls: the next submit begins another worker
-        self._ended.wake_all()
-
-    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
-        self._closed = True
-        while cancel and self._calls:
-            self._calls.popleft()[1]()
-        while self._alive:
-            if not self._ended.wait(wait_seconds) and wait_seconds is not None:
-                return
+def _nothing() -> None:
+    """The call of an alarm that ends a wait."""
 
 
 class StuckError(RuntimeError):
     """All tasks wait, and none that was begun can wake another."""
+
+
+class AbandonedError(RuntimeError):
+    """A task of another group, or of none, calls an object of an abandoned group."""
 
 
 class ManualScheduler(Closeable):
@@ -254,12 +52,16 @@ class ManualScheduler(Closeable):
         clock: When all tasks wait, it moves to the next time limit; its ``sleep`` is such a wait. None makes one.
         cores: The number of cores that it reports.
         switch_rate: Probability of switching where a task could go on; 0 switches only where a task must wait.
+
+    Attributes:
+        after_turn: Called with each task that has run for a while and lets others run now. It must neither raise nor
+            wait, nor take a lock.
     """
 
     def __init__(
         self, seed: int, *, clock: SharedClock | None = None, cores: int = 2, switch_rate: float = 0.5
     ) -> None:
-        self._rng = SeededRng(seed)
+        self._random = random.Random(seed)  # noqa: S311
         self.clock = clock or SharedClock()
         self.clock.shared_by(self)
         self._cores = cores
@@ -268,9 +70,10 @@ class ManualScheduler(Closeable):
         self._hub = greenlet(self._turns)
         self._strands: dict[greenlet, Strand] = {self._main.greenlet: self._main}
         self._ready: list[Strand] = []
-        self._alarms: list[tuple[float, int, Strand, int]] = []
+        self._alarms: list[tuple[float, int, Strand | None, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._closed = False
+        self.after_turn: Callable[[Strand], None] | None = None
 
     @classmethod
     def machine(cls, seed: int, files: Files | None = None) -> tuple[Machine, ManualScheduler]:
@@ -290,6 +93,10 @@ class ManualScheduler(Closeable):
     def unfinished(self) -> list[str]:
         """The names of the tasks that were begun and have not ended."""
         return sorted(strand.name for strand in self._strands.values() if strand is not self._main)
+
+    def unfinished_of(self, group: TaskGroup) -> list[str]:
+        """The names of a group's tasks that have not ended."""
+        return sorted(strand.name for strand in self._strands.values() if strand.group is group)
 
     def lock(self) -> Lock:
         """Make a lock whose holder and waiters are tasks of this scheduler."""
@@ -316,18 +123,35 @@ class ManualScheduler(Closeable):
         self.may_switch()
         return future
 
-    def spawn(self, function: Callable[[], None], *, name: str) -> None:
+    def group(self, name: str) -> TaskGroup:
+        """Make a Scheduler of its own, over this one, whose tasks can be paused and abandoned."""
+        return TaskGroup(self, name)
+
+    def spawn(self, function: Callable[[], None], *, name: str, group: TaskGroup | None = None) -> None:
         """Begin a task, which must not raise, at some later time."""
 
         def live() -> None:
             try:
                 function()
             finally:
-                del self._strands[getcurrent()]
+                self._strands.pop(getcurrent(), None)
 
-        strand = Strand(greenlet(live, self._hub), name)
+        strand = Strand(greenlet(live, self._hub), name, group)
         self._strands[strand.greenlet] = strand
-        self._ready.append(strand)
+        self._make_ready(strand)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Make a call after a time, between the turns of two tasks. It must neither wait nor take a lock; its error
+        ends the run.
+        """
+        until = self.clock.monotonic_seconds() + max(seconds, 0.0)
+        heapq.heappush(self._alarms, (until, next(self._order), None, 0, call))
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error in the task that made the scheduler, now, wherever that waits. The caller never goes on."""
+        if getcurrent() is self._main.greenlet:
+            raise error
+        self._main.greenlet.throw(error)
 
     def current(self) -> Strand:
         """Return the task that runs."""
@@ -340,9 +164,9 @@ class ManualScheduler(Closeable):
         """A point where another task may run."""
         if self._closed or not self._ready or getcurrent() is self._hub:
             return
-        if self._rng.uniform(0, 1) >= self._switch_rate:
+        if self._random.random() >= self._switch_rate:
             return
-        self._ready.append(self.current())
+        self._make_ready(self.current())
         self._hub.switch()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -359,7 +183,7 @@ class ManualScheduler(Closeable):
         strand.turn += 1
         if seconds is not None:
             until = self.clock.monotonic_seconds() + max(seconds, 0.0)
-            heapq.heappush(self._alarms, (until, next(self._order), strand, strand.turn))
+            heapq.heappush(self._alarms, (until, next(self._order), strand, strand.turn, _nothing))
         try:
             self._hub.switch()
         finally:
@@ -371,6 +195,13 @@ class ManualScheduler(Closeable):
         if strand.waits:
             strand.waits = False
             strand.woken = True
+            self._make_ready(strand)
+
+    def _make_ready(self, strand: Strand) -> None:
+        group = strand.group
+        if group is not None and group.is_paused:
+            group.held.append(strand)
+        else:
             self._ready.append(strand)
 
     def _turns(self) -> None:
@@ -378,22 +209,55 @@ class ManualScheduler(Closeable):
         while True:
             self._ring(until=self.clock.monotonic_seconds())
             while not self._ready:
-                self._alarms = [alarm for alarm in self._alarms if alarm[2].waits and alarm[3] == alarm[2].turn]
-                heapq.heapify(self._alarms)
+                self._drop_ended_alarms()
                 if not self._alarms:
                     names = ", ".join(strand.name for strand in self._strands.values())
                     self._main.greenlet.throw(StuckError(f"all wait, and for nothing that can come: {names}"))
                 else:
                     self.clock.advance(max(0.0, self._alarms[0][0] - self.clock.monotonic_seconds()))
                     self._ring(until=self._alarms[0][0])
-            self._ready.pop(self._rng.integer_below(len(self._ready))).greenlet.switch()
+            strand = self._ready.pop(self._random.randrange(len(self._ready)))
+            strand.greenlet.switch()
+            if self.after_turn is not None:
+                self.after_turn(strand)
+
+    def _drop_ended_alarms(self) -> None:
+        """Drop alarms of waits that have ended, up to the first of one that goes on."""
+        while self._alarms:
+            strand = self._alarms[0][2]
+            if strand is None or (strand.waits and strand.turn == self._alarms[0][3]):
+                return
+            heapq.heappop(self._alarms)
 
     def _ring(self, until: float) -> None:
         while self._alarms and self._alarms[0][0] <= until:
-            _, _, strand, turn = heapq.heappop(self._alarms)
-            if strand.waits and strand.turn == turn:
+            _, _, strand, turn, call = heapq.heappop(self._alarms)
+            if strand is None:
+                call()
+            elif strand.waits and strand.turn == turn:
                 strand.waits = False
-                self._ready.append(strand)
+                self._make_ready(strand)
+
+    # ---- groups
+
+    def hold(self, group: TaskGroup) -> None:
+        """Let a group's tasks that could run not run: it is paused."""
+        group.held += [strand for strand in self._ready if strand.group is group]
+        self._ready = [strand for strand in self._ready if strand.group is not group]
+
+    def release(self, group: TaskGroup) -> None:
+        """Let a group's tasks run again."""
+        self._ready += group.held
+        group.held = []
+
+    def forget(self, group: TaskGroup) -> list[Strand]:
+        """Return a group's tasks, which run no more."""
+        found = [strand for strand in self._strands.values() if strand.group is group]
+        for strand in found:
+            strand.waits = False
+            del self._strands[strand.greenlet]
+        self._ready = [strand for strand in self._ready if strand.group is not group]
+        return found
 
     def close(self) -> None:
         """End the tasks that still wait, wherever they are; idempotent. Nothing can be begun or awaited afterwards."""
@@ -405,12 +269,140 @@ class ManualScheduler(Closeable):
         self._strands = {self._main.greenlet: self._main}
 
 
+#: What abandoned tasks hold, until the process ends: a frame that is freed runs its ``finally`` blocks.
+_ABANDONED: Final[list[object]] = []
+
+
+class TaskGroup(StrandGroup):
+    """A Scheduler over a ManualScheduler, for the tasks of one simulated process. Made by ``ManualScheduler.group``."""
+
+    def __init__(self, scheduler: ManualScheduler, name: str) -> None:
+        super().__init__(name)
+        self._scheduler = scheduler
+
+    # ---- the process
+
+    def pause(self) -> None:
+        """Let no task of the group run until ``resume``; time goes on. A task of the group does not call it."""
+        if not self.is_paused and not self.is_abandoned:
+            self.is_paused = True
+            self._scheduler.hold(self)
+
+    def resume(self) -> None:
+        """Let the tasks run again; time limits that have passed meanwhile are over."""
+        if self.is_paused:
+            self.is_paused = False
+            self._scheduler.release(self)
+
+    def abandon(self, *held: object) -> None:
+        """End the tasks for ever, as a crash does: no ``finally`` block of theirs runs. Whoever calls an object of the
+        group later gets AbandonedError. A task of the group does not call it.
+
+        Args:
+            held: What is not to be freed either: finalizers would touch what has crashed.
+        """
+        if self._scheduler.current().group is self:
+            raise RuntimeError("a task does not abandon itself")
+        self.is_abandoned, self.is_paused = True, False
+        _ABANDONED.append((self._scheduler.forget(self), self.held, held))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The names of its tasks that have not ended."""
+        return self._scheduler.unfinished_of(self)
+
+    # ---- Scheduler
+
+    @property
+    def cores(self) -> int:
+        return self._scheduler.cores
+
+    def lock(self) -> Lock:
+        return ManualLock(self)
+
+    def condition(self) -> Condition:
+        return ManualCondition(self)
+
+    def future(self) -> PendingFuture[Result]:
+        future: ManualFuture[Result] = ManualFuture(self)
+        future.begin()
+        return future
+
+    def pool(self, workers: int, *, name: str) -> Pool:
+        return ManualPool(self, workers, name) if workers else InlinePool()
+
+    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
+        future: ManualFuture[None] = ManualFuture(self)
+        self.spawn(lambda: future.run(function), name=name)
+        self.may_switch()
+        return future
+
+    # ---- what locks, futures and pools ask
+
+    def _check(self) -> None:
+        if self.is_abandoned:
+            raise AbandonedError(f"{self.name} was abandoned")
+
+    def spawn(self, function: Callable[[], None], *, name: str) -> None:
+        self._check()
+        self._scheduler.spawn(function, name=name, group=self)
+
+    def current(self) -> Strand:
+        self._check()
+        return self._scheduler.current()
+
+    def may_switch(self) -> None:
+        self._scheduler.may_switch()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self._check()
+        return self._scheduler.wait(seconds)
+
+    def wake(self, strand: Strand) -> None:
+        self._scheduler.wake(strand)
+
+
+class SkewedClock:
+    """The clock of one simulated computer: a SharedClock's time, and by how much it is wrong.
+
+    Args:
+        clock: The true one.
+        skew_ms: By how much it is ahead.
+        drift: What it gains in a ms.
+    """
+
+    def __init__(self, clock: SharedClock, *, skew_ms: int = 0, drift: float = 0.0) -> None:
+        self._clock = clock
+        self._skew_ms = skew_ms
+        self._drift = drift
+
+    def time_ms(self) -> int:
+        true_ms = self._clock.monotonic_seconds() * 1000
+        return self._clock.time_ms() + self._skew_ms + int(true_ms * self._drift)
+
+    def monotonic_seconds(self) -> float:
+        return self._clock.monotonic_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+    def jump(self, ms: int) -> None:
+        """Set the time ahead, or back."""
+        self._skew_ms += ms
+
+
 class SharedClock(ManualClock):
     """The ManualClock of a ManualScheduler, for which several tasks can wait at once."""
 
     def __init__(self, *, time_ms: int = 1_700_000_000_000) -> None:
         super().__init__(time_ms=time_ms)
         self._scheduler: ManualScheduler | None = None
+
+    def time_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_seconds * 1000)
+
+    def monotonic_seconds(self) -> float:
+        return self._elapsed_seconds
 
     def shared_by(self, scheduler: ManualScheduler) -> None:
         """Set the scheduler whose waits move the clock."""
