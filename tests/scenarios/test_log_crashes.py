@@ -189,7 +189,7 @@ def fail_disk(seed: int, policy: str, fault: str, at: int) -> bool:
         else:
             assert told is not None, "the log was opened as if nothing were wrong"
         assert told is None or FOLDER in str(told)
-        files.befall(None)
+        files.mend()
     recovered(seed, copy_of(files), life.expected, policy)
     after_power = files.crash()
     recovered(seed, copy_of(after_power), life.expected, policy)

@@ -11,7 +11,7 @@ from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_disk import CHANGES, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.testing.failing_disk import FailingDisk, PowerCut
+from tierlog.testing.failing_disk import FailingDisk, PowerCut, flip_bits
 
 SECTOR = 512
 SEEDS = range(400)
@@ -209,3 +209,44 @@ class TestErrors:
         files.read_whole("/d/g")
         assert (counted.seen, counted.failed) == (5, 0)
         assert DiskOperation.READ not in CHANGES
+
+    def test_one_of_two_disks_fails_and_then_the_power_goes(self) -> None:
+        """If this fails, a broker whose disk has failed is never tried with a power cut on top, nor one that failed
+        twice.
+        """
+        files = disk(b"x")
+        files.put("/e/f", b"y")
+        power = PowerCut(files, at=4, seed=1)
+        with FailingDisk(files, errno.EIO, at=1, inside="/d/", lasting=True, kinds=set(DiskOperation)) as alone:
+            full = FailingDisk(files, errno.ENOSPC, at=1, inside="/e/")
+            with full, files.open_update("/e/f") as file, pytest.raises(StoreError, match="No space"):
+                file.append(b"z")
+            for change in (files.read_whole, files.remove):
+                with pytest.raises(StoreError, match="Input/output"):
+                    change("/d/f")
+            assert files.read_whole("/e/f") == b"y"
+            assert (alone.seen, alone.failed, power.seen) == (2, 2, 3)
+        assert files.read_whole("/d/f") == b"x"
+        with pytest.raises(StoreError, match="crashed"):
+            files.remove("/d/f")
+        assert power.cut().read_whole("/d/f") == b"x"
+
+
+def test_bits_flip_where_they_are_looked_for() -> None:
+    """If this fails, decay of one broker's logs is never tried, or strikes what a test relies on."""
+    struck = set()
+    for seed in range(200):
+        files = disk(bytes(3))
+        for path in ("/d/below/g.log", "/e/h.log", "/d/empty.log"):
+            files.put(path, bytes(0 if "empty" in path else 3))
+        with files.open_update("/d/below/g.log") as file:
+            file.append(b"only in memory")
+        flipped = flip_bits(files, SeededRng(seed), inside="/d", suffix=".log", count=2)
+        data = files.read_whole("/d/below/g.log")
+        assert data[3:] == b"only in memory"
+        assert len(flipped) <= 2
+        assert sum(byte.bit_count() for byte in data[:3]) in ({len(flipped)} if len(flipped) < 2 else {0, 2})
+        assert files.read_whole("/d/f") == files.read_whole("/e/h.log") == bytes(3)
+        struck.update(number for number, byte in enumerate(data[:3]) if byte)
+    assert struck == {0, 1, 2}
+    assert not flip_bits(MemoryFiles(), SeededRng(1))

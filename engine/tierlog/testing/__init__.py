@@ -9,7 +9,8 @@ program that embeds Tierlog, or gives it a store or a manager of its own, tests 
 - ``FailingStore``: around a store of any make (``TieredStorageManager(wrap_store=…)``): errors, resets, stalls, short
   and wrong answers, writes that are done although they failed, by rates and a seed.
 - ``FailingDisk``, ``PowerCut``: around ``MemoryFiles`` (``tierlog.runtime.simulated``): the n-th operation of a disk
-  fails, or is the last one before the power goes. A ``Machine`` with such files runs a manager, or a local log.
+  fails, or is the last one before the power goes; ``flip_bits`` lets files decay. A ``Machine`` with such files runs a
+  manager, or a local log.
 
 The suites that a third party's store, storage manager, metadata manager and log must pass are in ``tests/contract`` of
 the source tree.
@@ -23,17 +24,17 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tierlog.testing.failing_disk import FailingDisk, PowerCut
+    from tierlog.testing.failing_disk import FailingDisk, PowerCut, flip_bits
     from tierlog.testing.failing_store import FailingStore
     from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
     from tierlog.testing.memory_storage_manager import MemoryStorageManager
 else:
     _NAMES = {
-        "tierlog.testing.failing_disk": ("FailingDisk", "PowerCut"),
+        "tierlog.testing.failing_disk": ("FailingDisk", "PowerCut", "flip_bits"),
         "tierlog.testing.failing_store": ("FailingStore",),
         "tierlog.testing.memory_metadata_topic": ("MemoryMetadataTopic",),
         "tierlog.testing.memory_storage_manager": ("MemoryStorageManager",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
-__all__ = ["FailingDisk", "FailingStore", "MemoryMetadataTopic", "MemoryStorageManager", "PowerCut"]
+__all__ = ["FailingDisk", "FailingStore", "MemoryMetadataTopic", "MemoryStorageManager", "PowerCut", "flip_bits"]

@@ -1,20 +1,23 @@
-"""Faults of a disk in memory at its n-th operation: an error, or a power cut."""
+"""Faults of a disk in memory: an error or a power cut at its n-th operation, and bits that flip. A disk may have
+several at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Self
 
-from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.machine.files import FileInfo
+from tierlog.runtime.machine.randomness import Rng, SeededRng
 from tierlog.runtime.simulated.memory_disk import CHANGES, DiskFault, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 class FailingDisk:
-    """A fault of one operation of a disk, or of that and all later ones. A context manager: leaving it mends the disk.
+    """A fault of one operation of a disk, or of that and all later ones. A context manager: leaving it ends the fault.
 
     Args:
-        files: The disk. It has one fault at a time.
+        files: The disk.
         errno: The system's error number.
         at: The number of the operation, from 1, among those of the kinds and names; 0 fails none and counts them.
         kinds: Which operations.
@@ -59,7 +62,7 @@ class FailingDisk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.befall(None)
+        self._files.mend(self._strike)
 
 
 class PowerCut:
@@ -67,7 +70,7 @@ class PowerCut:
     that a cut in front of the next change is one in the middle of this.
 
     Args:
-        files: The disk. It has one fault at a time.
+        files: The disk.
         at: The number of the change, from 1; 0 waits for ``cut``.
         seed: Of what survives.
 
@@ -93,3 +96,38 @@ class PowerCut:
         if self.left is None:
             self.left = self._files.crash(SeededRng(self._seed))
         return self.left
+
+
+def flip_bits(files: MemoryFiles, rng: Rng, *, inside: str = "/", suffix: str = "", count: int = 1) -> list[FileInfo]:
+    """Let a disk decay: flip bits of files, drawn by their sizes (``MemoryFiles.flip_bit``).
+
+    Args:
+        files: The disk.
+        rng: Draws the bytes and bits.
+        inside: The directory that the files lie in.
+        suffix: The end of their paths.
+        count: How many bits.
+
+    Returns:
+        The file of each bit that was flipped: fewer than ``count`` if a byte was drawn that is not on the disk yet.
+    """
+    found = [each for each in _files_in(files, inside) if each.path.endswith(suffix)]
+    total_bytes = sum(each.size_bytes for each in found)
+    flipped = []
+    for _ in range(count if total_bytes else 0):
+        position = rng.integer_below(total_bytes)
+        for each in found:
+            if position < each.size_bytes:
+                break
+            position -= each.size_bytes
+        if files.flip_bit(each.path, position=position, bit=rng.integer_below(8)):
+            flipped.append(each)
+    return flipped
+
+
+def _files_in(files: MemoryFiles, directory: str) -> Iterator[FileInfo]:
+    for entry in files.iter_directory(directory):
+        if entry.is_directory:
+            yield from _files_in(files, entry.path)
+        else:
+            yield entry

@@ -78,7 +78,7 @@ def test_who_has_a_deleted_log_open_reads_on(seed: int) -> None:
         pauses[0] = 0.0
         assert directory.delete_log("orders", 0)
         pauses[0] = 0.01
-        machine.files.befall(None)
+        machine.files.mend()
         for _ in range(24):
             directory.log("orders", 0).append_as_leader(batch_of(b"new" * 30), leader_epoch=0)
         machine.clock.sleep(2)

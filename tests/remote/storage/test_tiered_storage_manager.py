@@ -231,7 +231,7 @@ def test_a_log_that_changes_under_its_copy_is_told_as_a_local_file(disk: _Disk) 
 
     def cut(operation: DiskOperation, at: str) -> None:
         if operation is DiskOperation.READ and at.endswith(".log"):
-            disk.files.befall(None)
+            disk.files.mend()
             disk.files.put(path, log[:-100])
 
     disk.files.put(path, log)

@@ -1,12 +1,20 @@
-"""The disk in memory: power cuts, and no room."""
+"""The disk in memory: power cuts, no room, and decay."""
 
 from __future__ import annotations
 
 import pytest
 
-from tierlog.errors import StoreError
+from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+
+def everything(files: MemoryFiles, folder: str = "/") -> list[str]:
+    """The paths of all files and directories, each directory before what is in it."""
+    found = []
+    for entry in files.iter_directory(folder):
+        found += [entry.path, *(everything(files, entry.path) if entry.is_directory else ())]
+    return found
 
 
 class TestCrash:
@@ -129,8 +137,8 @@ class TestCrash:
 
     @pytest.mark.parametrize("is_durable", [True, False])
     def test_a_renamed_directory_takes_all_of_its_names_along(self, is_durable: bool) -> None:
-        """If this fails, a crash leaves a file under a directory's old name and others under its new one: a start is
-        tried over a state that no disk has, and not over the one that it has.
+        """If this fails, a crash leaves files under a directory's old name and others under its new one, which no disk
+        does; or a file that was removed never comes back under the new one, which a disk does.
         """
         outcomes = set()
         for seed in range(200):
@@ -141,10 +149,47 @@ class TestCrash:
             files.rename("/d", "/e", durable=is_durable)
             self.write(files, "/e/new", b"", fsync=True, named=False)
             files = files.crash(SeededRng(seed))
-            found = [path for folder in "de" for path in (f"/{folder}/{name}" for name in ("old", "stays", "new"))]
-            outcomes.add(tuple(path for path in found if files.find(path) is not None))
-        wanted = {("/e/stays",), ("/e/stays", "/e/new")}
-        assert outcomes == (wanted if is_durable else wanted | {("/d/old", "/d/stays"), ("/d/stays",)})
+            outcomes.add(tuple(path for path in everything(files) if files.stat(path).size_bytes == 0))
+        assert outcomes == {
+            (f"/{folder}", *(f"/{folder}/{name}" for name in (*new, *old, "stays")))
+            for folder in ("e" if is_durable else "de")
+            for old in ((), ("old",))
+            for new in ((), ("new",))
+        }
+
+    def test_directories_moved_into_each_other(self) -> None:
+        """If this fails, a simulated disk loses a directory whose moves a crash undid, with all that is in it."""
+        for seed in range(300):
+            files = MemoryFiles()
+            files.put("/a/in-a", b"")
+            files.put("/b/in-b", b"")
+            files.rename("/a", "/b/a", durable=False)
+            files.rename("/b/a", "/a", durable=False)
+            files.rename("/b", "/a/b", durable=False)
+            files.rename("/a/b/in-b", "/a/in-b", durable=False)
+            files.rename("/a", "/c", durable=False)
+            with pytest.raises(StoreError, match="no place"):
+                files.rename("/c", "/c/b/c")
+            files = files.crash(SeededRng(seed))
+            names = sorted(path.rpartition("/")[2] for path in everything(files) if not files.stat(path).is_directory)
+            assert names == ["in-a", "in-b"], seed
+
+    def test_a_directory_that_was_removed_can_come_back(self) -> None:
+        """If this fails, a removal of a folder that relies on its order is never tried in the other one."""
+        outcomes = set()
+        for seed in range(100):
+            files = MemoryFiles()
+            files.put("/d/f", b"")
+            files.remove("/d/f")
+            files.remove("/d")
+            outcomes.add(tuple(everything(files.crash(SeededRng(seed)))))
+        assert outcomes == {(), ("/d",), ("/d", "/d/f")}
+        files = MemoryFiles()
+        files.put("/d/f", b"")
+        files.remove("/d/f")
+        files.remove("/d")
+        files.make_directories("/d")  # durable at once, so the removal is too
+        assert everything(files.crash()) == ["/d"]
 
     def test_a_name_in_a_renamed_directory_makes_the_rename_durable(self) -> None:
         """If this fails, a file is under a name that its directory does not have after a crash."""
@@ -166,3 +211,50 @@ class TestCrash:
                 file.append(bytes(3))
             assert file.size_bytes == 8
             assert files.free_bytes("/") == 2
+
+
+class TestDecay:
+    """What becomes of a disk beside crashes."""
+
+    def test_a_flipped_bit(self) -> None:
+        """If this fails, a simulated disk's decay is not seen, or is undone by a crash."""
+        files = MemoryFiles()
+        files.put("/f", b"abc")
+        assert files.flip_bit("/f", position=1, bit=0)
+        assert not files.flip_bit("/f", position=3, bit=0)
+        assert files.read_whole("/f") == b"acc"
+        with pytest.raises(ObjectNotFoundError):
+            files.flip_bit("/g", position=0, bit=0)
+        assert files.crash().read_whole("/f") == b"acc"
+
+    def test_a_flipped_bit_below_a_write(self) -> None:
+        """If this fails, decay strikes bytes that only memory has, or comes back after they were written."""
+        for is_synced in (True, False):
+            files = MemoryFiles()
+            files.put("/f", b"abc")
+            with files.open_update("/f") as file:
+                file.write_at(b"x", position=1)
+                file.write_at(b"d", position=3)
+                assert files.flip_bit("/f", position=1, bit=0)
+                assert not files.flip_bit("/f", position=3, bit=0)
+                assert files.read_whole("/f") == b"axcd"
+                if is_synced:
+                    file.fsync()
+            assert files.crash().read_whole("/f") == (b"axcd" if is_synced else b"acc")
+
+    def test_a_wiped_disk(self) -> None:
+        """If this fails, a broker whose disk was replaced finds its old logs, or loses those of another disk."""
+        files = MemoryFiles(capacity_bytes=100)
+        for path in ("/one/a/f", "/one/g", "/two/f"):
+            files.put(path, bytes(10))
+        files.remove("/one/g")
+        left = files.wipe("/one")
+        assert everything(left) == ["/one", "/two", "/two/f"]
+        assert left.free_bytes("/") == 90
+        with pytest.raises(StoreError, match="crashed"):
+            files.stat("/two/f")
+        left = left.crash(SeededRng(1))
+        assert everything(left) == ["/one", "/two", "/two/f"]
+        assert everything(left.wipe()) == []
+        with pytest.raises(ObjectNotFoundError):
+            MemoryFiles().wipe("/one")

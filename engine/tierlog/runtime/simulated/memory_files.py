@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from typing_extensions import Buffer
@@ -26,14 +25,8 @@ from tierlog.runtime.machine.files import (
     WritableFile,
 )
 from tierlog.runtime.machine.randomness import Rng
-from tierlog.runtime.simulated.memory_disk import (
-    DiskHook,
-    DiskOperation,
-    MemoryDisk,
-    OpenContent,
-    is_in,
-    parent,
-)
+from tierlog.runtime.simulated.directory_tree import Directory, Place
+from tierlog.runtime.simulated.memory_disk import DiskHook, DiskOperation, MemoryDisk, OpenContent
 from tierlog.runtime.simulated.page_cache import BaseContent, Content
 
 
@@ -64,24 +57,52 @@ class MemoryFiles:
             rng: Decides which changes without fsync survive: of a file each write, whole or by sectors, and its length
                 (``page_cache``); of the names each change. None: none survive.
         """
-        left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
-        left._disk = self._disk.crash(rng)
+        return self._on(self._disk.crash(rng))
+
+    def wipe(self, path: str = "/") -> MemoryFiles:
+        """Lose power, and for good all that is in a directory: its disk was replaced.
+
+        Returns:
+            The files that the machine finds when it is started again: no change without fsync survives.
+        """
+        left = self._disk.crash(None)
+        directory = left.find(path)
+        if not isinstance(directory, Directory):
+            raise ObjectNotFoundError(f"{path}: no such directory")
+        left.tree.clear(directory)
+        return self._on(left)
+
+    def _on(self, disk: MemoryDisk) -> MemoryFiles:
+        """The files of a disk that a crash left."""
+        left = MemoryFiles(self.clock)
+        left._disk = disk
         return left
 
-    def befall(self, hook: DiskHook | None) -> None:
-        """Set a function that is called before each operation, and decides whether it fails (``failing_disk``); None:
-        not any more.
+    def flip_bit(self, path: str, *, position: int, bit: int) -> bool:
+        """Flip one of the eight bits of a byte on the disk, as a disk does that decays: no hook is called. Readers see
+        it, unless the byte was written since the last fsync: then that write replaces it.
+
+        Returns:
+            Whether there is such a byte on the disk.
         """
-        self._disk.hook = hook
+        with self._disk.held():
+            return self._file(path).flip_bit(position, bit)
+
+    def befall(self, hook: DiskHook) -> None:
+        """Add a function that is called before each operation, and decides whether it fails (``failing_disk``): the
+        first one's fault counts.
+        """
+        self._disk.hooks = [*self._disk.hooks, hook]
+
+    def mend(self, hook: DiskHook | None = None) -> None:
+        """Remove a function of ``befall``, if it is there; None: all."""
+        self._disk.hooks = [] if hook is None else [each for each in self._disk.hooks if each != hook]
 
     def find(self, path: str) -> FileInfo | None:
         """Return size, kind and times of a file or directory; None if the path names nothing."""
-        name = self._disk.name_of(path)
         with self._disk.held():
-            content = self._disk.find(name)
-            if content is not None:
-                return content.info(path)
-            return self._disk.directory_info(name, path) if self._disk.is_directory(name) else None
+            found = self._disk.find(path)
+            return None if found is None else found.info(path)
 
     def stat(self, path: str) -> FileInfo:
         """Return size, kind and times of a file or directory. Raises ObjectNotFoundError."""
@@ -92,15 +113,16 @@ class MemoryFiles:
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """Yield a directory's entries by name."""
-        if not self.stat(path).is_directory:
-            raise ObjectNotFoundError(f"{path}: not a directory")
-        folder = self._disk.name_of(path)
         with self._disk.held():
-            below = self._disk.children(folder)
-        for name in below:
-            found = self.find(f"/{name}")
-            if found is not None:
-                yield replace(found, path=f"{path.rstrip('/')}/{name.rpartition('/')[2]}")
+            directory = self._directory(path)
+            names = directory.list_names()
+        for name in names:
+            with self._disk.held():
+                found = directory.find(name)
+                if found is None:
+                    continue
+                info = found.info(f"{path.rstrip('/')}/{name}")
+            yield info
 
     def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
         """Return (name, size) of the files in a directory, by name; -1 where a name does not end with ``sized``."""
@@ -144,21 +166,19 @@ class MemoryFiles:
     def lease(self, path: str) -> LeasedFile:
         """Return a path that opens this file until it is closed."""
         with self._disk.held():
-            content = self._disk.find(self._disk.name_of(path))
-            if content is None:
-                raise ObjectNotFoundError(f"{path}: no such file")
-            name = self._disk.lease(content)
+            name = self._disk.lease(self._file(path))
         return LeasedFile(f"/{name}", partial(self._disk.end_lease, name))
 
     def open_write(self, path: str) -> WritableFile:
         """Return a new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX
         with self._disk.held():
-            if self._disk.name_of(temporary) in self._disk.locked:
+            left = self._disk.find_file(temporary)
+            if left is not None and left.is_locked:
                 raise StoreUnavailableError(f"{path}: is being written by somebody else")
             self.remove(temporary)
             file = self._open(temporary, make=True)
-            self._disk.locked.add(self._disk.name_of(temporary))
+            file.content.is_locked = True
         return _MemoryNewFile(self, path, file)
 
     def write_whole(self, path: str, data: Buffer) -> None:
@@ -173,71 +193,70 @@ class MemoryFiles:
 
     def put(self, path: str, data: bytes) -> None:
         """A durable file under its name at once, with its directories."""
-        self.make_directories(f"/{parent(self._disk.name_of(path))}")
+        self.make_directories(path.rpartition("/")[0] or "/")
         self.write_whole(path, data)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
         """Make a directory and its parents, always durable."""
-        name = above = self._disk.name_of(path)
         with self._disk.held():
-            while above and not self._disk.is_directory(above):
-                if self._disk.find(above) is not None:
+            directory: Directory = self._disk.tree.root
+            is_met = False
+            for name in self._disk.name_of(path).split("/"):
+                below = directory.find(name) if name else directory
+                if below is None:
+                    if not is_met:
+                        self._disk.meet(DiskOperation.MAKE_DIRECTORY, path)
+                    is_met = True
+                    below = self._disk.tree.add_directory(directory, name)
+                if not isinstance(below, Directory):
                     raise StoreError(f"{path}: a file is in the way")
-                above = parent(above)
-            if above != name:
-                self._disk.meet(DiskOperation.MAKE_DIRECTORY, path)
-            self._disk.add_directory(name)
+                directory = below
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
         """Rename atomically within one file system, replacing the target."""
-        old, new = self._disk.name_of(source), self._disk.name_of(target)
         with self._disk.held():
-            self._require_parent(new, target)
-            content = self._disk.find(old)
-            if content is None and not self._disk.is_directory(old):
+            old, new = self._disk.find_place(source), self._place(target)
+            moved, replaced = self._disk.find(source), self._disk.find(target)
+            if moved is None or old[0] is None:
                 raise ObjectNotFoundError(f"{source}: no such file")
-            if self._disk.is_directory(new) and (content is not None or old != new):
+            if isinstance(replaced, Directory) and moved is not replaced:
                 raise StoreError(f"{target}: a directory is in the way")
-            if content is None and (self._disk.find(new) is not None or (old != new and is_in(new, old))):
+            if isinstance(moved, Directory) and moved is not replaced and (replaced is not None or moved.has(new[0])):
                 raise StoreError(f"{target}: no place for a directory")
             self._disk.meet(DiskOperation.RENAME, source)
-            if old == new:
-                pass
-            elif content is None:
-                self._disk.move_directory(old, new)
-            else:
-                self._disk.change({old: None, new: content})
+            if moved is not replaced:
+                self._disk.tree.change({(old[0], old[1]): None, new: moved})
             if durable:
-                self.fsync_directory(f"/{parent(new)}")
+                self._disk.meet(DiskOperation.FSYNC_DIRECTORY, target.rpartition("/")[0] or "/")
+                self._disk.tree.make_durable(new[0])
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set the time of a file's last change, ms since 1970 UTC."""
         with self._disk.held():
-            content = self._disk.find(self._disk.name_of(path))
-            if content is None:
-                raise ObjectNotFoundError(f"{path}: no such file")
-            content.modified_ms = modified_ms
+            self._file(path).modified_ms = modified_ms
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there."""
-        name = self._disk.name_of(path)
         with self._disk.held():
-            if self._disk.find(name) is not None:
-                self._disk.meet(DiskOperation.UNLINK, path)
-                self._disk.change({name: None})
-            elif self._disk.is_directory(name):
-                if not name or self._disk.children(name):
-                    raise StoreError(f"{path}: directory not empty")
-                self._disk.meet(DiskOperation.UNLINK, path)
-                self._disk.remove_directory(name)
+            directory, name = self._disk.find_place(path)
+            found = None if directory is None else self._disk.find(path)
+            if directory is None or found is None:
+                return
+            if isinstance(found, Directory) and (not name or found.list_names()):
+                raise StoreError(f"{path}: directory not empty")
+            self._disk.meet(DiskOperation.UNLINK, path)
+            self._disk.tree.change({(directory, name): None})
 
     def fsync_directory(self, path: str) -> None:
         """Make the names in a directory survive a crash as they are now."""
         with self._disk.held():
-            if not self.stat(path).is_directory:
+            found = self._disk.find(path)
+            if found is None:
+                raise ObjectNotFoundError(f"{path}: no such file or directory")
+            if not isinstance(found, Directory):
                 raise StoreError(f"{path}: not a directory")
             self._disk.meet(DiskOperation.FSYNC_DIRECTORY, path)
-            self._disk.make_durable(self._disk.name_of(path))
+            self._disk.tree.make_durable(found)
 
     def free_bytes(self, path: str) -> int:
         """Return the number of bytes that can still be written to the file system that holds a file or directory."""
@@ -252,62 +271,74 @@ class MemoryFiles:
 
     def try_lock(self, path: str) -> FileLock | None:
         """Return the lock of a name, a file that exists while the lock is held; None if any process holds it."""
-        name = self._disk.name_of(path)
         with self._disk.held():
-            self._require_parent(name, path)
-            if name in self._disk.locked:
-                return None
-            held = self._open(path, make=True)
-            self._disk.locked.add(name)
-            return _MemoryLock(self, held)
+            self._place(path)
+            found = self._disk.find_file(path)
+            return None if found is not None and found.is_locked else self._lock(path)
 
     def try_record_lock(self, path: str) -> FileLock | None:
         """Lock a file, which stays; None if it is locked, by a process that has locked the base's file too. A base file
         is never made, and locked only if it may be written.
         """
-        name = self._disk.name_of(path)
         with self._disk.held():
-            content, base, real = self._disk.find(name), self._disk.base, None
-            if name in self._disk.locked:
+            found, base, real = self._disk.find_file(path), self._disk.base, None
+            if found is not None and found.is_locked:
                 return None
-            if base is not None and isinstance(content, BaseContent):
+            if base is not None and isinstance(found, BaseContent):
                 with contextlib.suppress(StorePermissionError):
-                    real = base.try_record_lock(content.base_path)
+                    real = base.try_record_lock(found.base_path)
                     if real is None:
                         return None
-            held = self._open(path, make=True)
-            self._disk.locked.add(name)
-            return _MemoryLock(self, held, stays=True, real=real)
+            return self._lock(path, stays=True, real=real)
+
+    def _lock(self, path: str, *, stays: bool = False, real: FileLock | None = None) -> FileLock:
+        held = self._open(path, make=True)
+        held.content.is_locked = True
+        return _MemoryLock(self, held, stays=stays, real=real)
 
     def unlock(self, held: OpenContent, *, stays: bool = False) -> None:
         """Release a lock of ``try_lock`` or, if the file ``stays``, of ``try_record_lock``."""
         if held.is_open:
             held.close()
             with contextlib.suppress(StoreError), self._disk.held():  # after a crash it has no owner
+                held.content.is_locked = False
                 if not stays:
                     self.remove(held.path)
-                self._disk.locked.discard(self._disk.name_of(held.path))
 
-    def _require_parent(self, name: str, path: str) -> None:
-        if not self._disk.is_directory(parent(name)):
+    def _directory(self, path: str) -> Directory:
+        found = self._disk.find(path)
+        if not isinstance(found, Directory):
+            what = "no such file or directory" if found is None else "not a directory"
+            raise ObjectNotFoundError(f"{path}: {what}")
+        return found
+
+    def _file(self, path: str) -> Content:
+        found = self._disk.find_file(path)
+        if found is None:
+            raise ObjectNotFoundError(f"{path}: no such file")
+        return found
+
+    def _place(self, path: str) -> Place:
+        directory, name = self._disk.find_place(path)
+        if directory is None:
             raise ObjectNotFoundError(f"{path}: its directory does not exist")
+        return directory, name
 
     def _open(self, path: str, *, make: bool) -> OpenContent:
-        name = self._disk.name_of(path)
         with self._disk.held():
-            if self._disk.is_directory(name):
+            found = self._disk.find(path)
+            if isinstance(found, Directory):
                 raise StoreError(f"{path}: a directory")
-            content = self._disk.find(name)
-            if content is None:
+            if found is None:
                 if not make:
                     raise ObjectNotFoundError(f"{path}: no such file")
-                self._require_parent(name, path)
+                place = self._place(path)
                 self._disk.meet(DiskOperation.CREATE, path)
-                content = Content(self.clock.time_ms())
-                self._disk.change({name: content})
+                found = Content(self.clock.time_ms())
+                self._disk.tree.change({place: found})
             else:
                 self._disk.meet(DiskOperation.OPEN, path)
-            return OpenContent(self._disk, path, content)
+            return OpenContent(self._disk, path, found)
 
 
 class _MemoryFile(ReadableFile):
@@ -350,7 +381,7 @@ class _MemoryNewFile(WritableFile):
 
     def _close(self) -> None:
         self._file.close()
-        self._file.disk.locked.discard(self._file.disk.name_of(self._file.path))
+        self._file.content.is_locked = False
 
 
 class _MemoryUpdatableFile(UpdatableFile):

@@ -9,20 +9,16 @@ truncation frees have no owner: later writes there are not seen until the trunca
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final
 
 from tierlog.runtime.machine.files import FileInfo, ReadableFile
 from tierlog.runtime.machine.randomness import Rng
 
 #: What of a file survives a crash or not, in one.
-SECTOR_BYTES = 512
+SECTOR_BYTES: Final = 512
 
-
-class _Change(NamedTuple):
-    """A write at a position, or, without bytes, a change of the length to ``position``."""
-
-    position: int
-    data: bytes | None
+#: A write at a position, or, without bytes, a change of the length to the position.
+Change = tuple[int, bytes | None]
 
 
 class Content:
@@ -31,21 +27,23 @@ class Content:
     Attributes:
         modified_ms: Last change of the bytes.
         names: How many names the file has.
+        is_locked: Whether a program has locked the file.
         data: What readers see.
         durable: The bytes that are on the disk for certain.
     """
 
-    __slots__ = ("_changes", "_clean", "data", "durable", "modified_ms", "names")
+    __slots__ = ("_changes", "_clean", "data", "durable", "is_locked", "modified_ms", "names")
 
-    def __init__(self, modified_ms: int, data: bytes = b"") -> None:
+    def __init__(self, modified_ms: int, data: bytes | bytearray = b"") -> None:
         self.modified_ms = modified_ms
         self.names = 0
+        self.is_locked = False
         self.data = bytearray(data)
-        self.durable = bytes(data)
-        #: The readers' view at the last fsync; it differs from the disk's content only after an fsync that failed.
-        self._clean = self.durable
+        self.durable = bytearray(data)
+        #: The readers' view at the last fsync, where it is not that of the disk: after an fsync that failed.
+        self._clean: bytearray | None = None
         #: Since the last fsync.
-        self._changes: list[_Change] = []
+        self._changes: list[Change] = []
 
     @property
     def size_bytes(self) -> int:
@@ -65,25 +63,28 @@ class Content:
         view[: len(part)] = part
         return len(part)
 
-    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:  # noqa: ARG002 - as above
+    def write(self, data: bytes, position: int, base: ReadableFile | None) -> None:  # noqa: ARG002 - as above
         """Write, and go on behind the end; a gap in front becomes zeros."""
-        data = bytes(view)
-        self._changes.append(_Change(position, data))
+        self._changes.append((position, data))
         _put(self.data, data, position)
 
     def resize(self, size_bytes: int) -> None:
         """Cut, or lengthen with zeros."""
-        self._changes.append(_Change(size_bytes, None))
+        self._changes.append((size_bytes, None))
         _resize(self.data, size_bytes)
 
     def fsync(self) -> None:
         """Write all changes since the last fsync to the disk; not those that an earlier fsync lost."""
-        if self.durable is self._clean:
-            self.durable = self._clean = bytes(self.data)
+        if self._clean is None:
+            for position, data in self._changes:
+                if data is None:
+                    _resize(self.durable, position)
+                else:
+                    _put(self.durable, data, position)
         else:
             disk = self._written(None, lengths=len(self._changes), whole=len(self._changes))
             _resize(disk, len(self.data))
-            self.durable, self._clean = bytes(disk), bytes(self.data)
+            self.durable, self._clean = disk, bytearray(self.data)
         self._changes.clear()
 
     def fail_fsync(self, rng: Rng) -> None:
@@ -91,12 +92,24 @@ class Content:
         see them as long as they are in memory; they may be gone at once.
         """
         disk = self.after_power_cut(rng)
-        self.durable = bytes(disk)
+        self.durable = bytearray(disk)
         if rng.integer_below(2):
             _resize(disk, len(self.data))
             self.data = disk
-        self._clean = bytes(self.data)
+        self._clean = bytearray(self.data)
         self._changes.clear()
+
+    def flip_bit(self, position: int, bit: int) -> bool:
+        """Flip a bit of a byte on the disk, and in what readers see, unless the byte was changed since the last fsync.
+        False if there is no such byte on the disk.
+        """
+        if position >= len(self.durable):
+            return False
+        stored = self.durable[position]
+        for view in (self.durable, self._clean, self.data):
+            if view is not None and position < len(view) and view[position] == stored:
+                view[position] = stored ^ 1 << bit
+        return True
 
     def after_power_cut(self, rng: Rng) -> bytearray:
         """Return the disk's bytes after a power cut: of the changes since the last fsync the oldest ones, and of the
@@ -111,7 +124,7 @@ class Content:
         """Return the disk's bytes with the first ``lengths`` changes of the length and the first ``whole`` writes;
         which of the other writes are there is drawn.
         """
-        cached, disk = bytearray(self._clean), bytearray(self.durable)
+        cached, disk = bytearray(self.durable if self._clean is None else self._clean), bytearray(self.durable)
         size, still_named_bytes = len(disk), 1 << 62
         for number, (position, data) in enumerate(self._changes):
             if data is None:
@@ -142,6 +155,7 @@ class BaseContent(Content):
 
     def __init__(self, info: FileInfo) -> None:
         super().__init__(info.modified_ms)
+        self.names = 1
         self._info = info
         self.base_bytes = info.size_bytes
 
@@ -171,14 +185,14 @@ class BaseContent(Content):
             done = base.read_into(view[: self.base_bytes - position], position=position)
         return done + super().read(view[done:], max(0, position + done - self.base_bytes), None)
 
-    def write(self, view: memoryview, position: int, base: ReadableFile | None) -> None:
+    def write(self, data: bytes, position: int, base: ReadableFile | None) -> None:
         """Write like ``Content.write``; ``base`` is the open file below."""
         if position < self.base_bytes:
             copied = bytearray(self.base_bytes)
             self.read(memoryview(copied), 0, base)
             self.data[:0] = copied
             self.base_bytes = 0
-        _put(self.data, bytes(view), position - self.base_bytes)
+        _put(self.data, data, position - self.base_bytes)
 
     def resize(self, size_bytes: int) -> None:
         """Cut, or lengthen with zeros."""

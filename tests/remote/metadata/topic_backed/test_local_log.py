@@ -285,7 +285,7 @@ def test_faults_at_every_change_of_the_disk(fault: str, step: int) -> None:
                 story(machine, told)
             if struck.seen < at:
                 break
-            disk.befall(None)
+            disk.mend()
             left = struck.left if isinstance(struck, PowerCut) else disk
             assert left is not None
             with opened("/topic", machine=_with(machine, left)) as log:
