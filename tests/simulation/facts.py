@@ -36,6 +36,7 @@ class TopicFacts:
             whole log's.
         is_tiered: Whether ``remote.storage.enable`` is on.
         is_copy_disabled: ``remote.log.copy.disable``.
+        topic_id: Its 16 bytes; a topic that is made again has another one.
     """
 
     partitions: int
@@ -51,6 +52,7 @@ class TopicFacts:
     local_retention_bytes: int
     flush_messages: int
     delete_retention_ms: int
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +161,14 @@ class Judge(Protocol):
         for tombstones.
         """
 
-    def acknowledged(self, producer: str, number: int, base_offset: int, is_duplicate: bool, now_ms: int) -> None:
-        """The batch was acknowledged; ``base_offset`` is -1 for acks=0, and for a duplicate of unknown offset."""
+    def acknowledged(
+        self, producer: str, number: int, base_offset: int, is_duplicate: bool, now_ms: int, leader_epoch: int = -1
+    ) -> None:
+        """The batch was acknowledged; ``base_offset`` is -1 for acks=0, and for a duplicate of unknown offset.
+
+        ``leader_epoch``: of the leader that answered (``Produced.leader_epoch``): after an unclean election it tells
+        the answers of the old leader from those of the new one.
+        """
 
     def refused(self, producer: str, number: int, error: str, is_final: bool, now_ms: int) -> None:
         """The producer gave the batch up: ``is_final`` = it was surely never appended, else nobody knows."""

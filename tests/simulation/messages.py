@@ -46,11 +46,13 @@ class Produced:
     Attributes:
         base_offset: -1 with an error.
         log_start_offset: Of the leader; -1 with an error.
+        leader_epoch: Of the leader, when the batch was committed.
     """
 
     error: str | None
     base_offset: int = -1
     log_start_offset: int = -1
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
