@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.records.test_bad_logs import EXPECTED
@@ -275,6 +275,7 @@ def damaged(contents: dict[str, bytes], damage: list[tuple[str, int, int, int]])
     point=st.sampled_from([0, 0, 20, 10**6]),
     start=st.sampled_from([0, 0, 7, 500]),
 )
+@example(damage=[("flip", 54, 0, 1)], clean=False, point=0, start=0)  # a hole, then a segment that is split
 def any_damage(damage: list[tuple[str, int, int, int]], clean: bool, point: int, start: int) -> None:
     contents, whole = healthy()
     machine = machine_of(damaged(contents, damage))

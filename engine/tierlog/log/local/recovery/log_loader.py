@@ -198,15 +198,14 @@ class LogLoader:
                     report=self._report,
                     next_base_offset=self._base_behind(overflow.segment),
                 )
+                self._flush_recovered()
                 self._close()
         end_offset = self._find_end()
         recovery_point = min(self._recovery_point, end_offset)
         if self._was_clean or not self._is_point_known or self._holes:
             # All was flushed then, or just now: else what stays behind a hole would go at a later start.
             recovery_point = end_offset
-            for segment in self._unsynced:
-                segment.flush()
-            self._has_synced |= bool(self._unsynced)
+            self._flush_recovered()
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
         self._cut_epochs(end_offset)
@@ -227,6 +226,13 @@ class LogLoader:
             tier_start=tier_start,
             must_be_rebuilt=remote_log_enabled and (is_needed or self._lacks_lineage(log_start, first)),
         )
+
+    def _flush_recovered(self) -> None:
+        """Flush the recovered segments that only wrote out what recovery changed."""
+        for segment in self._unsynced:
+            segment.flush()
+        self._has_synced |= bool(self._unsynced)
+        self._unsynced.clear()
 
     def _finish_tier_start(self) -> TierStart | None:
         """Make the log that ``start-from-tier`` has decided, if a kill came in between; what the file says then."""
