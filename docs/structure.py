@@ -199,7 +199,7 @@ def _remote_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, 
 
 def _log_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
     """An append as leader, and a record of metadata."""
-    from tests.contract.metadata_manager_suite import PARTITION, segment
+    from tests.contract.metadata_events import PARTITION, segment
     from tierlog.log.local import LogDirectory
     from tierlog.records.builder import RecordBatchBuilder
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager

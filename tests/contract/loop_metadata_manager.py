@@ -81,6 +81,22 @@ class LoopMetadataManager(RemoteLogMetadataManager):
     def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:
         return run_on(self._loop, lambda: self._manager.segments_version(topic_id_partition))
 
+    def list_segments_from_time(
+        self, topic_id_partition: TopicIdPartition, timestamp_ms: int, *, start_offset: int, end_offset_exclusive: int
+    ) -> Iterator[RemoteLogSegmentMetadata] | None:
+        listed = run_on(
+            self._loop,
+            lambda: self._manager.list_segments_from_time(
+                topic_id_partition, timestamp_ms, start_offset=start_offset, end_offset_exclusive=end_offset_exclusive
+            ),
+        )
+        return None if listed is None else iter(listed)
+
+    def pending_removals(
+        self, metadata_partitions: AbstractSet[int] | None = None
+    ) -> list[RemotePartitionDeleteMetadata] | None:
+        return run_on(self._loop, lambda: self._manager.pending_removals(metadata_partitions))
+
     def close(self) -> None:
         run_on(self._loop, self._manager.aclose)
 

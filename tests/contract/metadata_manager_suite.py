@@ -11,148 +11,45 @@ classes that a part stands for are named with it (docs/formats/metadata-records.
 from __future__ import annotations
 
 import concurrent.futures
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from tests.contract.metadata_events import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    OTHER,
+    PARTITION,
+    REMOVAL,
+    STARTED,
+    STATE,
+    TIME,
+    VALID,
+    WAIT_SECONDS,
+    add,
+    bring,
+    finish,
+    found,
+    ids,
+    lead,
+    listed,
+    put,
+    removal,
+    segment,
+    to,
+    update,
+)
 from tierlog.remote.api import (
     InvalidTransitionError,
     RemoteLogMetadataManager,
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
-    RemotePartitionDeleteMetadata,
-    RemotePartitionDeleteState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     TopicIdPartition,
-    Uuid,
 )
-
-STATE = RemoteLogSegmentState
-REMOVAL = RemotePartitionDeleteState
-WAIT_SECONDS = 30.0
-PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\7"), "orders", 0)
-OTHER = TopicIdPartition(Uuid(bytes(15) + b"\7"), "orders", 1)
-
-STARTED, FINISHED, DELETING, DELETED = STATE
-VALID = {
-    (None, STARTED),
-    (STARTED, STARTED),
-    (STARTED, FINISHED),
-    (STARTED, DELETING),
-    (FINISHED, FINISHED),
-    (FINISHED, DELETING),
-    (DELETING, DELETING),
-    (DELETING, DELETED),
-}
-
-
-def segment(
-    number: int,
-    start: int,
-    end: int,
-    epochs: dict[int, int] | None = None,
-    *,
-    partition: TopicIdPartition = PARTITION,
-    size: int = 1024,
-    txn_idx_empty: bool = False,
-) -> RemoteLogSegmentMetadata:
-    """The segment u<number>, before its copy."""
-    return RemoteLogSegmentMetadata(
-        remote_log_segment_id=RemoteLogSegmentId(partition, Uuid(b"\1" + number.to_bytes(15, "big"))),
-        start_offset=start,
-        end_offset=end,
-        max_timestamp_ms=1_700_000_000_000 + end,
-        broker_id=1,
-        event_timestamp_ms=1_700_000_000_000,
-        segment_size_in_bytes=size,
-        segment_leader_epochs=epochs or {0: start},
-        txn_idx_empty=txn_idx_empty,
-    )
-
-
-def to(
-    of: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, custom: bytes | None = None
-) -> RemoteLogSegmentMetadataUpdate:
-    return RemoteLogSegmentMetadataUpdate(
-        of.remote_log_segment_id, event_timestamp_ms=1_700_000_000_001, custom_metadata=custom, state=state, broker_id=2
-    )
-
-
-def removal(
-    state: RemotePartitionDeleteState, partition: TopicIdPartition = PARTITION
-) -> RemotePartitionDeleteMetadata:
-    return RemotePartitionDeleteMetadata(partition, state, event_timestamp_ms=1_700_000_000_002, broker_id=1)
-
-
-def lead(manager: RemoteLogMetadataManager, *partitions: TopicIdPartition, follow: bool = False) -> None:
-    """Tell a manager, and wait until it can be asked."""
-    none: frozenset[TopicIdPartition] = frozenset()
-    told = frozenset(partitions)
-    manager.on_partition_leadership_changes(*((none, told) if follow else (told, none)))
-    until = time.monotonic() + WAIT_SECONDS
-    while not all(manager.is_ready(partition) for partition in partitions):
-        assert time.monotonic() < until, "never ready"
-        time.sleep(0.002)
-
-
-def add(manager: RemoteLogMetadataManager, *segments: RemoteLogSegmentMetadata) -> None:
-    for each in segments:
-        manager.add_remote_log_segment_metadata(each).result(WAIT_SECONDS)
-
-
-def update(
-    manager: RemoteLogMetadataManager,
-    of: RemoteLogSegmentMetadata,
-    state: RemoteLogSegmentState,
-    custom: bytes | None = None,
-) -> None:
-    manager.update_remote_log_segment_metadata(to(of, state, custom)).result(WAIT_SECONDS)
-
-
-def put(manager: RemoteLogMetadataManager, state: RemotePartitionDeleteState) -> None:
-    manager.put_remote_partition_delete_metadata(removal(state)).result(WAIT_SECONDS)
-
-
-def finish(manager: RemoteLogMetadataManager, *segments: RemoteLogSegmentMetadata) -> None:
-    """Copy them, one after the other."""
-    for each in segments:
-        add(manager, each)
-        update(manager, each, FINISHED)
-
-
-def bring(manager: RemoteLogMetadataManager, of: RemoteLogSegmentMetadata, state: RemoteLogSegmentState | None) -> None:
-    """A segment into a state, by the usual way."""
-    ways: dict[RemoteLogSegmentState | None, tuple[RemoteLogSegmentState, ...]] = {
-        None: (),
-        STARTED: (),
-        FINISHED: (FINISHED,),
-        DELETING: (FINISHED, DELETING),
-        DELETED: (FINISHED, DELETING, DELETED),
-    }
-    if state is not None:
-        add(manager, of)
-    for each in ways[state]:
-        update(manager, of, each)
-
-
-def ids(segments: Iterable[RemoteLogSegmentMetadata]) -> list[int]:
-    return [int.from_bytes(each.remote_log_segment_id.id.raw[1:], "big") for each in segments]
-
-
-def found(manager: RemoteLogMetadataManager, epoch: int, offset: int) -> int | None:
-    answer = manager.remote_log_segment_metadata(PARTITION, epoch, offset)
-    return None if answer is None else ids([answer])[0]
-
-
-def listed(manager: RemoteLogMetadataManager, epoch: int | None = None) -> list[int]:
-    answer = ids(manager.list_remote_log_segments(PARTITION, epoch))
-    return sorted(answer) if epoch is None else answer
-
 
 #: Every question, about one partition.
 QUESTIONS: dict[str, Callable[[RemoteLogMetadataManager, TopicIdPartition], object]] = {
@@ -326,6 +223,42 @@ class MetadataManagerContract:
         leader.on_stop_partitions(frozenset({PARTITION}))
         with pytest.raises(RemoteResourceNotFoundException):
             leader.segments_version(PARTITION)
+
+    def test_segments_from_a_time(self, leader: RemoteLogMetadataManager) -> None:
+        """A segment that is left out hides its records from every search by time; each that is given too many is looked
+        into.
+        """
+
+        def from_time(time: int, start: int = 0, end: int = 1000) -> list[tuple[int, int]] | None:
+            listed = leader.list_segments_from_time(
+                PARTITION, TIME + time, start_offset=start, end_offset_exclusive=end
+            )
+            return None if listed is None else [(each.start_offset, each.end_offset) for each in listed]
+
+        if from_time(0) is None:
+            return  # it cannot, which is its right
+        assert from_time(0) == []
+        finish(leader, segment(3, 20, 29, {0: 20, 2: 25}))
+        finish(leader, segment(1, 0, 9))
+        finish(leader, segment(2, 10, 19, {1: 10}))
+        add(leader, segment(4, 30, 39))
+        bring(leader, segment(5, 5, 19), DELETING)
+        bring(leader, segment(6, 0, 25), DELETED)
+        first, second, third = (0, 9), (10, 19), (20, 29)
+        assert from_time(-1) == from_time(9) == [first, second, third]  # newest records: times 9, 19 and 29
+        assert from_time(10) == [second, third]
+        assert from_time(29) == [third]
+        assert from_time(30) == []
+        assert from_time(0, 9, 10) == [first]
+        assert from_time(0, 10, 20) == [second]
+        assert from_time(0, 9, 21) == [first, second, third]
+        assert from_time(0, 30, 1000) == from_time(0, 40, 50) == []
+        update(leader, segment(2, 10, 19), DELETING)
+        assert from_time(0) == [first, third]
+        finish(leader, segment(7, 10, 19))
+        assert from_time(0) == [first, second, third]
+        with pytest.raises(RemoteResourceNotFoundException):
+            list(leader.list_segments_from_time(OTHER, TIME, start_offset=0, end_offset_exclusive=9) or ())
 
     # ---- life cycle: RemoteLogSegmentLifecycleTest, RemoteLogMetadataCacheTest
 

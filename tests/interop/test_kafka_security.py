@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.contract.metadata_manager_suite import PARTITION, finish, found, lead, segment
+from tests.contract.metadata_events import PARTITION, finish, found, lead, segment
 from tests.support.metadata_cluster import admin_of, delete_topic, manager_keys, needs_a_broker
 from tests.support.peers import broker
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from tests.contract.metadata_manager_suite import FINISHED, segment, to
+from tests.contract.metadata_events import FINISHED, segment, to
 from tests.support.metadata_cluster import dumped_values, needs_a_broker
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.local_metadata_log import LocalMetadataLogs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
+from tests.contract.metadata_events import (
     DELETED,
     DELETING,
     FINISHED,
@@ -21,7 +21,6 @@ from tests.contract.metadata_manager_suite import (
     PARTITION,
     REMOVAL,
     WAIT_SECONDS,
-    MetadataManagerContract,
     add,
     bring,
     finish,
@@ -35,6 +34,7 @@ from tests.contract.metadata_manager_suite import (
     to,
     update,
 )
+from tests.contract.metadata_manager_suite import MetadataManagerContract
 from tests.support.metadata_cluster import PARTITIONS, admin_of, delete_topic, make_topic, manager_keys, needs_a_broker
 from tests.support.peers import broker, metadata_peer
 from tests.support.peers.metadata_peer import MetadataPeer, PeerError

@@ -10,8 +10,9 @@ import threading
 import pytest
 
 import tierlog
-from tests.contract.metadata_manager_suite import CALLS, PARTITION, lead
-from tests.contract.metadata_manager_suite import segment as segment_metadata
+from tests.contract.metadata_events import PARTITION, lead
+from tests.contract.metadata_events import segment as segment_metadata
+from tests.contract.metadata_manager_suite import CALLS
 from tests.support.closed_segments import ClosedSegment
 from tests.support.forked import told_by_fork
 from tests.support.manager_configs import local_keys

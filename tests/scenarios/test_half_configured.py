@@ -11,7 +11,8 @@ from typing import TypeVar
 import pytest
 from typing_extensions import Buffer
 
-from tests.contract.metadata_manager_suite import CALLS, PARTITION
+from tests.contract.metadata_events import PARTITION
+from tests.contract.metadata_manager_suite import CALLS
 from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.segments import make_segment, sound_log

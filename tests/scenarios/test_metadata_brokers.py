@@ -11,17 +11,7 @@ from functools import partial
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
-    DELETED,
-    DELETING,
-    FINISHED,
-    REMOVAL,
-    STARTED,
-    removal,
-    segment,
-    to,
-    update,
-)
+from tests.contract.metadata_events import DELETED, DELETING, FINISHED, REMOVAL, STARTED, removal, segment, to, update
 from tests.support.metadata_rig import metric, rig
 from tests.support.segment_table_model import SegmentTableModel
 from tierlog.remote.api import (

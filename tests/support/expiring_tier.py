@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.contract.metadata_manager_suite import PARTITION
+from tests.contract.metadata_events import PARTITION
 from tests.support.living_logs import batch_of
 from tests.support.metadata_rig import Rig, rig
 from tierlog.log.local.log_config import LogConfig

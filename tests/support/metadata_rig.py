@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from tests.contract.metadata_manager_suite import PARTITION
+from tests.contract.metadata_events import PARTITION
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.metadata_log import MetadataLogs, metadata_partition
 from tierlog.remote.metadata.record_serde import encode_record

@@ -6,14 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from tests.contract.metadata_manager_suite import (
-    DELETING,
-    FINISHED,
-    PARTITION,
-    STARTED,
-    bring,
-    segment,
-)
+from tests.contract.metadata_events import DELETING, FINISHED, PARTITION, STARTED, bring, segment
 from tests.support.expiring_tier import Hooked
 from tests.support.metadata_rig import Rig, rig
 from tierlog.remote.api import (

@@ -130,6 +130,32 @@ class AsyncLogMetadataManager:
         """Return a number that changes with the partition's segments, or None."""
         return await self._asked(topic_id_partition, lambda: self.manager.segments_version(topic_id_partition))
 
+    async def list_segments_from_time(
+        self, topic_id_partition: TopicIdPartition, timestamp_ms: int, *, start_offset: int, end_offset_exclusive: int
+    ) -> list[RemoteLogSegmentMetadata] | None:
+        """List the finished segments that may have a record from a time on in a range of offsets, or None: the manager
+        cannot.
+        """
+
+        def question() -> list[RemoteLogSegmentMetadata] | None:
+            listed = self.manager.list_segments_from_time(
+                topic_id_partition, timestamp_ms, start_offset=start_offset, end_offset_exclusive=end_offset_exclusive
+            )
+            return None if listed is None else list(listed)
+
+        return await self._asked(topic_id_partition, question)
+
+    async def pending_removals(
+        self, metadata_partitions: AbstractSet[int] | None = None
+    ) -> list[RemotePartitionDeleteMetadata] | None:
+        """Return the newest states of the removals that have begun and not finished, or None: the manager cannot say.
+
+        Args:
+            metadata_partitions: As of ``RemoteLogMetadataManager.pending_removals``.
+        """
+        pending = await self._worker.run(lambda: self.manager.pending_removals(metadata_partitions))
+        return None if pending is None else list(pending)
+
     async def aclose(self) -> None:
         """Close the manager; writes that are not stored end with an error. Repeatable."""
 

@@ -38,12 +38,10 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
-    TopicIdPartition,
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.offset_search import OffsetSearch
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, offsets_of_log
-from tierlog.remote.metadata.segment_table import SegmentColumns
 from tierlog.replication import ReplicationError
 from tierlog.runtime.machine.scheduling import CancelledError
 
@@ -420,27 +418,3 @@ class TestEnds:
             error = search.list_offsets(partition_of(7), 70).exception()
             assert isinstance(error, ReplicationError)
             assert error.error is KafkaError.NOT_LEADER_OR_FOLLOWER
-
-
-def test_segments_are_listed_again_only_after_a_change() -> None:
-    with Cluster() as cluster:
-        cluster.elect(1)
-        grown(cluster, (80, 2))
-        broker = cluster.brokers[1]
-        listed, columns = [], broker.metadata.segment_columns
-
-        def count(partition: TopicIdPartition) -> SegmentColumns:
-            listed.append(partition)
-            return columns(partition)
-
-        broker.metadata.segment_columns = count  # type: ignore[method-assign]
-        with search_of(broker) as search:
-            for _ in range(3):
-                assert found(search, 70) == (80, 0, 0)
-            assert len(listed) == 1
-            grown(cluster, (90, 2))
-            assert found(search, 85) == (1000, 2, 0)
-            assert len(listed) == 2
-            search.forget(partition_of())
-            assert found(search, 85) == (1000, 2, 0)
-            assert len(listed) == 3

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
-from tests.contract.metadata_manager_suite import (
+from tests.contract.metadata_events import (
     FINISHED,
     OTHER,
     PARTITION,

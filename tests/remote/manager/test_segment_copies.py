@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.metadata_manager_suite import PARTITION
+from tests.contract.metadata_events import PARTITION
 from tests.support.expiring_tier import (
     RECORDS,
     STATE,

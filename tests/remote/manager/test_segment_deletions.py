@@ -8,15 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
-    DELETING,
-    FINISHED,
-    OTHER,
-    PARTITION,
-    bring,
-    listed,
-    segment,
-)
+from tests.contract.metadata_events import DELETING, FINISHED, OTHER, PARTITION, bring, listed, segment
 from tests.support.expiring_tier import failing
 from tests.support.removing_brokers import Broker, cluster
 from tierlog.remote.api import (

@@ -139,6 +139,28 @@ class RemoteLogMetadataManager(Closeable, ABC):
         """
         return None
 
+    def list_segments_from_time(
+        self,
+        topic_id_partition: TopicIdPartition,  # noqa: ARG002 - optional
+        timestamp_ms: int,  # noqa: ARG002
+        *,
+        start_offset: int,  # noqa: ARG002
+        end_offset_exclusive: int,  # noqa: ARG002
+    ) -> Iterator[RemoteLogSegmentMetadata] | None:
+        """List the segments in state COPY_SEGMENT_FINISHED that may have a record from a time on in a range of offsets,
+        of all leader epochs, ascending by start offset.
+
+        Args:
+            topic_id_partition: The partition.
+            timestamp_ms: Segments whose newest record is older are left out, ms since 1970 UTC.
+            start_offset: Segments that end before it are left out.
+            end_offset_exclusive: Segments that start at it or behind are left out.
+
+        Optional: by default None, for a manager that would look at each of its segments; its caller then lists them by
+        leader epoch.
+        """
+        return None
+
     def pending_removals(
         self,
         metadata_partitions: AbstractSet[int] | None = None,  # noqa: ARG002 - optional

@@ -14,10 +14,8 @@ Source: Kafka RemoteLogManager#findOffsetByTimestamp, RemoteLogOffsetReader, Del
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import BatchSearch
@@ -32,18 +30,15 @@ from tierlog.log.local.segments.segment_view import TimestampAndOffset, find_rec
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import (
     IndexType,
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     TopicIdPartition,
-    Uuid,
 )
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within, offsets_of_log
 from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
-from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.machine.cancelling import CancelScope, require_wanted
 from tierlog.runtime.machine.process import Closeable
@@ -52,34 +47,9 @@ from tierlog.runtime.machine.scheduling import Pool
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: Bytes of a segment that are fetched at once: an index entry is a few KiB before the wanted batch, as a rule.
 _WINDOW_BYTES: Final = 64 << 10
-#: Partitions whose segments' times are remembered, those that were asked for last.
-_TIMES_MAX: Final = 64
 _DECOMPRESSED_LIMIT: Final = LogConfig().max_decompressed_message_bytes
 
 Search = TimedCall[TimestampAndOffset | None]
-
-
-class SegmentTimes(NamedTuple):
-    """The copied segments of a partition, by start offset: int64[n] each, and the ids, uint8[n, 16].
-
-    Attributes:
-        version: ``segments_version`` of the metadata manager, before they were listed.
-    """
-
-    version: int
-    start_offsets: NDArray[np.int64]
-    end_offsets: NDArray[np.int64]
-    max_timestamps_ms: NDArray[np.int64]
-    ids: NDArray[np.uint8]
-
-    def find(self, timestamp_ms: int, start_offset: int, end_offset_exclusive: int) -> NDArray[np.intp]:
-        """Return the indexes of those that may have a record from a time on in a range of offsets, ascending."""
-        wanted = (
-            (self.max_timestamps_ms >= timestamp_ms)
-            & (self.end_offsets >= start_offset)
-            & (self.start_offsets < end_offset_exclusive)
-        )
-        return np.flatnonzero(wanted)
 
 
 class OffsetSearch(Closeable):
@@ -96,8 +66,6 @@ class OffsetSearch(Closeable):
         self._services = services
         self._source = RemoteSource(services.storage, services.machine)
         self._calls = TimedCalls(services.machine, pool, name="tierlog-rlm-list-offsets-deadlines")
-        self._times: dict[TopicIdPartition, SegmentTimes] = {}
-        self._lock = services.machine.scheduler.lock()
 
     def __len__(self) -> int:
         """The number of searches under way."""
@@ -209,12 +177,11 @@ class OffsetSearch(Closeable):
     ) -> Iterator[RemoteLogSegmentMetadata]:
         """Yield the copied segments that may have such a record, ascending by start offset."""
         metadata = self._services.metadata
-        if isinstance(metadata, TopicBasedRemoteLogMetadataManager):
-            times = self._find_times(metadata, topic_id_partition)
-            for at in times.find(timestamp_ms, start_offset, end_offset_exclusive):
-                segment = metadata.segment(RemoteLogSegmentId(topic_id_partition, Uuid(times.ids[at].tobytes())))
-                if segment is not None and segment.state is _FINISHED:
-                    yield segment
+        listed = metadata.list_segments_from_time(
+            topic_id_partition, timestamp_ms, start_offset=start_offset, end_offset_exclusive=end_offset_exclusive
+        )
+        if listed is not None:
+            yield from listed
             return
         known = {
             each.remote_log_segment_id: each
@@ -226,27 +193,6 @@ class OffsetSearch(Closeable):
             and each.start_offset < end_offset_exclusive
         }
         yield from sorted(known.values(), key=lambda each: each.start_offset)
-
-    def _find_times(
-        self, metadata: TopicBasedRemoteLogMetadataManager, topic_id_partition: TopicIdPartition
-    ) -> SegmentTimes:
-        """Return the segments' times, of now: listed again only after a change of them."""
-        version = metadata.segments_version(topic_id_partition)
-        with self._lock:
-            known = self._times.get(topic_id_partition)
-        if known is not None and known.version == version:
-            return known
-        rows = metadata.segment_columns(topic_id_partition)
-        copied = rows["state"] == int(_FINISHED)
-        names = ("start_offset", "end_offset", "max_timestamp_ms", "segment_id")
-        start, end, newest, ids = (rows[name][copied] for name in names)
-        made = SegmentTimes(version, start, end, newest, ids)
-        with self._lock:
-            self._times.pop(topic_id_partition, None)
-            self._times[topic_id_partition] = made  # the newest is last
-            if len(self._times) > _TIMES_MAX:
-                del self._times[next(iter(self._times))]
-        return made
 
     def _search_as_kafka(
         self, topic_id_partition: TopicIdPartition, log: PartitionLog, timestamp_ms: int
@@ -277,11 +223,6 @@ class OffsetSearch(Closeable):
                 ):
                     return each
         return None
-
-    def forget(self, topic_id_partition: TopicIdPartition) -> None:
-        """Forget the segments' times of a partition that this broker has no more."""
-        with self._lock:
-            self._times.pop(topic_id_partition, None)
 
     def close(self) -> None:
         """Cancel the searches under way; idempotent. The pool is the caller's."""

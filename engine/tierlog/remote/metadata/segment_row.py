@@ -7,6 +7,8 @@ from dataclasses import FrozenInstanceError, fields
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
+import numpy as np
+
 from tierlog._native.segments import SegmentCopy
 from tierlog.remote.api import (
     EpochMap,
@@ -25,6 +27,11 @@ _SPECIAL: Final[Mapping[str, Callable[[SegmentCopy], object]]] = {
 _FIELDS: Final[Mapping[str, Callable[[SegmentCopy], object]]] = {
     name: _SPECIAL.get(name, attrgetter(name)) for name in _NAMES
 }
+
+#: Segments, one a row (``tierlog._native.segments.SEGMENT_DTYPE``): ``columns.start_offset`` is a column. Offsets are
+#: inclusive; times are milliseconds, -1 for none; ``state`` has the numbers of RemoteLogSegmentState;
+#: ``custom_metadata_size`` is -1 where there is none.
+SegmentColumns = np.recarray[Any, np.dtype[np.void]]
 
 
 class SegmentRow(RemoteLogSegmentMetadata):

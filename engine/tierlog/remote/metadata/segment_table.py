@@ -26,7 +26,8 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
-from tierlog.remote.metadata.segment_row import SegmentRow
+from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
+from tierlog.remote.metadata.segment_times import KnownTimes
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.scheduling import Lock
@@ -69,10 +70,6 @@ CUSTOM_MAX: Final = 1 << 20
 _LISTED_AT_ONCE: Final = 256
 
 _PartitionKey = tuple[bytes, int, str]
-#: Segments, one a row (``tierlog._native.segments.SEGMENT_DTYPE``): ``columns.start_offset`` is a column. Offsets are
-#: inclusive; times are milliseconds, -1 for none; ``state`` has the numbers of RemoteLogSegmentState;
-#: ``custom_metadata_size`` is -1 where there is none.
-SegmentColumns = np.recarray[Any, np.dtype[np.void]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +146,9 @@ class SegmentTable(NativeSegmentTable, Closeable):
     Raises (all methods but ``close``): ValueError once it is closed.
 
     Thread safety: any number of threads. Events are applied one run at a time: a second thread that writes waits for
-    the first. Lookups (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``columns``, ``size_in_bytes``,
-    ``next_with_txn_index``, ``version``, ``figures``) wait for no thread, and are true at one moment between call and
-    return; ``partitions`` waits for a run that is being applied.
+    the first. Lookups (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``list_from_time``, ``columns``,
+    ``size_in_bytes``, ``next_with_txn_index``, ``version``, ``figures``) wait for no thread, and are true at one moment
+    between call and return; ``partitions`` waits for a run that is being applied.
     """
 
     def __init__(
@@ -159,6 +156,7 @@ class SegmentTable(NativeSegmentTable, Closeable):
     ) -> None:
         machine = machine or Machine()
         self._writing = machine.scheduler.lock()
+        self._times = KnownTimes(machine)
         self._open(machine.rng.secret_bytes(8), as_kafka, learns_partitions, SegmentRow)
 
     # -- writes
@@ -309,6 +307,24 @@ class SegmentTable(NativeSegmentTable, Closeable):
         if (starts[1:] < starts[:-1]).any():  # the native order is that of the epoch's own offsets
             rows = rows[np.argsort(starts, kind="stable")]
         return rows.view(np.recarray)
+
+    def list_from_time(
+        self, partition: TopicIdPartition, timestamp_ms: int, *, start_offset: int, end_offset_exclusive: int
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """Yield the segments in state COPY_SEGMENT_FINISHED that may have a record from a time on in a range of
+        offsets, ascending by start offset, each as of a moment of its own.
+
+        Args:
+            partition: Of which partition.
+            timestamp_ms: From this time on, ms since 1970 UTC.
+            start_offset: The first offset of the range.
+            end_offset_exclusive: Its end.
+        """
+        times = self._times.find(partition, self.version(partition), lambda: self.columns(partition))
+        for at in times.find(timestamp_ms, start_offset, end_offset_exclusive):
+            segment = self.get(RemoteLogSegmentId(partition, Uuid(times.ids[at].tobytes())))
+            if segment is not None and segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                yield segment
 
     def partitions(self) -> builtins.list[TopicIdPartition]:
         """Return the partitions whose events are applied, assigned or learned, in no order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.metadata_manager_suite import PARTITION, ids, segment
+from tests.contract.metadata_events import PARTITION, ids, segment
 from tierlog._native.segments import SEGMENT_DTYPE
 from tierlog.remote.metadata.segment_table import SegmentTable
 

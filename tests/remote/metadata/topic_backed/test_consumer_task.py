@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
-    CALLS,
+from tests.contract.metadata_events import (
     DELETED,
     DELETING,
     FINISHED,
@@ -21,6 +20,7 @@ from tests.contract.metadata_manager_suite import (
     to,
     update,
 )
+from tests.contract.metadata_manager_suite import CALLS
 from tests.support.metadata_rig import metric, rig, shares, store
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.contract.metadata_manager_suite import FINISHED, PARTITION, bring, found, segment, to
+from tests.contract.metadata_events import FINISHED, PARTITION, bring, found, segment, to
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of
 from tests.support.metadata_rig import LOG_DIR, rig
 from tierlog.config_keys import rows

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract.metadata_manager_suite import finish, found, listed, segment
+from tests.contract.metadata_events import finish, found, listed, segment
 from tests.support.metadata_rig import COUNT, rig
 from tests.support.metadata_topics import read_topic
 from tierlog.errors import ConfigError

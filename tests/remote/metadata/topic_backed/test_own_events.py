@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
+from tests.contract.metadata_events import (
     DELETED,
     DELETING,
     FINISHED,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
+from tests.contract.metadata_events import (
     DELETING,
     FINISHED,
     OTHER,

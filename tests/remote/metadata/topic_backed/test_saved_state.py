@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
+from tests.contract.metadata_events import (
     DELETED,
     FINISHED,
     OTHER,

@@ -6,16 +6,8 @@ import logging
 
 import pytest
 
-from tests.contract.metadata_manager_suite import (
-    CALLS,
-    FINISHED,
-    PARTITION,
-    bring,
-    found,
-    listed,
-    segment,
-    to,
-)
+from tests.contract.metadata_events import FINISHED, PARTITION, bring, found, listed, segment, to
+from tests.contract.metadata_manager_suite import CALLS
 from tests.support.metadata_rig import COUNT, rig
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (

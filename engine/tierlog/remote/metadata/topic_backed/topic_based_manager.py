@@ -17,7 +17,6 @@ from tierlog.errors import ConfigError, ForkedProcessError
 from tierlog.remote.api import (
     InvalidTransitionError,
     RemoteLogMetadataManager,
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tierlog.remote.metadata.metadata_log import MetadataLogs
-    from tierlog.remote.metadata.segment_table import SegmentColumns, SegmentTable
+    from tierlog.remote.metadata.segment_table import SegmentTable
     from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 
 Answer = TypeVar("Answer")
@@ -337,17 +336,20 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         """Return the number of the partition's last change, as RemoteLogMetadataManager says."""
         return self._ask(topic_id_partition, lambda table: table.version(topic_id_partition))
 
-    def segment_columns(self, topic_id_partition: TopicIdPartition) -> SegmentColumns:
-        """Return what ``list_remote_log_segments`` lists, as columns, ascending by start offset: for a caller that
-        looks at very many. Raises as that.
+    def list_segments_from_time(
+        self, topic_id_partition: TopicIdPartition, timestamp_ms: int, *, start_offset: int, end_offset_exclusive: int
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """List the segments that may have a record from a time on, as RemoteLogMetadataManager says; found while it
+        goes on, like ``list_remote_log_segments``.
         """
-        return self._ask(topic_id_partition, lambda table: table.columns(topic_id_partition))
-
-    def segment(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
-        """Return a segment of a partition by its id, in any state but DELETE_SEGMENT_FINISHED; None if there is none.
-        Raises as ``list_remote_log_segments``.
-        """
-        return self._ask(segment_id.topic_id_partition, lambda table: table.get(segment_id))
+        require_int64("timestamp_ms", timestamp_ms)
+        require_int64("start_offset", start_offset)
+        require_int64("end_offset_exclusive", end_offset_exclusive)
+        kept = self._ready(topic_id_partition)
+        listed = self._configured().table.list_from_time(
+            topic_id_partition, timestamp_ms, start_offset=start_offset, end_offset_exclusive=end_offset_exclusive
+        )
+        return self._listed(kept, listed)
 
     def _ask(self, partition: TopicIdPartition, question: Callable[[SegmentTable], Answer]) -> Answer:
         """Return the answer of the table, as of a moment at which the partition was ready."""
