@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.simulation.messages import AbortedTransaction, Partition
+from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
 
 
 class Violation(AssertionError):
@@ -207,6 +207,9 @@ class Judge(Protocol):
         self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int
     ) -> None:
         """A consumer moved by itself: to the log start after OFFSET_OUT_OF_RANGE, or to a random offset ("random")."""
+
+    def looked_up(self, client: str, request: ListOffset, answer: ListedOffset, *, broker: int, now_ms: int) -> None:
+        """A leader answered, without error, for the offset of a time or a special one."""
 
     # ---- the tier
 

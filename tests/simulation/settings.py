@@ -107,6 +107,7 @@ class Settings:
         changed_config: Of ``broker_config``, as a rolling change of settings has it at a broker's next start.
         clock_skews_ms: By broker, from 1 on.
         transaction_version: 1, or 2: the producer's epoch rises with each transaction (KIP-890).
+        first_producer_epoch: Of a transactional id: near its end, ids are exhausted.
         switch_rate: Of the scheduler.
     """
 
@@ -130,6 +131,7 @@ class Settings:
     clock_skews_ms: tuple[int, ...] = ()
     transaction_version: int = 2
     transaction_timeout_ms: int = 10_000
+    first_producer_epoch: int = 0
     kafka_semantics: bool = False
     heals_majority_alone: bool = False
     switch_rate: float = 0.1
@@ -213,6 +215,7 @@ class _Draw:
             clock_skews_ms=tuple(self._rng.integer_below(2_001) - 1_000 if faults else 0 for _ in range(brokers)),
             transaction_version=self.one_of(1, 2, 2),
             transaction_timeout_ms=self.one_of(3_000, 10_000),
+            first_producer_epoch=self.one_of(0, 0, 0, 32_760),
             heals_majority_alone=self.happens(0.2) if faults else False,
             switch_rate=self.one_of(0.02, 0.1, 0.3),
         )

@@ -1,0 +1,294 @@
+"""What hurts the cluster: the schedule of faults, by the seed. It says what happens; the world does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.admin import CONTROLLER, Admin
+from tests.simulation.client import Chance, broker_name
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.settings import ALWAYS, Settings
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_FIRST_FAULT_MS: Final = 1_500
+#: A part of all faults are crashes and changes of leaders: every seed needs some.
+_ALWAYS_RATE: Final = 0.35
+_CALM: Final[dict[str, float]] = {"loss": 0.0, "doubles": 0.0, "delay_ms_max": 0}
+_STORE_CALM: Final[dict[str, float]] = {
+    "fail": 0.0,
+    "lose_answer": 0.0,
+    "slow_ms_max": 0,
+    "late_cancel": 0.0,
+    "stale_listing": 0.0,
+    "short_body": 0.0,
+}
+_STORE_FAULTS: Final[dict[str, dict[str, float]]] = {
+    "store failures": {"fail": 0.3},
+    "store lost answers": {"lose_answer": 0.3},
+    "store slowness": {"slow_ms_max": 4_000},
+    "store late cancels": {"late_cancel": 0.4},
+    "store stale listings": {"stale_listing": 0.5},
+    "store short bodies": {"short_body": 0.3},
+}
+_NETWORK_FAULTS: Final[dict[str, dict[str, float]]] = {
+    "loss": {"loss": 0.05},
+    "doubles": {"doubles": 0.2},
+    "delays": {"delay_ms_max": 800},
+}
+
+
+class Nemesis:
+    """The schedule of faults of one run."""
+
+    def __init__(self, settings: Settings, world: World, admin: Admin, coordinator: Coordinator) -> None:
+        self._settings = settings
+        self._world = world
+        self._admin = admin
+        self._coordinator = coordinator
+        self._chance = Chance(settings.rng("nemesis"))
+        self._is_over = False
+        self._cuts: set[tuple[str, str]] = set()
+        self._busy: set[int] = set()
+        self._network: dict[str, float] = {}
+        self._store: dict[str, float] = {}
+        self._broken_disks: set[int] = set()
+
+    # ---- the schedule
+
+    def start(self) -> None:
+        """Begin with the first fault, once the cluster has something to lose."""
+        if self._settings.faults:
+            self._after(_FIRST_FAULT_MS, self._strike)
+
+    def _after(self, delay_ms: int, function: Callable[[], None]) -> None:
+        """Do something later, unless the faults have stopped by then."""
+        self._world.network.after(delay_ms, lambda: None if self._is_over else function())
+
+    def _strike(self) -> None:
+        kinds = self._settings.faults
+        kind = self._chance.one_of(ALWAYS if self._chance.happens(_ALWAYS_RATE) else kinds)
+        if kind in kinds:  # a shrunk seed may have fewer
+            self._begin(kind)
+        self._after(self._chance.around(self._settings.fault_interval_ms), self._strike)
+
+    def _begin(self, kind: str) -> None:
+        match kind:
+            case "loss" | "doubles" | "delays":
+                self._set_network(_NETWORK_FAULTS[kind])
+            case "partition" | "one-way partition" | "store cut" | "metadata cut":
+                self._cut(kind)
+            case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
+                self._hurt(kind)
+            case "local rot" | "cache rot":
+                self._rot(kind)
+            case "store lifecycle":
+                self._world.remove_object(self._chance.below(1 << 20))
+            case "clock jump" | "clock drift":
+                self._turn_clock(kind)
+            case "late markers":
+                self._delay_markers()
+            case "rolling settings":
+                self._roll(list(self._world.running()))
+            case _ if kind in _STORE_FAULTS:
+                self._set_store(_STORE_FAULTS[kind])
+            case _:
+                self._administer(kind)
+
+    def _duration_ms(self) -> int:
+        return self._chance.between(200, 3_000)
+
+    def _victim(self) -> int | None:
+        """A broker that runs; None where enough of them are hurt already."""
+        running = [each for each in self._world.running() if each not in self._busy]
+        hurt = self._settings.brokers - len(running)
+        hurt_max = (self._settings.brokers - 1) // 2 + self._chance.happens(0.15)
+        return self._chance.one_of(running) if running and hurt < hurt_max else None
+
+    # ---- network, store
+
+    def _set_network(self, rates: dict[str, float]) -> None:
+        self._network = {**_CALM, **self._network, **rates}
+        self._world.set_network(**self._network)
+
+        def calm() -> None:
+            self._network = {**self._network, **{name: _CALM[name] for name in rates}}
+            self._world.set_network(**self._network)
+
+        self._after(self._duration_ms(), calm)
+
+    def _set_store(self, rates: dict[str, float]) -> None:
+        self._store = {**_STORE_CALM, **self._store, **rates}
+        self._world.set_store(**self._store)
+
+        def calm() -> None:
+            self._store = {**self._store, **{name: _STORE_CALM[name] for name in rates}}
+            self._world.set_store(**self._store)
+
+        self._after(self._duration_ms(), calm)
+
+    def _cut(self, kind: str) -> None:
+        brokers = list(range(1, self._settings.brokers + 1))
+        victim = self._victim()
+        if victim is None:
+            return
+        name = broker_name(victim)
+        if kind == "store cut":
+            cuts = {(name, "store"), ("store", name)}
+        elif kind == "metadata cut":
+            cuts = {(name, "metadata"), ("metadata", name)}
+        else:
+            others = [broker_name(each) for each in brokers if each != victim]
+            if self._chance.happens(0.5):
+                others.append(CONTROLLER)
+            if self._chance.happens(0.3):
+                others = [self._chance.one_of(others)]
+            cuts = {(name, other) for other in others}
+            if kind == "partition":
+                cuts |= {(other, name) for other in others}
+            elif self._chance.happens(0.5):
+                cuts = {(other, source) for source, other in cuts}
+        for source, target in sorted(cuts):
+            self._cuts.add((source, target))
+            self._world.cut(source, target)
+        self._after(self._duration_ms() + 1_000, lambda: self._mend(cuts))
+
+    def _mend(self, cuts: set[tuple[str, str]]) -> None:
+        for source, target in sorted(cuts & self._cuts):
+            self._cuts.discard((source, target))
+            self._world.mend(source, target)
+
+    # ---- brokers
+
+    def _hurt(self, kind: str) -> None:
+        victim = self._victim()
+        if victim is None:
+            return
+        self._busy.add(victim)
+        world = self._world
+        if kind == "pause":
+            world.pause(victim)
+            self._after(self._chance.between(300, 2 * self._settings.session_timeout_ms), lambda: self._up(victim))
+            return
+        if kind == "disk failure":
+            self._broken_disks.add(victim)
+            world.fail_disk(victim)
+            self._after(self._duration_ms(), lambda: self._replace_disk(victim))
+            return
+        if kind == "clean restart":
+            world.stop(victim)
+        else:
+            world.crash(victim)
+        if kind == "wipe":
+            world.wipe(victim)
+        self._after(self._duration_ms(), lambda: self._up(victim))
+
+    def _up(self, broker: int) -> None:
+        """Let a broker run again, whatever was done to it. A clean stop may still be under way."""
+        world = self._world
+        if broker in world.paused():
+            world.resume(broker)
+        elif broker in world.down():
+            world.start(broker)
+        elif broker not in world.running():
+            self._world.network.after(200, lambda: self._up(broker))
+            return
+        self._busy.discard(broker)
+
+    def _replace_disk(self, broker: int) -> None:
+        """The disk takes writes again; its logs are offline until the broker is started anew."""
+        if broker not in self._broken_disks:
+            return
+        self._broken_disks.discard(broker)
+        self._world.crash(broker)
+        self._world.mend_disk(broker)
+        self._world.network.after(100, lambda: self._up(broker))
+
+    def _roll(self, brokers: list[int]) -> None:
+        """Restart one broker after the other, with other settings."""
+        if not brokers:
+            return
+        broker = brokers.pop()
+        if broker not in self._busy and broker in self._world.running():
+            self._busy.add(broker)
+            self._world.reconfigure(broker, self._settings.changed_config)
+            self._world.stop(broker)
+            self._after(500, lambda: self._up(broker))
+        self._after(2_000, lambda: self._roll(brokers))
+
+    def _rot(self, kind: str) -> None:
+        running = self._world.running()
+        if running:
+            broker = self._chance.one_of(running)
+            self._world.rot(broker, self._chance.below(1 << 20), cached=kind == "cache rot")
+
+    def _turn_clock(self, kind: str) -> None:
+        broker = self._chance.between(1, self._settings.brokers)
+        if kind == "clock jump":
+            self._world.jump_clock(broker, self._chance.between(-1_500, 1_500))
+        else:
+            self._world.drift_clock(broker, self._chance.between(-20_000, 20_000))
+
+    # ---- the coordinator and the administrator
+
+    def _delay_markers(self) -> None:
+        self._coordinator.marker_delay_ms = self._chance.between(100, 1_500)
+        self._coordinator.answer_delay_ms = self._chance.between(100, 3_000)
+
+        def calm() -> None:
+            self._coordinator.marker_delay_ms = self._coordinator.answer_delay_ms = 0
+
+        self._after(self._duration_ms(), calm)
+
+    def _administer(self, kind: str) -> None:
+        match kind:
+            case "leader change":
+                self._admin.prefer_leader()
+            case "unclean election":
+                self._admin.elect_unclean()
+            case "configuration change":
+                self._admin.change_config()
+            case "topic deletion":
+                if self._chance.happens(0.3):
+                    self._admin.replace_topic()
+            case "record deletion":
+                self._admin.delete_records()
+            case _:
+                raise AssertionError(f"a fault of an unknown kind: {kind}")
+
+    # ---- the end
+
+    def heal(self) -> tuple[int, ...]:
+        """Stop the faults: of all brokers, or of a random majority; return the brokers that are well."""
+        self._is_over = True
+        brokers = list(range(1, self._settings.brokers + 1))
+        well = list(brokers)
+        if self._settings.heals_majority_alone:
+            hurt = [each for each in brokers if each not in self._world.running()]
+            while hurt and len(brokers) - len(well) < (len(brokers) - 1) // 2:
+                well.remove(hurt.pop(self._chance.below(len(hurt))))
+        self._calm()
+        for broker in well:
+            self._heal(broker)
+        return tuple(well)
+
+    def heal_all(self) -> None:
+        """Let the other brokers run too: the run ends."""
+        for broker in range(1, self._settings.brokers + 1):
+            self._heal(broker)
+
+    def _calm(self) -> None:
+        self._coordinator.marker_delay_ms = self._coordinator.answer_delay_ms = 0
+        self._world.set_network(**_CALM)
+        self._world.set_store(**_STORE_CALM)
+        self._mend(set(self._cuts))
+        self._admin.restore_config()
+
+    def _heal(self, broker: int) -> None:
+        self._world.drift_clock(broker, 0)
+        if broker in self._broken_disks:
+            self._replace_disk(broker)
+        else:
+            self._up(broker)
