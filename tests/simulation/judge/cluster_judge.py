@@ -1,0 +1,422 @@
+"""The judge of a run: it takes what happens, has each model look, and ends the run at the first violation."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation.facts import ClusterView, ReplicaView, TopicFacts, Violation
+from tests.simulation.judge import replicas, retention
+from tests.simulation.judge.batches import Batch, parse
+from tests.simulation.judge.compaction import check_compacted
+from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
+from tests.simulation.judge.retention import Sizes
+from tests.simulation.judge.segments import FINISHED, SegmentTable
+from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
+from tests.simulation.messages import AbortedTransaction, Partition
+from tests.simulation.trace import Trace
+
+#: How long brokers may still go by a topic's earlier configuration.
+CHANGE_MS: Final = 15_000
+#: Faults by which records may go although every broker that had them synced them.
+_LOSING: Final = {"unclean election", "wipe", "disk failure", "local rot"}
+_ROTTING: Final = {"local rot", "cache rot"}
+#: How much older than its bound a record of a settled cluster may be.
+_SLACK_MS: Final = 10_000
+
+
+@dataclass
+class JudgedPartition:
+    """What is known of one partition.
+
+    Attributes:
+        epochs: By epoch: whether the election was unclean.
+        epoch: The newest that a leader was seen to begin.
+        in_sync: As the controller has it.
+        leader: The controller's.
+        current: The controller's epoch.
+        published_start: The highest log start of a leader.
+    """
+
+    contents: Contents
+    sizes: Sizes = field(default_factory=Sizes)
+    epochs: dict[int, bool] = field(default_factory=dict)
+    epoch: int = -1
+    current: int = -1
+    leader: int | None = None
+    in_sync: frozenset[int] = frozenset()
+    published_start: int = 0
+    consumers: dict[str, int] = field(default_factory=dict)
+
+
+class ClusterJudge:
+    """Takes the facts of one run (``facts.Judge``).
+
+    Args:
+        trace: Of the run; it is given counters.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._sent = Sent()
+        self._tier = SegmentTable()
+        self._objects = StoredObjects(self._tier)
+        self._partitions: dict[Partition, JudgedPartition] = {}
+        self._facts: dict[tuple[str, int], deque[tuple[int, TopicFacts]]] = {}
+        self._faults: set[str] = set()
+        self._seen: dict[tuple[int, Partition], object] = {}
+        self._view: ClusterView
+
+    # ---- the cluster
+
+    def begin(self, view: ClusterView, now_ms: int) -> None:
+        self._view = view
+
+    def topic_changed(self, topic: str, generation: int, facts: TopicFacts | None, now_ms: int) -> None:
+        key = (topic, generation)
+        if facts is None:
+            self._facts.pop(key, None)
+            for partition in [each for each in self._partitions if (each.topic, each.generation) == key]:
+                del self._partitions[partition]
+            return
+        self._facts.setdefault(key, deque()).append((now_ms, facts))
+        for number in range(facts.partitions):
+            partition = Partition(topic, number, generation)
+            known = self._partitions.get(partition)
+            if known is None:
+                known = self._partitions[partition] = JudgedPartition(Contents(partition, self._sent))
+            known.contents.is_compacted |= facts.is_compacted
+
+    def _topic(self, partition: Partition) -> TopicFacts:
+        return self._facts[partition.topic, partition.generation][-1][1]
+
+    def _late_facts(self, partition: Partition, now_ms: int) -> list[TopicFacts]:
+        """A topic's facts as they are and as they lately were."""
+        known = self._facts[partition.topic, partition.generation]
+        while len(known) > 1 and known[1][0] < now_ms - CHANGE_MS:
+            known.popleft()
+        return [facts for _, facts in known]
+
+    def elected(
+        self,
+        partition: Partition,
+        epoch: int,
+        leader: int | None,
+        in_sync: frozenset[int],
+        is_unclean: bool,
+        now_ms: int,
+    ) -> None:
+        known = self._partitions.get(partition)
+        if known is None:
+            return
+        if epoch > known.current and leader is not None:
+            self._trace.count("leader changes", int(known.leader is not None and known.leader != leader))
+        known.leader = leader if leader is not None else known.leader
+        known.current, known.in_sync = epoch, in_sync
+        known.epochs[epoch] = known.epochs.get(epoch, False) or is_unclean
+        self._trace.count("unclean elections", int(is_unclean))
+
+    def broker_started(self, broker: int, life: int, now_ms: int) -> None:
+        self._objects.began(broker, life)
+
+    def broker_stopped(self, broker: int, life: int, is_clean: bool, now_ms: int) -> None:
+        self._objects.ended(broker)
+        self._trace.count("clean stops" if is_clean else "crashes")
+        for key in [each for each in self._seen if each[0] == broker]:
+            del self._seen[key]
+
+    def disk_wiped(self, broker: int, now_ms: int) -> None:
+        self._trace.count("wiped disks")
+        self._faults.add("wipe")
+
+    def fault_began(self, name: str, text: str, now_ms: int) -> None:
+        self._faults.add(name)
+
+    def fault_ended(self, name: str, text: str, now_ms: int) -> None:
+        pass
+
+    # ---- clients
+
+    def sent(
+        self,
+        producer: str,
+        number: int,
+        partition: Partition,
+        records: tuple[tuple[bytes | None, bytes | None], ...],
+        *,
+        acks: int,
+        is_idempotent: bool,
+        transaction: str | None,
+        now_ms: int,
+    ) -> None:
+        self._sent.add(SentBatch(producer, number, partition, records, is_idempotent, transaction, acks, now_ms))
+
+    def acknowledged(
+        self, producer: str, number: int, base_offset: int, is_duplicate: bool, now_ms: int, leader_epoch: int = -1
+    ) -> None:
+        batch = self._sent.batches[producer, number]
+        self._trace.count("acknowledged")
+        self._trace.count("duplicates", int(is_duplicate))
+        known = self._partitions.get(batch.partition)
+        if known is not None and batch.acks == -1 and base_offset >= 0:
+            known.contents.acknowledged(batch, base_offset, leader_epoch, now_ms, is_duplicate=is_duplicate)
+
+    def refused(self, producer: str, number: int, error: str, is_final: bool, now_ms: int) -> None:
+        self._trace.count("refused")
+        if is_final:
+            self._sent.never_appended.add((producer, number))
+
+    def transaction_ended(self, transaction: str, outcome: str, now_ms: int) -> None:
+        self._trace.count(f"transactions {outcome}")
+        decided = self._sent.decided.get(transaction)
+        if decided is not None and outcome != "unknown" and decided != (outcome == "committed"):
+            raise Violation(6, "lost decision", f"{transaction}: decided as commit {decided}, its producer: {outcome}")
+
+    def transaction_decided(self, transaction: str, is_commit: bool, now_ms: int) -> None:
+        before = self._sent.decided.setdefault(transaction, is_commit)
+        if before != is_commit:
+            raise Violation(6, "changed decision", f"{transaction}: commit {before}, then {is_commit}")
+
+    def served(self, broker: int, partition: Partition, offset: int, data: bytes, is_remote: bool, now_ms: int) -> None:
+        known = self._partitions.get(partition)
+        batches = self._read(data)
+        if known is None or not batches:
+            return
+        self._trace.count("remote reads" if is_remote else "local reads")
+        view = self._view.replica(broker, partition)
+        if view is not None:
+            replicas.check_served(view, batches)
+        known.contents.served(batches, offset, f"broker {broker}, {'remote' if is_remote else 'local'}")
+        known.sizes.saw(batches)
+
+    def _read(self, data: bytes) -> list[Batch] | None:
+        """Batches of an answer; None: bits of it have rotted, which consumers notice by the checksum."""
+        batches = parse_sound(data) if self._faults & _ROTTING else parse(data)
+        if batches is not None and self._faults & _ROTTING and not all(each.is_sound() for each in batches):
+            return None
+        return batches
+
+    def polled(
+        self,
+        consumer: str,
+        partition: Partition,
+        *,
+        broker: int,
+        offset: int,
+        is_committed: bool,
+        data: bytes,
+        aborted: tuple[AbortedTransaction, ...],
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        is_remote: bool,
+        now_ms: int,
+    ) -> None:
+        known = self._partitions.get(partition)
+        batches = self._read(data)
+        if known is None or batches is None:
+            return
+        self._trace.count("polls with data", int(bool(batches)))
+        known.contents.polled(
+            consumer,
+            offset,
+            batches,
+            aborted,
+            is_committed=is_committed,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+        )
+        if batches:
+            known.consumers[consumer] = max(known.consumers.get(consumer, 0), batches[-1].last_offset + 1)
+
+    def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
+        known = self._partitions.get(partition)
+        if known is not None:
+            end = 1 << 62 if offset == -1 else offset
+            if offset == -1:
+                views = [each for each in self._view.replicas() if each.partition == partition]
+                end = max((each.log_end_offset for each in views), default=0)
+            known.sizes.asked_start = max(known.sizes.asked_start, end)
+
+    def position_reset(
+        self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int
+    ) -> None:
+        known = self._partitions.get(partition)
+        if known is None or why == "random":
+            return
+        is_behind = offset < before <= known.contents.end_offset and not known.contents.cuts
+        if is_behind and before > known.published_start and offset < known.published_start:
+            text = f"{consumer} was at {before} of {partition} and is sent back to {offset}: {why}"
+            raise Violation(12, "nonmonotonic poll", text)
+
+    # ---- the tier
+
+    def metadata_appended(self, broker: int, partition: int, value: bytes, now_ms: int) -> None:
+        segment = self._tier.apply(value)
+        if segment is None or segment.state != FINISHED:
+            return
+        self._trace.count("tiered segments")
+        of = self._partition_of(segment.partition)
+        if of is not None:
+            check_copied_below_stable(segment, self._view.replica(broker, of))
+
+    def _partition_of(self, partition: tuple[bytes, int]) -> Partition | None:
+        for (topic, generation), known in self._facts.items():
+            if known[-1][1].topic_id == partition[0]:
+                return Partition(topic, partition[1], generation)
+        return None
+
+    def object_put(self, key: str, size_bytes: int, broker: int, life: int, now_ms: int) -> None:
+        self._objects.put(key, broker, life)
+
+    def object_deleted(self, key: str, by: str, now_ms: int) -> None:
+        self._objects.deleted(key, by)
+
+    # ---- time
+
+    def step(self, touched: frozenset[int], now_ms: int) -> None:
+        for broker in sorted(touched):
+            for partition, known in self._partitions.items():
+                view = self._view.replica(broker, partition)
+                if view is not None and view.role != "offline":
+                    self._look(view, partition, known, now_ms)
+
+    def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
+        """Look at a replica, if it or the tier has changed."""
+        facts = self._topic(partition)
+        version = self._tier.versions.get((facts.topic_id, partition.number), 0)
+        state = (
+            view.role,
+            view.leader_epoch,
+            view.log_start_offset,
+            view.local_log_start_offset,
+            view.high_watermark,
+            view.last_stable_offset,
+            view.log_end_offset,
+            view.lineage,
+            view.copied_offset,
+            version,
+            facts,
+        )
+        key = (view.broker, partition)
+        if self._seen.get(key) == state:
+            return
+        self._seen[key] = state
+        replicas.check_offsets(view)
+        if view.role == "leader":
+            self._look_at_leader(view, known, now_ms)
+        replicas.check_tier(view, facts, self._tier, known.published_start)
+
+    def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
+        if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
+            self._begin_epoch(view, known, now_ms)
+        if view.leader_epoch == known.current:
+            retention.check_rise(known.sizes, self._late_facts(view.partition, now_ms), view)
+            known.published_start = max(known.published_start, view.log_start_offset)
+
+    def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
+        """A leader was seen to have begun its epoch."""
+        since = [each for each in known.epochs if known.epoch < each <= view.leader_epoch]
+        is_unclean = any(known.epochs[each] for each in since)
+        first = known.epoch < 0
+        known.epoch = view.leader_epoch
+        if first:
+            return
+        contents = known.contents
+        before = contents.exempt
+        contents.elected(
+            view.leader_epoch,
+            view.lineage,
+            view.lineage[-1][1],
+            view.log_start_offset,
+            is_unclean=is_unclean,
+            now_ms=now_ms,
+        )
+        if is_unclean:
+            known.sizes.cut(contents.cuts[-1][1])
+        lost = contents.exempt - before
+        self._trace.count("exempt records", lost)
+        if lost and self._topic(view.partition).flush_messages == 1 and not self._faults & _LOSING:
+            text = f"{view.partition}: {lost} acknowledged records are gone, with flush.messages=1 and crashes alone"
+            raise Violation(1, "lost write", text)
+
+    def checkpoint(self, now_ms: int) -> None:
+        self._trace.count("checkpoints")
+        by_partition: dict[Partition, list[ReplicaView]] = {}
+        for view in self._view.replicas():
+            if view.partition in self._partitions and view.role != "offline":
+                by_partition.setdefault(view.partition, []).append(view)
+        for partition, views in by_partition.items():
+            self._compare(self._partitions[partition], views)
+
+    def _compare(self, known: JudgedPartition, views: list[ReplicaView]) -> None:
+        """All running replicas of a partition."""
+        partition = known.contents.partition
+        facts = self._topic(partition)
+        is_rotten = bool(self._faults & _ROTTING)
+        current = [each for each in views if each.leader_epoch == known.current and known.epoch == known.current]
+        logs: list[tuple[ReplicaView, list[Batch]]] = []
+        for view in current:
+            data = self._view.log_bytes(view.broker, partition)
+            log = parse_sound(data) if is_rotten else parse(data)
+            if log is None:
+                continue
+            replicas.check_log(view, log, is_compacted=facts.is_compacted)
+            logs.append((view, log))
+            if view.broker in known.in_sync:
+                replicas.check_held(view, known.contents.end_offset)
+            if view.role == "leader":
+                known.sizes.saw(each for each in log if each.last_offset < view.high_watermark)
+            if facts.is_compacted and view.broker in known.in_sync:
+                check_compacted(
+                    known.contents,
+                    log,
+                    f"broker {view.broker}, {view.role} of {partition}",
+                    end_offset=view.high_watermark,
+                    delete_retention_ms=facts.delete_retention_ms,
+                    clock_ms=view.clock_ms,
+                )
+        if facts.is_compacted or not logs:
+            return
+        leader = next((each for each in logs if each[0].role == "leader"), None)
+        for other in logs if leader is not None else []:
+            if leader is not None and other is not leader and other[0].broker in known.in_sync:
+                replicas.check_agreement(*leader, *other, is_rotten=is_rotten)
+
+    # ---- the end
+
+    def settled(self, now_ms: int) -> None:
+        views = {(each.broker, each.partition): each for each in self._view.replicas()}
+        self.checkpoint(now_ms)
+        self._objects.check_settled()
+        for partition, known in self._partitions.items():
+            leader = None if known.leader is None else views.get((known.leader, partition))
+            if leader is None or leader.role != "leader":
+                raise Violation(10, "no leader", f"{partition}: broker {known.leader} does not lead it")
+            self._check_settled(known, leader)
+        self._objects.check(self._view.stored())
+
+    def _check_settled(self, known: JudgedPartition, leader: ReplicaView) -> None:
+        """Invariants 7 and 10 of one partition."""
+        partition, facts = leader.partition, self._topic(leader.partition)
+        if known.in_sync != leader.in_sync or len(known.in_sync) < len(facts.replicas):
+            text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)} of {facts.replicas}"
+            raise Violation(10, "followers out of sync", f"{partition}: {text}")
+        if leader.high_watermark != leader.log_end_offset:
+            text = f"high watermark {leader.high_watermark}, log end {leader.log_end_offset}"
+            raise Violation(10, "stuck high watermark", f"{partition}: {text}")
+        copies = facts.is_tiered and not facts.is_copy_disabled
+        closed = [base for base, _ in leader.segments[1:] if base <= leader.last_stable_offset]
+        if copies and closed and leader.copied_offset < closed[-1] - 1:
+            text = f"closed up to {closed[-1]}, stable up to {leader.last_stable_offset}"
+            raise Violation(10, "stuck copies", f"{partition}: {text}, copied up to {leader.copied_offset}")
+        is_copied = not closed or leader.copied_offset >= closed[0] - 1
+        retention.check_bounds(known.sizes, facts, leader, slack_ms=_SLACK_MS, is_copied=is_copied)
+
+    def closed(self, now_ms: int) -> None:
+        left = {name: count for name, count in self._view.open_resources().items() if count}
+        if left:
+            raise Violation(8, "leak", str(left))
+        self._trace.count("unjudged deletions", sum(each.sizes.unjudged for each in self._partitions.values()))
+        self._trace.count("orphans", len(self._objects.orphans))

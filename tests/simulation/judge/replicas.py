@@ -1,0 +1,130 @@
+"""What each replica has to keep at every moment: invariants 2, 3, 4, 9 and 13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tests.simulation.facts import ReplicaView, TopicFacts, Violation
+from tests.simulation.judge.batches import Batch
+from tests.simulation.judge.lineage import Lineage, divergence, pieces
+from tests.simulation.judge.segments import SegmentTable
+
+
+def check_offsets(view: ReplicaView) -> None:
+    """Invariant 9: the offsets of a replica are in their order."""
+    start, local, stable = view.log_start_offset, view.local_log_start_offset, view.last_stable_offset
+    high, end = view.high_watermark, view.log_end_offset
+    if not start <= local <= high <= end:
+        text = f"log start {start}, local start {local}, high watermark {high}, log end {end}"
+        raise Violation(9, "offsets out of order", f"{_name(view)}: {text}")
+    if not start <= stable <= high:
+        text = f"log start {start}, last stable offset {stable}, high watermark {high}"
+        raise Violation(9, "offsets out of order", f"{_name(view)}: {text}")
+    starts = [offset for _, offset in view.lineage]
+    if sorted(starts) != starts or [*view.lineage] != sorted(view.lineage) or (starts and starts[-1] > end):
+        raise Violation(9, "lineage out of order", f"{_name(view)}: {view.lineage}, log end {end}")
+
+
+def check_served(view: ReplicaView, batches: Iterable[Batch]) -> None:
+    """Invariant 2: what a broker serves is of its own lineage."""
+    known = list(pieces(view.lineage, view.log_end_offset))
+    for batch in batches:
+        if not any(
+            epoch == batch.leader_epoch and start <= batch.base_offset and batch.last_offset < end
+            for epoch, start, end in known
+        ):
+            text = f"serves {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch}"
+            raise Violation(2, "dead branch read", f"{_name(view)}: {text}, its lineage is {view.lineage}")
+
+
+def check_tier(view: ReplicaView, facts: TopicFacts, tier: SegmentTable, published_start: int) -> None:
+    """Invariants 3 and 4: what is copied is finished without a hole, and so is what went locally.
+
+    Args:
+        view: The replica.
+        facts: Of its topic.
+        tier: What metadata say.
+        published_start: The highest log start that a leader of the partition had: in front of it the tier may be empty.
+    """
+    if not facts.is_tiered:
+        return
+    partition = (facts.topic_id, view.partition.number)
+    start = max(view.log_start_offset, published_start)
+    local = view.local_log_start_offset
+    hole = tier.hole(partition, view.lineage, start, local) if start < local else None
+    if hole is not None and not facts.is_copy_disabled:
+        text = f"the local log begins at {local}, the log at {start}, and offset {hole} is not finished in the tier"
+        raise Violation(4, "lost write", f"{_name(view)}: {text}")
+    copied = view.copied_offset + 1
+    if view.role == "leader" and start < copied:
+        hole = tier.hole(partition, view.lineage, start, copied)
+        if hole is not None:
+            text = f"copied up to {view.copied_offset}, the log begins at {start}, and offset {hole} is not finished"
+            raise Violation(3, "hole in the tier", f"{_name(view)}: {text}")
+
+
+def check_agreement(
+    one: ReplicaView, one_log: Iterable[Batch], other: ReplicaView, other_log: Iterable[Batch], *, is_rotten: bool
+) -> None:
+    """Invariant 13: two replicas have the same below the high watermark.
+
+    Args:
+        one: A replica.
+        one_log: Its local log.
+        other: Another one.
+        other_log: Its local log.
+        is_rotten: Whether bits may have rotted: batches whose checksum is wrong are not compared.
+    """
+    start = max(one.local_log_start_offset, other.local_log_start_offset)
+    end = min(one.high_watermark, other.high_watermark)
+    if start >= end:
+        return
+    where = f"{one.partition}, brokers {one.broker} and {other.broker}"
+    parted = divergence(one.lineage, one.log_end_offset, other.lineage, other.log_end_offset, start)
+    if parted < end:
+        raise Violation(13, "parted logs", f"{where}: lineages {one.lineage} and {other.lineage} part at {parted}")
+    ours, theirs = _between(one_log, start, end), _between(other_log, start, end)
+    for offset in sorted(ours.keys() | theirs.keys()):
+        mine, its = ours.get(offset), theirs.get(offset)
+        if mine is not None and its is not None and mine.raw == its.raw:
+            continue
+        if is_rotten and any(each is not None and not each.is_sound() for each in (mine, its)):
+            continue
+        raise Violation(13, "parted logs", f"{where}: batch at {offset}: {_words(mine)} and {_words(its)}")
+
+
+def _between(log: Iterable[Batch], start: int, end: int) -> Mapping[int, Batch]:
+    return {each.base_offset: each for each in log if start <= each.base_offset and each.last_offset < end}
+
+
+def check_held(view: ReplicaView, committed_end: int) -> None:
+    """Invariant 13: an in-sync member that runs holds every committed record."""
+    if view.log_end_offset < committed_end:
+        text = f"in sync, its log ends at {view.log_end_offset}, and {committed_end - 1} is committed"
+        raise Violation(13, "lost write", f"{_name(view)}: {text}")
+
+
+def check_log(view: ReplicaView, log: Iterable[Batch], *, is_compacted: bool) -> None:
+    """A replica's local log is whole: contiguous, and each batch of its lineage's epoch."""
+    at = None
+    known: Lineage = list(view.lineage)
+    spans = list(pieces(known, view.log_end_offset))
+    for batch in log:
+        where = f"{_name(view)}: batch {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch}"
+        if at is not None and (batch.base_offset < at or (batch.base_offset > at and not is_compacted)):
+            raise Violation(13, "hole in a log", f"{where} behind {at}")
+        at = batch.last_offset + 1
+        if batch.base_offset < view.local_log_start_offset:
+            continue
+        if not any(epoch == batch.leader_epoch and start <= batch.base_offset < end for epoch, start, end in spans):
+            raise Violation(13, "wrong lineage", f"{where}, lineage {view.lineage}")
+    if at is not None and at > view.log_end_offset:
+        raise Violation(13, "hole in a log", f"{_name(view)}: batches up to {at}, log end {view.log_end_offset}")
+
+
+def _name(view: ReplicaView) -> str:
+    return f"broker {view.broker}, {view.role} of {view.partition} in epoch {view.leader_epoch}"
+
+
+def _words(batch: Batch | None) -> str:
+    return "none" if batch is None else f"{batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch}"

@@ -1,0 +1,100 @@
+"""What lies in the store against what metadata own: invariant 5, and the tier's half of 9 and 10."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from tests.simulation.facts import ReplicaView, Violation
+from tests.simulation.judge.segments import DELETING, FINISHED, STARTED, Segment, SegmentTable
+
+#: A segment's id, as text, stands behind its base offset in the names of its objects.
+_KEY = re.compile(r"/\d{20}-([A-Za-z0-9_-]{22})\.([a-z-]+)$")
+#: What each segment in the tier has at least.
+_PARTS = {"log", "indexes", "rsm-manifest"}
+
+
+def segment_of(key: str) -> tuple[bytes, str] | None:
+    """The segment's id and the part that an object's key names; None: it is no object of a segment."""
+    found = _KEY.search(key)
+    return None if found is None else (base64.urlsafe_b64decode(found[1] + "=="), found[2])
+
+
+class StoredObjects:
+    """The store's history: who put what when, and what a lifecycle rule took.
+
+    Attributes:
+        orphans: Keys that a life put after it had ended, or after the segment's deletion: allowed, and counted.
+    """
+
+    def __init__(self, tier: SegmentTable) -> None:
+        self._tier = tier
+        self._lives: dict[int, int] = {}
+        self._expired: set[bytes] = set()
+        self.orphans: set[str] = set()
+
+    def began(self, broker: int, life: int) -> None:
+        """A broker's life began."""
+        self._lives[broker] = life
+
+    def ended(self, broker: int) -> None:
+        """A broker's life ended."""
+        self._lives.pop(broker, None)
+
+    def put(self, key: str, broker: int, life: int) -> None:
+        """The store has an object."""
+        found = segment_of(key)
+        if found is None:
+            raise Violation(5, "unknown object", f"broker {broker} put {key}")
+        if self._lives.get(broker) != life or found[0] in self._tier.deleted:
+            self.orphans.add(key)
+
+    def deleted(self, key: str, by: str) -> None:
+        """The store has it no more."""
+        self.orphans.discard(key)
+        found = segment_of(key)
+        if by == "lifecycle" and found is not None:
+            self._expired.add(found[0])
+        elif found is not None:
+            self._check_deletable(found[0], key, by)
+
+    def _check_deletable(self, segment_id: bytes, key: str, by: str) -> None:
+        """Nothing is deleted that readers find."""
+        segment = self._tier.segments.get(segment_id)
+        if segment is not None and segment.state == FINISHED:
+            raise Violation(1, "lost write", f"{by} deleted {key}, which is finished in the tier")
+
+    def check(self, stored: Mapping[str, int]) -> None:
+        """Invariant 5, of a settled cluster."""
+        parts: dict[bytes, set[str]] = {}
+        for key in stored:
+            found = segment_of(key)
+            if found is None:
+                raise Violation(5, "unknown object", key)
+            parts.setdefault(found[0], set()).add(found[1])
+            if found[0] not in self._tier.segments and key not in self.orphans:
+                state = "deleted" if found[0] in self._tier.deleted else "unknown"
+                raise Violation(5, "orphaned object", f"{key} is in the store, its segment is {state}")
+        for segment in self._tier.segments.values():
+            missing = _PARTS - parts.get(segment.segment_id, set())
+            if segment.state == FINISHED and missing and segment.segment_id not in self._expired:
+                name = base64.urlsafe_b64encode(segment.segment_id).decode()
+                raise Violation(5, "lost object", f"segment {name} of offset {segment.start_offset} lacks {missing}")
+
+    def check_settled(self) -> None:
+        """Invariant 10: nothing is half copied, half deleted."""
+        states = Counter(each.state for each in self._tier.segments.values())
+        if states[STARTED] or states[DELETING]:
+            text = f"{states[STARTED]} copies and {states[DELETING]} deletions never ended"
+            raise Violation(10, "stuck tier", text)
+
+
+def check_copied_below_stable(segment: Segment, copier: ReplicaView | None) -> None:
+    """Invariant 9: when a segment became FINISHED, it lay below its copier's last stable offset."""
+    if copier is None or segment.state != FINISHED or copier.role != "leader":
+        return
+    if segment.end_offset >= copier.last_stable_offset:
+        text = f"{segment.start_offset}..{segment.end_offset} is finished, the last stable offset of broker"
+        raise Violation(9, "unstable copy", f"{copier.partition}: {text} {copier.broker} {copier.last_stable_offset}")

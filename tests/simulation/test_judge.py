@@ -1,0 +1,591 @@
+"""The judge, by histories made by hand: each invariant holds over a good one, and is found broken in a bad one."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.simulation.facts import ClusterView, ReplicaView, TopicFacts, Violation
+from tests.simulation.judge import ClusterJudge
+from tests.simulation.messages import AbortedTransaction, Partition
+from tests.simulation.trace import Trace
+from tests.support.batches import Batch, encode
+
+TOPIC_ID = bytes(range(16))
+PARTITION = Partition("orders", 0)
+SEGMENT = bytes([7] * 16)
+FACTS = TopicFacts(
+    partitions=1,
+    replicas=(1, 2),
+    min_insync_replicas=1,
+    is_compacted=False,
+    is_tiered=True,
+    is_copy_disabled=False,
+    segment_bytes=1000,
+    retention_ms=-1,
+    retention_bytes=-1,
+    local_retention_ms=-2,
+    local_retention_bytes=-2,
+    flush_messages=1 << 60,
+    delete_retention_ms=1000,
+    topic_id=TOPIC_ID,
+)
+
+
+class MadeCluster:
+    """A cluster made by hand, and the judge of it.
+
+    Attributes:
+        replicas: By broker; ``change`` replaces one's values.
+        logs: By broker: the batches of its local log.
+        stored: The store's objects.
+    """
+
+    def __init__(self, facts: TopicFacts = FACTS) -> None:
+        self.judge = ClusterJudge(Trace())
+        self.now_ms = 1_000_000
+        self.stored: dict[str, int] = {}
+        self.open: dict[str, int] = {}
+        self.logs: dict[int, list[bytes]] = {1: [], 2: []}
+        self.replicas = {
+            1: ReplicaView(1, PARTITION, "leader", 0, 0, 0, 0, 0, 0, ((0, 0),), frozenset((1, 2)), -1, ((0, 0),)),
+            2: ReplicaView(2, PARTITION, "follower", 0, 0, 0, 0, 0, 0, ((0, 0),), frozenset(), -1, ((0, 0),)),
+        }
+        self.judge.begin(
+            ClusterView(
+                replicas=lambda: list(self.replicas.values()),
+                replica=lambda broker, partition: self.replicas.get(broker),
+                log_bytes=lambda broker, partition: b"".join(self.logs[broker]),
+                stored=lambda: self.stored,
+                metadata=list,
+                open_resources=lambda: self.open,
+            ),
+            self.now_ms,
+        )
+        self.judge.broker_started(1, 0, self.now_ms)
+        self.judge.broker_started(2, 0, self.now_ms)
+        self.judge.topic_changed("orders", 0, facts, self.now_ms)
+        self.elect(0, 1)
+        self._numbers = 0
+
+    def change(self, broker: int, **values: Any) -> None:
+        """A replica has other values; the judge looks."""
+        view = self.replicas[broker]
+        self.replicas[broker] = dataclasses.replace(view, clock_ms=self.now_ms, **values)
+
+    def look(self) -> None:
+        self.judge.step(frozenset((1, 2)), self.now_ms)
+
+    def elect(self, epoch: int, leader: int, *, is_unclean: bool = False, in_sync: tuple[int, ...] = (1, 2)) -> None:
+        self.judge.elected(PARTITION, epoch, leader, frozenset(in_sync), is_unclean, self.now_ms)
+
+    def send(self, *values: bytes | None, keys: tuple[bytes | None, ...] = (), transaction: str | None = None) -> int:
+        """A producer sends; its batch's number."""
+        self._numbers += 1
+        records = tuple(zip(keys or (None,) * len(values), values, strict=True))
+        self.judge.sent(
+            "producer",
+            self._numbers,
+            PARTITION,
+            records,
+            acks=-1,
+            is_idempotent=True,
+            transaction=transaction,
+            now_ms=self.now_ms,
+        )
+        return self._numbers
+
+    def acknowledge(self, number: int, offset: int, epoch: int = 0) -> None:
+        self.judge.acknowledged("producer", number, offset, False, self.now_ms, epoch)
+
+    def append(self, *batches: Batch, brokers: tuple[int, ...] = (1, 2)) -> None:
+        """Batches are in the logs of brokers, committed."""
+        for broker in brokers:
+            self.logs[broker] += [encode(each) for each in batches]
+            end = batches[-1].last_offset + 1
+            self.change(broker, log_end_offset=end, high_watermark=end, last_stable_offset=end)
+
+    def poll(self, offset: int, *batches: Batch, is_committed: bool = False, broker: int = 1, **more: Any) -> None:
+        """A broker serves a consumer."""
+        data = b"".join(encode(each) for each in batches)
+        self.judge.served(broker, PARTITION, offset, data, False, self.now_ms)
+        values = {"high_watermark": 1000, "last_stable_offset": 1000, "log_start_offset": 0, "aborted": ()}
+        self.judge.polled(
+            "consumer",
+            PARTITION,
+            broker=broker,
+            offset=offset,
+            is_committed=is_committed,
+            data=data,
+            is_remote=False,
+            now_ms=self.now_ms,
+            **(values | more),
+        )
+
+    def write(self, *values: bytes, at: int, epoch: int = 0, **more: Any) -> Batch:
+        """A batch that is sent, appended everywhere and acknowledged."""
+        number = self.send(*values, keys=more.get("keys", ()))
+        batch = Batch(at, values, epoch, timestamp_ms=self.now_ms, **more)
+        self.append(batch)
+        self.acknowledge(number, at, epoch)
+        return batch
+
+    # ---- the tier
+
+    def copy(self, start: int, end: int, epochs: dict[int, int], *states: int, segment_id: bytes = SEGMENT) -> None:
+        """A segment goes through states, and has its objects from FINISHED on."""
+        for state in states:
+            if state == 0:
+                value = _added(segment_id, start, end, epochs)
+            else:
+                head = b"\1\1\0" + _partition() + segment_id + b"\0" + struct.pack(">iq", 1, 0)
+                value = head + b"\0" + bytes([state, 0])
+            if state == 1:
+                for part in ("log", "indexes", "rsm-manifest"):
+                    self.put(segment_id, start, part)
+            self.judge.metadata_appended(1, 0, value, self.now_ms)
+
+    def put(self, segment_id: bytes, start: int, part: str, life: int = 0) -> str:
+        name = base64.urlsafe_b64encode(segment_id).decode().rstrip("=")
+        key = f"orders-x/0/{start:020d}-{name}.{part}"
+        self.stored[key] = 1
+        self.judge.object_put(key, 1, 1, life, self.now_ms)
+        return key
+
+
+def _partition() -> bytes:
+    return b"\7orders" + TOPIC_ID + struct.pack(">i", 0) + b"\0"
+
+
+def _added(segment_id: bytes, start: int, end: int, epochs: dict[int, int]) -> bytes:
+    each = b"".join(struct.pack(">iq", epoch, first) + b"\0" for epoch, first in epochs.items())
+    head = b"\1\0\0" + _partition() + segment_id + b"\0" + struct.pack(">qqiqq", start, end, 1, 0, 0)
+    return head + bytes([len(epochs) + 1]) + each + struct.pack(">i", 100) + b"\0\0\0"
+
+
+@contextmanager
+def breaks(invariant: int, anomaly: str) -> Iterator[None]:
+    with pytest.raises(Violation) as found:
+        yield
+    assert (found.value.invariant, found.value.anomaly) == (invariant, anomaly)
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    return MadeCluster()
+
+
+def test_a_good_history_passes(made: MadeCluster) -> None:
+    """Otherwise seeds fail for nothing."""
+    first = made.write(b"a", b"b", at=0)
+    second = made.write(b"c", at=2)
+    made.look()
+    made.poll(0, first, second)
+    made.poll(1, first, second, is_committed=True)
+    made.elect(1, 2)
+    made.change(1, role="follower", leader_epoch=1)
+    made.change(2, role="leader", leader_epoch=1, lineage=((0, 0), (1, 3)), in_sync=frozenset((1, 2)))
+    made.look()
+    third = made.write(b"d", at=3, epoch=1)
+    made.change(1, lineage=((0, 0), (1, 3)))
+    made.look()
+    made.poll(0, first, second, third, broker=2)
+    made.copy(0, 2, {0: 0}, 0, 1)
+    made.change(2, copied_offset=2, segments=((3, 100),), local_log_start_offset=3)
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    made.judge.settled(made.now_ms)
+    made.judge.closed(made.now_ms)
+
+
+def test_1_what_an_election_loses(made: MadeCluster) -> None:
+    """An acknowledged record is gone once a leader begins without it."""
+    made.write(b"a", b"b", at=0)
+    made.look()
+    made.elect(1, 2)
+    made.change(
+        2,
+        role="leader",
+        leader_epoch=1,
+        lineage=((0, 0), (1, 1)),
+        log_end_offset=1,
+        high_watermark=1,
+        last_stable_offset=1,
+    )
+    with breaks(1, "lost write"):
+        made.look()
+
+
+def test_1_what_an_unclean_election_loses_is_exempt(made: MadeCluster) -> None:
+    """Then it is no violation; and the offsets are another record's from there on, once and for all."""
+    made.write(b"a", b"b", at=0)
+    made.look()
+    made.elect(1, 2, is_unclean=True, in_sync=(2,))
+    made.logs[2] = []
+    made.change(
+        2,
+        role="leader",
+        leader_epoch=1,
+        lineage=((0, 0), (1, 1)),
+        log_end_offset=1,
+        high_watermark=1,
+        last_stable_offset=1,
+    )
+    made.look()
+    made.send(b"c")
+    made.append(Batch(1, (b"c",), 1), brokers=(2,))
+    made.poll(1, Batch(1, (b"c",), 1), broker=2)
+    made.send(b"d")
+    with breaks(11, "nonrepeatable read"):
+        made.poll(1, Batch(1, (b"d",), 1), broker=2)
+
+
+def test_1_exempt_is_nothing_that_was_synced() -> None:
+    """With flush.messages=1 crashes alone take nothing that was acknowledged."""
+    made = MadeCluster(dataclasses.replace(FACTS, flush_messages=1))
+    made.write(b"a", at=0)
+    made.look()
+    made.elect(1, 2, is_unclean=True)
+    made.change(
+        2, role="leader", leader_epoch=1, lineage=((1, 0),), log_end_offset=0, high_watermark=0, last_stable_offset=0
+    )
+    with breaks(1, "lost write"):
+        made.look()
+
+
+@pytest.mark.parametrize(
+    ("invariant", "anomaly", "batches"),
+    [
+        (1, "lost write", [Batch(0, (b"a", b"other"))]),
+        (1, "phantom read", [Batch(0, (b"a", b"b")), Batch(2, (b"never",))]),
+        (1, "duplicate", [Batch(0, (b"a", b"b")), Batch(2, (b"a",))]),
+        (1, "phantom read", [Batch(0, (b"a", b"b")), Batch(2, (b"refused",))]),
+        (12, "poll skip", [Batch(1, (b"b",))]),
+        (12, "poll skip", [Batch(0, (b"a",)), Batch(2, (b"other",))]),
+    ],
+)
+def test_1_what_a_read_shows(made: MadeCluster, invariant: int, anomaly: str, batches: list[Batch]) -> None:
+    """A consumer reads each acknowledged record once, and nothing else."""
+    made.write(b"a", b"b", at=0)
+    made.send(b"other")
+    made.judge.refused("producer", made.send(b"refused"), "INVALID_RECORD", True, made.now_ms)
+    made.change(1, log_end_offset=10)
+    with breaks(invariant, anomaly):
+        made.poll(0, *batches)
+
+
+def test_2_a_dead_branch_is_not_served(made: MadeCluster) -> None:
+    """What a broker serves is of its lineage, as that is at the moment."""
+    made.write(b"a", b"b", at=0)
+    made.change(1, lineage=((0, 0), (3, 1)), log_end_offset=5)
+    with breaks(2, "dead branch read"):
+        made.poll(0, Batch(0, (b"a", b"b")))
+
+
+def test_3_what_counts_as_copied_is_finished(made: MadeCluster) -> None:
+    """A leader's copied offset has no hole below it."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.change(1, copied_offset=1)
+    made.look()
+    made.change(1, copied_offset=2)
+    with breaks(3, "hole in the tier"):
+        made.look()
+
+
+def test_4_local_deletion_stays_behind_the_tier(made: MadeCluster) -> None:
+    """What is deleted locally is finished in the tier, in the log's own epoch."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0)
+    made.change(2, local_log_start_offset=2)
+    with breaks(4, "lost write"):
+        made.look()
+    made.copy(0, 1, {0: 0}, 1)
+    made.look()
+    made.change(2, lineage=((0, 0), (4, 1)))
+    with breaks(4, "lost write"):
+        made.look()
+
+
+def test_5_the_store_has_what_metadata_own(made: MadeCluster) -> None:
+    """Once settled: no object more, none less."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.judge.settled(made.now_ms)
+    lost = made.stored.popitem()[0]
+    with breaks(5, "lost object"):
+        made.judge.settled(made.now_ms)
+    made.stored[lost] = 1
+    made.put(bytes([8] * 16), 3, "log")
+    with breaks(5, "orphaned object"):
+        made.judge.settled(made.now_ms)
+
+
+def test_5_orphans_of_an_ended_life_are_counted(made: MadeCluster) -> None:
+    """A put that landed after its broker had crashed is nobody's fault, and is named."""
+    made.write(b"a", at=0)
+    made.judge.broker_stopped(1, 0, False, made.now_ms)
+    made.judge.broker_started(1, 1, made.now_ms)
+    made.put(bytes([8] * 16), 3, "log")
+    made.judge.settled(made.now_ms)
+    made.judge.closed(made.now_ms)
+    assert made.judge._trace.counters["orphans"] == 1
+
+
+def test_5_what_is_finished_is_not_deleted(made: MadeCluster) -> None:
+    """Readers find the segment, and its objects are gone."""
+    made.write(b"a", b"b", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    with breaks(1, "lost write"):
+        made.judge.object_deleted(next(iter(made.stored)), "broker-1", made.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("decided", "is_shown", "anomaly"),
+    [(None, True, "precommitted read"), (False, True, "aborted read"), (True, False, "lost write")],
+)
+def test_6_transactions_are_whole(made: MadeCluster, decided: bool | None, is_shown: bool, anomaly: str) -> None:
+    """Read committed shows what was committed, and nothing else."""
+    made.send(b"a", transaction="t")
+    if decided is not None:
+        made.judge.transaction_decided("t", decided, made.now_ms)
+    batch = Batch(0, (b"a",), producer_id=5, producer_epoch=0, transactional=True)
+    made.append(batch)
+    aborted = () if is_shown else (AbortedTransaction(5, 0),)
+    with breaks(6, anomaly):
+        made.poll(0, batch, is_committed=True, aborted=aborted)
+
+
+def test_6_a_good_transaction_passes(made: MadeCluster) -> None:
+    """Committed ones are shown, aborted ones are not."""
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    made.send(b"a", transaction="t")
+    made.send(b"b", transaction="u")
+    made.judge.transaction_decided("t", True, made.now_ms)
+    made.judge.transaction_decided("u", False, made.now_ms)
+    batches = (
+        Batch(0, (b"a",), transactional=True, **ours),
+        Batch(1, (b"",), marker="commit", **ours),
+        Batch(2, (b"b",), transactional=True, **ours),
+        Batch(3, (b"",), marker="abort", **ours),
+    )
+    made.append(*batches)
+    made.poll(0, *batches, is_committed=True, aborted=(AbortedTransaction(5, 2),))
+    with breaks(6, "changed decision"):
+        made.judge.transaction_decided("t", False, made.now_ms)
+
+
+def test_7_nothing_goes_before_its_bound() -> None:
+    """A log start that rises over records that are neither old nor too many, and that no admin asked for."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5000, retention_bytes=150))
+    made.write(b"a" * 100, at=0)
+    made.write(b"b" * 100, at=1)
+    made.judge.checkpoint(made.now_ms)
+    made.look()
+    began = {"log_start_offset": 1, "local_log_start_offset": 1}
+    made.change(1, **began, segments=((1, 170),))  # by size
+    made.look()
+    made.write(b"c" * 100, at=2)
+    made.judge.checkpoint(made.now_ms)
+    made.change(1, log_start_offset=2, local_log_start_offset=2, segments=((2, 100),))
+    with breaks(7, "early deletion"):
+        made.look()
+    made.now_ms += 6000
+    made.change(1, log_start_offset=3, local_log_start_offset=3, segments=((3, 0),))  # by time
+    made.look()
+
+
+def test_7_what_an_admin_asked_for_goes(made: MadeCluster) -> None:
+    """DeleteRecords has no bound."""
+    made.write(b"a", b"b", at=0)
+    made.judge.checkpoint(made.now_ms)
+    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
+    made.change(1, log_start_offset=1, local_log_start_offset=1)
+    made.look()
+
+
+def test_7_what_is_due_goes() -> None:
+    """A settled log is within its bounds."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5000, retention_bytes=-1))
+    made.write(b"a", at=0)
+    made.write(b"b", at=1)
+    made.change(1, segments=((0, 100), (1, 100)))
+    made.look()
+    made.judge.settled(made.now_ms)
+    made.now_ms += 60_000
+    made.change(1)
+    with breaks(7, "late deletion"):
+        made.judge.settled(made.now_ms)
+
+
+def test_8_nothing_is_left_open(made: MadeCluster) -> None:
+    """Memory, files and tasks are back at zero."""
+    made.open = {"broker-1 tasks": 0}
+    made.judge.closed(made.now_ms)
+    made.open = {"broker-1 tasks": 1}
+    with breaks(8, "leak"):
+        made.judge.closed(made.now_ms)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"log_start_offset": 1},
+        {"local_log_start_offset": 3},
+        {"high_watermark": 3},
+        {"last_stable_offset": 3},
+        {"lineage": ((0, 0), (1, 9))},
+        {"lineage": ((1, 0), (0, 1))},
+    ],
+)
+def test_9_offsets_are_in_order(made: MadeCluster, values: dict[str, Any]) -> None:
+    """Log start ≤ local start ≤ high watermark ≤ log end, and log start ≤ last stable offset ≤ high watermark."""
+    made.write(b"a", b"b", at=0)
+    made.look()
+    made.change(2, **values)
+    with pytest.raises(Violation) as found:
+        made.look()
+    assert found.value.invariant == 9
+
+
+def test_9_a_copy_lies_below_the_last_stable_offset(made: MadeCluster) -> None:
+    """What is not decided yet is not in the tier."""
+    made.write(b"a", b"b", at=0)
+    made.change(1, last_stable_offset=1)
+    with breaks(9, "unstable copy"):
+        made.copy(0, 1, {0: 0}, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "break_it"),
+    [
+        ("stuck tier", lambda made: made.copy(0, 0, {0: 0}, 0)),
+        ("followers out of sync", lambda made: made.elect(0, 1, in_sync=(1,))),
+        ("stuck high watermark", lambda made: made.change(1, high_watermark=1, last_stable_offset=1)),
+        ("stuck copies", lambda made: made.change(1, segments=((0, 10), (1, 10), (2, 0)))),
+        ("no leader", lambda made: made.change(1, role="follower")),
+    ],
+)
+def test_10_a_settled_cluster_is_done(made: MadeCluster, anomaly: str, break_it: Callable[[MadeCluster], None]) -> None:
+    """Three intervals after the faults all is copied, all are in sync, and nothing is half done."""
+    made.write(b"a", b"b", at=0)
+    made.judge.settled(made.now_ms)
+    break_it(made)
+    with breaks(10, anomaly):
+        made.judge.settled(made.now_ms)
+
+
+def test_11_what_was_read_stays(made: MadeCluster) -> None:
+    """It is there for good, whoever leads next."""
+    made.send(b"a")
+    made.append(Batch(0, (b"a",)))
+    made.poll(0, Batch(0, (b"a",)))
+    made.look()
+    made.elect(1, 2)
+    made.change(
+        2, role="leader", leader_epoch=1, lineage=((1, 0),), log_end_offset=0, high_watermark=0, last_stable_offset=0
+    )
+    with breaks(1, "lost write"):
+        made.look()
+
+
+def test_12_consumers_go_forward(made: MadeCluster) -> None:
+    """A consumer that had progressed is not sent back to where it had been."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
+    made.change(1, log_start_offset=1, local_log_start_offset=1)
+    made.look()
+    made.judge.position_reset("consumer", PARTITION, 0, 1, "OFFSET_OUT_OF_RANGE", made.now_ms)
+    made.judge.position_reset("consumer", PARTITION, 2, 0, "random", made.now_ms)
+    with breaks(12, "nonmonotonic poll"):
+        made.judge.position_reset("consumer", PARTITION, 2, 0, "OFFSET_OUT_OF_RANGE", made.now_ms)
+
+
+def test_12_sends_keep_their_order(made: MadeCluster) -> None:
+    """A producer's second batch lies behind its first."""
+    first, second = made.send(b"a"), made.send(b"b")
+    made.acknowledge(second, 0)
+    with breaks(12, "nonmonotonic send"):
+        made.acknowledge(first, 1)
+
+
+def test_12_a_duplicate_has_its_first_offset(made: MadeCluster) -> None:
+    """A batch that is sent again is where it was."""
+    number = made.send(b"a")
+    made.acknowledge(number, 0)
+    made.acknowledge(number, 0)
+    with breaks(1, "duplicate"):
+        made.acknowledge(number, 1)
+
+
+def test_12_a_read_ends_where_it_may(made: MadeCluster) -> None:
+    """Below the high watermark, and below the last stable offset for read committed."""
+    batch = made.write(b"a", b"b", at=0)
+    with breaks(9, "dirty read"):
+        made.poll(0, batch, high_watermark=1)
+    with breaks(9, "precommitted read"):
+        made.poll(0, batch, is_committed=True, last_stable_offset=1)
+
+
+def test_13_logs_agree(made: MadeCluster) -> None:
+    """Below the high watermark all in-sync replicas have the same bytes."""
+    made.send(b"a")
+    made.look()
+    made.append(Batch(0, (b"a",)), brokers=(1,))
+    made.append(Batch(0, (b"a",), timestamp_ms=5), brokers=(2,))
+    with breaks(13, "parted logs"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_13_members_hold_what_is_committed(made: MadeCluster) -> None:
+    """An in-sync replica with a shorter log loses it once it leads."""
+    made.write(b"a", b"b", at=0)
+    made.look()
+    made.logs[2] = []
+    made.change(2, log_end_offset=0, high_watermark=0, last_stable_offset=0)
+    with breaks(13, "lost write"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_13_a_log_has_no_hole(made: MadeCluster) -> None:
+    """Neither between its batches nor in its lineage."""
+    made.send(b"a")
+    made.send(b"b")
+    made.look()
+    made.append(Batch(0, (b"a",)), Batch(2, (b"b",)))
+    with breaks(13, "hole in a log"):
+        made.judge.checkpoint(made.now_ms)
+    made.logs = {1: [encode(Batch(0, (b"a",), 3))], 2: []}
+    with breaks(13, "wrong lineage"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_14_a_compacted_topic_has_the_last_values() -> None:
+    """Of each key the last value, and a tombstone for its time."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
+    made.write(b"old", b"new", at=0, keys=(b"k", b"k"))
+    made.write(b"other", at=2, keys=(b"l",))
+    number = made.send(None, keys=(b"l",))
+    made.append(Batch(3, (None,), keys=(b"l",)))
+    made.acknowledge(number, 3)
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    new, gone = Batch(1, (b"new",), keys=(b"k",)), Batch(3, (None,), keys=(b"l",))
+    made.logs = {each: [encode(new), encode(gone)] for each in (1, 2)}
+    made.judge.checkpoint(made.now_ms)
+    made.logs = {each: [encode(new)] for each in (1, 2)}
+    with breaks(14, "lost write"):
+        made.judge.checkpoint(made.now_ms)
+    made.now_ms += 2000
+    made.change(1)
+    made.change(2)
+    made.judge.checkpoint(made.now_ms)
+    made.logs = {each: [encode(Batch(0, (b"old",), keys=(b"k",)))] for each in (1, 2)}
+    with breaks(14, "lost write"):
+        made.judge.checkpoint(made.now_ms)
