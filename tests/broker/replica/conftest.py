@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tierlog.remote.manager import batch_reads
+from tierlog.broker.replica import file_batches
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object, **__: object) -> Iterator[None]:
         yield from ()
 
-    monkeypatch.setattr(batch_reads.BatchReads, "_find_ready", nothing)
+    monkeypatch.setattr(file_batches.FileBatchReads, "find_ready", nothing)
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All as parts of files, however few bytes they have."""
-    monkeypatch.setattr(batch_reads, "_PART_BYTES_LEAST", 1)
+    monkeypatch.setattr(file_batches, "_PART_BYTES_LEAST", 1)
 
 
 @pytest.fixture(params=["parts", "untold"])

@@ -10,6 +10,7 @@ import pytest
 from tests.support.segments import make_segment, sound_log
 from tierlog.records import scan
 from tierlog.remote.config import read_storage_config
+from tierlog.remote.manager.batch_checks import BatchChecks
 from tierlog.remote.manager.batch_reads import BatchReads, WantedBatches
 from tierlog.remote.storage.fetch.segment_reader import SegmentReader
 from tierlog.remote.tier import open_tier
@@ -31,7 +32,7 @@ def test_threads_read_what_the_log_holds(compression: bool, tmp_path: pathlib.Pa
     with open_tier(str(tmp_path)) as tier:
         (segment,) = tier.iter_segments()
         reader = SegmentReader(tier.store, config, tier.key_ring, machine=machine)
-        reads, threads = BatchReads(reader, machine, checks_batches=True), WaitingThreads(machine)
+        reads, threads = BatchReads(reader, machine, checks=BatchChecks()), WaitingThreads(machine)
 
         def consume(max_bytes: int) -> bytes:
             got, offset = b"", 0

@@ -24,6 +24,7 @@ from tierlog.remote.api import (
     RemoteStorageManager,
     RetriableRemoteStorageException,
 )
+from tierlog.remote.manager.batch_checks import BatchChecks
 from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
@@ -38,7 +39,7 @@ Reads = BatchReads[RemoteLogSegmentMetadata, RemoteLog]
 
 
 def made_reads(storage: RemoteStorageManager) -> Reads:
-    return BatchReads(RemoteSource(storage, MACHINE), MACHINE, checks_batches=True)
+    return BatchReads(RemoteSource(storage, MACHINE), MACHINE, checks=BatchChecks())
 
 
 def read(reads: Reads, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int, **more: Any) -> FoundBatches:

@@ -23,11 +23,12 @@ from tierlog._native.indexes import find_upper_bound_offset
 from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
+from tierlog.broker.replica.file_batches import FileBatchReads
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
+from tierlog.remote.manager.batch_reads import FoundBatches, WantedBatches
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.storage.fetch.segment_reader import CachedTier, SegmentReader
 from tierlog.remote.storage.storage_metrics import StorageMetrics
@@ -94,7 +95,7 @@ class SegmentReads:
         self._next_segments: dict[TopicIdPartition, weakref.WeakMethod[NextStoredSegment]] = {}
         self.tier = CachedTier(tier, self._fetcher, machine)
         self.worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"), machine)
-        self.batches = BatchReads(
+        self.batches = FileBatchReads(
             self._fetcher, machine, checks_batches=config.fetch_check_batches_enabled, worker=self.worker
         )
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"), machine)

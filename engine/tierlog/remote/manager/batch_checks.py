@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tierlog._native.batches import RangeCheck
-from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptDataError, CorruptRecordError
-from tierlog.remote.manager.log_source import LogSource, SourceLog
-from tierlog.runtime.machine.scheduling import Lock
+from tierlog.remote.manager.log_source import SourceLog
 from tierlog.runtime.waiting.waits import Waits
 
-#: So much is checked by the thread that reads, an event loop's too: 0.04 ms a mebibyte in memory, 0.15 of a file.
-_AT_ONCE_BYTES_MAX: Final = 2 << 20
-#: Files whose sound ranges are remembered, and ranges of each file or chunk.
-_FILES_MAX: Final = 16384
+#: So much is checked by an event loop's thread too: 0.04 ms a mebibyte in memory, 0.15 of a file.
+AT_ONCE_BYTES_MAX: Final = 2 << 20
+#: Ranges of each chunk or file that are remembered.
 _RANGES_MAX: Final = 16
-#: Errors of a file whose bytes are not in memory, or that was cut.
-_NOT_THERE: Final = (errno.EAGAIN, errno.ENOTSUP, errno.ENODATA)
-_Fault = tuple[str, CorruptDataError]
+Fault = tuple[str, CorruptDataError]
 
 
 class UnsoundBatch(NamedTuple):
@@ -68,20 +62,12 @@ class SoundRanges:
 class BatchChecks:
     """Checks of whole batches of logs before they are sent. Any number of threads.
 
-    Checked ranges are remembered with the bytes themselves: with a chunk for as long as it is in memory, with a file
-    while its inode, size and times of change stay.
-
-    Args:
-        source: Of the segments; large ranges are checked by its threads.
-        lock: For the remembered ranges of files.
+    Checked ranges are remembered with a chunk, for as long as it is in memory.
     """
 
-    def __init__(self, source: LogSource[Any, Any], lock: Lock) -> None:
-        self._source = source
-        self._lock = lock
+    def __init__(self) -> None:
         #: By the id of a chunk's memory, which need not be hashable; an entry goes with the memory.
         self._chunks: dict[int, tuple[weakref.ref[object], SoundRanges]] = {}
-        self._files: dict[Hashable, tuple[object, SoundRanges]] = {}
 
     @staticmethod
     def begin(log: SourceLog, position: int) -> RangeCheck:
@@ -121,10 +107,10 @@ class BatchChecks:
             return None
         check = self.begin(log, first)
 
-        def run() -> _Fault | None:
+        def run() -> Fault | None:
             return next(filter(None, (check.feed(view) for _, view in parts)), None)
 
-        unsound = yield from self._run(log, check, run, end_exclusive - first)
+        unsound = yield from self.run(log, check, run, end_exclusive - first)
         sound_end = end_exclusive if unsound is None else unsound.position
         for low, view in parts:
             if low < sound_end:
@@ -146,48 +132,20 @@ class BatchChecks:
             self._chunks[id(memory)] = weakref.ref(memory, partial(_forget, self._chunks, id(memory))), sound
         return sound
 
-    def check_file(self, log: SourceLog, file: ReadyFile, first: int, end_exclusive: int) -> Waits[UnsoundBatch | None]:
-        """Check batches like ``check_pieces``, of a log that is a plain file, which the system has in memory.
-
-        Raises:
-            BlockingIOError: the system has not all of it in memory, or the file ends before.
-        """
-        version, changed = log.version, file.version
-        with self._lock:
-            known = self._files.pop(version, None)
-            sound = known[1] if known is not None and known[0] == changed else SoundRanges()
-            self._files[version] = changed, sound  # the newest is last
-            if len(self._files) > _FILES_MAX:
-                del self._files[next(iter(self._files))]
-        if sound.covers(first, end_exclusive):
-            return None
-        check, size = self.begin(log, first), end_exclusive - first
-        run = partial(
-            check.feed_file,
-            file.descriptor,
-            log.file_position + first,
-            size,
-            waits=size > _AT_ONCE_BYTES_MAX,
-        )
-        try:
-            unsound = yield from self._run(log, check, run, size)
-        except OSError as error:
-            if error.errno in _NOT_THERE:
-                raise BlockingIOError(errno.EAGAIN, "not in memory") from error
-            raise
-        sound_end = end_exclusive if unsound is None else unsound.position
-        if first < sound_end:
-            sound.add(first, sound_end)
-        return unsound
-
-    def _run(
-        self, log: SourceLog, check: RangeCheck, run: Callable[[], _Fault | None], size_bytes: int
+    def run(
+        self, log: SourceLog, check: RangeCheck, feed: Callable[[], Fault | None], size_bytes: int
     ) -> Waits[UnsoundBatch | None]:
-        fault = run() if size_bytes <= _AT_ONCE_BYTES_MAX else (yield from self._source.in_a_thread(log.name, run))
+        """Feed a check with so many bytes; return what it finds."""
+        fault = feed() if size_bytes <= AT_ONCE_BYTES_MAX else (yield from self.in_a_thread(log.name, feed))
         if fault is None:
             return None
         error = fault[1].located(log.place)
         return UnsoundBatch(error.position, check.next_offset, error)
+
+    def in_a_thread(self, what: str, feed: Callable[[], Fault | None]) -> Waits[Fault | None]:  # noqa: ARG002
+        """Make a call that takes long: here, since readers of their own thread hold up nobody else."""
+        yield from ()
+        return feed()
 
 
 def _forget(chunks: dict[int, tuple[weakref.ref[object], SoundRanges]], key: int, _gone: weakref.ref[object]) -> None:

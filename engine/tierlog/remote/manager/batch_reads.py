@@ -11,9 +11,9 @@ once, and remembered for as long as the bytes are the same.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
+from tierlog._native.batches import BatchWalk, walk_batches
 from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
@@ -28,21 +28,16 @@ from tierlog.runtime.machine.scheduling import Lock
 from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.waits import Waits
 
-if TYPE_CHECKING:
-    from tierlog.runtime.waiting.loops import Worker
-
 #: Bytes that are read beyond the wanted ones: an index entry is a few KiB before the wanted batch, as a rule.
 _SLACK_BYTES: Final = 64 << 10
 #: The most that one read gives, whatever is asked for: an event loop walks over its headers.
-_MOST_BYTES: Final = 16 << 20
+MOST_BYTES: Final = 16 << 20
 #: A view of less than this part of a chunk is copied.
 _LEAN_PART: Final = 8
 #: Where no index has the position, reads of the search grow up to this.
 _SEARCH_BYTES: Final = 4 << 20
 #: Bytes that are checked at once, of batches that are passed over.
 _PASSED_BYTES: Final = 1 << 20
-#: The least that is sent as a part of a file: less is copied faster than it is sent by a call of its own.
-_PART_BYTES_LEAST: Final = 64 << 10
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
 #: Readers that are remembered: the connections of a server, some partitions each.
@@ -110,21 +105,16 @@ class BatchReads(Generic[Segment, Log]):
     Args:
         source: Of the segments' bytes.
         machine: Its locks.
-        checks_batches: Whether batches are checked before they are sent: ``fetch.check.batches.enabled``.
-        worker: Of an event loop that sends parts of files; None: all bytes are read.
+        checks: Of the batches, before they are sent; None: they are sent as they are.
 
     Attributes:
         hints: Where sequential readers go on.
     """
 
-    def __init__(
-        self, source: LogSource[Segment, Log], machine: Machine, *, checks_batches: bool, worker: Worker | None = None
-    ) -> None:
+    def __init__(self, source: LogSource[Segment, Log], machine: Machine, *, checks: BatchChecks | None) -> None:
         self._source = source
-        self._worker = worker
-        lock = machine.scheduler.lock()
-        self.hints = PositionHints(lock)
-        self._checks = BatchChecks(source, lock) if checks_batches else None
+        self._checks = checks
+        self.hints = PositionHints(machine.scheduler.lock())
 
     def read_waits(self, segment: Segment, wanted: WantedBatches) -> Waits[FoundBatches | None]:
         """Read batches of a segment; None if none of those that count holds the offset or a later one. There are no
@@ -184,8 +174,8 @@ class BatchReads(Generic[Segment, Log]):
             CorruptRecordError: also where that was only said, and is not so.
         """
         start, least = position, log.start_offset
-        window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
-        ready = yield from self._find_ready(log, wanted, position, window, is_known=is_known)
+        window = max(min(wanted.max_bytes, MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+        ready = yield from self.find_ready(log, wanted, position, window, is_known=is_known)
         if ready is not None:
             return ready
         while True:
@@ -194,10 +184,10 @@ class BatchReads(Generic[Segment, Log]):
                 log, start, end, least_bytes=HEADER_BYTES, again=is_known and start == position
             )
             walk, fault = _walk(log, wanted, pieces, start, least)
-            if not is_known and _begins_behind(walk, position, wanted.offset):
+            if not is_known and begins_behind(walk, position, wanted.offset):
                 raise CorruptRecordError("behind the offset that the index says", position=position, where=log.name)
             if walk.first_position >= 0:
-                if _has_gap(walk, position, wanted.offset):
+                if has_gap(walk, position, wanted.offset):
                     yield from self._check_passed(log, position, walk.first_position)
                 return (yield from self._cut(log, wanted, walk, _Window(pieces, start, least)))
             if fault is not None:
@@ -225,68 +215,25 @@ class BatchReads(Generic[Segment, Log]):
                     raise fault[1].located(log.place)
                 start += len(piece)
 
-    def _find_ready(
-        self, log: Log, wanted: WantedBatches, position: int, window: int, *, is_known: bool
+    def find_ready(
+        self,
+        log: Log,  # noqa: ARG002 - a source of no open files has none
+        wanted: WantedBatches,  # noqa: ARG002
+        position: int,  # noqa: ARG002
+        window: int,  # noqa: ARG002
+        *,
+        is_known: bool,  # noqa: ARG002
     ) -> Waits[FoundBatches | None]:
-        """Find the batches as a part of their file, if the system has its bytes in memory and nothing about them is
-        unusual; else None. A segment that is written to is not sent so: its bytes may change.
-        """
-        file = self._source.ready_file(log)
-        end = min(position + window, log.size_bytes)
-        if file is None or not file.holds(log.file_position + position, end - position):
-            return None
-        max_bytes = min(wanted.max_bytes, _MOST_BYTES)
-        walked = walk_ready_batches(
-            file.descriptor,
-            log.file_position,
-            end,
-            start_position=position,
-            log_size_bytes=log.size_bytes,
-            least_offset=log.start_offset,
-            greatest_offset=log.end_offset,
-            wanted_offset=wanted.offset,
-            end_offset_exclusive=wanted.end_offset_exclusive,
-            max_bytes=max_bytes,
-        )
-        if walked is None or (not is_known and _begins_behind(walked[0], position, wanted.offset)):
-            return None
-        walk = walked[0]
-        first, size = walk.first_position, walk.first_size_bytes
-        if first < 0 or size > BATCH_SIZE_BYTES_MAX or _has_gap(walk, position, wanted.offset):
-            return None
-        if size > wanted.max_bytes and not wanted.is_first_whole:
-            return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
-        if first + size > end and not file.holds(log.file_position + first, size):
-            return None
-        cut = _cut_of(walk, max_bytes, end)
-        if self._checks is not None:
-            try:
-                unsound = yield from self._checks.check_file(log, file, first, cut.whole_position)
-            except BlockingIOError:
-                return None
-            if unsound is not None:
-                if unsound.position == first:
-                    raise DamagedBatchError(unsound.error)
-                cut = _Cut(unsound.position, unsound.position, unsound.offset)
-        piece: memoryview | FilePart | None
-        if cut.stop - first >= _PART_BYTES_LEAST and self._worker is not None:
-            self._source.note_ready(cut.stop - first)
-            start = log.file_position + first
-            piece = FilePart(file, position=start, size_bytes=cut.stop - first, worker=self._worker)
-        else:
-            piece = self._source.copy_ready(log, file, first, cut.stop)
-        if piece is None:
-            return None
-        if cut.whole_position < log.size_bytes:
-            self.hints.put(log.version, cut.whole_offset, cut.whole_position)
-        return _found(log, wanted, walk, (piece,), cut)
+        """Find the batches without reading them, as a part of an open file; None where that cannot be."""
+        yield from ()
+        return None
 
     def _cut(self, log: Log, wanted: WantedBatches, walk: BatchWalk, window: _Window) -> Waits[FoundBatches]:
         """Cut the walked bytes to those that are sent: no byte at or behind the header where the walk ended."""
         pieces, start, least_offset = window
         first, size = walk.first_position, walk.first_size_bytes
         if size > wanted.max_bytes and not wanted.is_first_whole:
-            return _found(log, wanted, walk, (), _Cut(first, first, walk.first_base_offset))
+            return found_batches(log, wanted, walk, (), BatchCut(first, first, walk.first_base_offset))
         if size > BATCH_SIZE_BYTES_MAX:
             text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
             raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=log.place)
@@ -303,17 +250,17 @@ class BatchReads(Generic[Segment, Log]):
             walk, fault = _walk(log, wanted, pieces, start, least_offset)
             if fault is not None and walk.first_position < 0:
                 raise DamagedBatchError(fault.located(log.place))
-        cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
+        cut = cut_of(walk, min(wanted.max_bytes, MOST_BYTES), end)
         if self._checks is not None:
             unsound = yield from self._checks.check_pieces(log, pieces, start, first, cut.whole_position)
             if unsound is not None:
                 if unsound.position == first:
                     raise DamagedBatchError(unsound.error)
-                cut = _Cut(unsound.position, unsound.position, unsound.offset)
+                cut = BatchCut(unsound.position, unsound.position, unsound.offset)
         if cut.whole_position < log.size_bytes:
             self.hints.put(log.version, cut.whole_offset, cut.whole_position)
         cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
-        return _found(log, wanted, walk, cut_pieces, cut)
+        return found_batches(log, wanted, walk, cut_pieces, cut)
 
 
 def _end_ahead(log: SourceLog, end: int) -> int:
@@ -332,16 +279,16 @@ def _walk(
         greatest_offset=log.end_offset,
         wanted_offset=wanted.offset,
         end_offset_exclusive=wanted.end_offset_exclusive,
-        max_bytes=min(wanted.max_bytes, _MOST_BYTES),
+        max_bytes=min(wanted.max_bytes, MOST_BYTES),
     )
 
 
-def _has_gap(walk: BatchWalk, position: int, offset: int) -> bool:
+def has_gap(walk: BatchWalk, position: int, offset: int) -> bool:
     """Whether no batch holds an offset, by the headers that were passed over from a position on."""
     return walk.first_base_offset > offset and walk.first_position > position
 
 
-def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
+def begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
     """Whether the batch at a position lies behind an offset, so that others may be between."""
     if walk.first_position == position:
         return walk.first_base_offset > offset
@@ -356,7 +303,7 @@ class _Window(NamedTuple):
     least_offset: int
 
 
-class _Cut(NamedTuple):
+class BatchCut(NamedTuple):
     """The end of the bytes that are sent, exclusive; and the end of the last whole batch, where the reader goes on."""
 
     stop: int
@@ -364,9 +311,10 @@ class _Cut(NamedTuple):
     whole_offset: int
 
 
-def _found(
-    log: SourceLog, wanted: WantedBatches, walk: BatchWalk, pieces: Sequence[memoryview | FilePart], cut: _Cut
+def found_batches(
+    log: SourceLog, wanted: WantedBatches, walk: BatchWalk, pieces: Sequence[memoryview | FilePart], cut: BatchCut
 ) -> FoundBatches:
+    """Return the batches of a walk, as these pieces have them."""
     first = walk.first_position
     return FetchDataInfo(
         wanted.offset,
@@ -380,12 +328,12 @@ def _found(
     )
 
 
-def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
+def cut_of(walk: BatchWalk, max_bytes: int, end: int) -> BatchCut:
     """Return the cut of a walk over the bytes below ``end``: no byte at or behind the header where it ended."""
     first, size = walk.first_position, walk.first_size_bytes
     if first + size > end:  # the first batch alone, and the bytes that it lacks
-        return _Cut(first + size, first + size, walk.least_offset)
-    return _Cut(min(first + max(max_bytes, size), end, walk.position), walk.whole_position, walk.whole_offset)
+        return BatchCut(first + size, first + size, walk.least_offset)
+    return BatchCut(min(first + max(max_bytes, size), end, walk.position), walk.whole_position, walk.whole_offset)
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:

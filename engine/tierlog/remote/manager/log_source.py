@@ -6,13 +6,11 @@ any storage manager (``RemoteSource``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
-from tierlog._native.files import ReadyFile
 from tierlog.runtime.waiting.waits import Waits
 
-Result = TypeVar("Result")
 Segment_contra = TypeVar("Segment_contra", contravariant=True)
 
 
@@ -25,7 +23,6 @@ class SourceLog(Protocol):
         name, place: For messages; ``place`` with the topic-partition.
         start_offset, end_offset: The offsets that it may have, both **inclusive**.
         size_bytes: Of the log, as far as it counts.
-        file_position: Where the log begins in its ``ready_file``, bytes.
     """
 
     @property
@@ -40,8 +37,6 @@ class SourceLog(Protocol):
     def end_offset(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
-    @property
-    def file_position(self) -> int: ...
     def chunk_end(self, position: int) -> int:
         """Position up to which bytes come at no further cost with the byte at a position."""
 
@@ -73,21 +68,4 @@ class LogSource(Protocol[Segment_contra, Log]):
 
         Raises:
             CorruptDataError: it cannot be used; else as ``read_waits``.
-        """
-
-    def ready_file(self, log: Log) -> ReadyFile | None:
-        """Return the open file that has a log as it is, and that nobody writes to; None where there is none to be had
-        at once.
-        """
-
-    def copy_ready(self, log: Log, file: ReadyFile, start: int, end_exclusive: int) -> memoryview | None:
-        """Return the bytes of a range of such a file, if the system has all of them in memory."""
-
-    def note_ready(self, size_bytes: int) -> None:
-        """Count so many bytes of such a file that are sent from it."""
-
-    def in_a_thread(self, what: str, call: Callable[[], Result]) -> Waits[Result]:
-        """Return the result of a call that takes long, made in no event loop; or raise its error.
-
-        ``what`` is its name, for an error's message.
         """

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Final
 
 from tierlog._native.buffers import joined
-from tierlog._native.files import ReadyFile
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentMetadata,
@@ -28,7 +27,6 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import ended_by_scopes, require_wanted
 from tierlog.runtime.waiting.waits import WaitingThreads, Waits
 
-Result = TypeVar("Result")
 #: A read that goes up to here needs, as a rule, nothing more than what is fetched anyway.
 _PIECE_BYTES: Final = 64 << 10
 
@@ -41,8 +39,6 @@ class RemoteLog:
     """
 
     __slots__ = ("__dict__", "end_offset", "metadata", "size_bytes", "start_offset", "version")
-
-    file_position = 0
 
     def __init__(self, metadata: RemoteLogSegmentMetadata) -> None:
         self.metadata = metadata
@@ -171,22 +167,6 @@ class RemoteSource:
                 yield stream
         finally:
             stream.close()
-
-    def ready_file(self, log: RemoteLog) -> ReadyFile | None:  # noqa: ARG002 - a storage manager has no files for us
-        """Return None: bytes come by streams alone."""
-        return None
-
-    def copy_ready(self, log: RemoteLog, file: ReadyFile, start: int, end_exclusive: int) -> memoryview | None:  # noqa: ARG002
-        """Return None likewise."""
-        return None
-
-    def note_ready(self, size_bytes: int) -> None:
-        """Do nothing likewise."""
-
-    def in_a_thread(self, what: str, call: Callable[[], Result]) -> Waits[Result]:  # noqa: ARG002 - this one may wait
-        """Make the call in this thread."""
-        yield from ()
-        return call()
 
 
 def _bytes_of(given: memoryview) -> memoryview:

@@ -26,6 +26,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.manager.aborted_transactions import AbortedSearch
+from tierlog.remote.manager.batch_checks import BatchChecks
 from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.manager.pending_reads import RemoteRead, empty_data
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
@@ -79,7 +80,7 @@ class TierReads:
             UNBOUNDED, machine=services.machine, entries_max=_ENDS_MAX
         )
         self._batches: BatchReads[RemoteLogSegmentMetadata, RemoteLog] = BatchReads(
-            self._source, services.machine, checks_batches=True
+            self._source, services.machine, checks=BatchChecks()
         )
 
     def read(
