@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 from tierlog.arguments import require_buffer
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.partition_log import PartitionLog
+from tierlog.marks import mark
 from tierlog.replication.aux_target import aux_target
 from tierlog.replication.messages import (
     NO_EPOCH,
@@ -211,6 +212,7 @@ class Follower:
         if error in _OF_POSITION and isinstance(request, FetchRecords):
             self._resume(error, now_ms)
         elif error is KafkaError.FENCED_LEADER_EPOCH and request.leader_epoch == self.leader_epoch:
+            mark("follower: is fenced")
             self.state, self._steps = FollowerState.FENCED, None
         else:
             self._pause(now_ms)
@@ -293,6 +295,7 @@ class Follower:
                 before = log.log_end_offset, self._last_fetched_epoch
                 yield from self._truncated(fetched.diverging)
                 if before == (log.log_end_offset, self._last_fetched_epoch):
+                    mark("follower: a divergence that no cut ends")
                     raise _AskAgainError  # a divergence that no cut ends: not asked again without a pause
 
     def _append(self, asked: FetchRecords, answer: FetchedRecords[Buffer]) -> None:
@@ -325,6 +328,7 @@ class Follower:
             return
         base_offset, magic, last_offset_delta = _OFFSETS.unpack_from(view)
         if magic >= _MAGIC_V2 and 0 <= base_offset < end_offset <= base_offset + last_offset_delta:
+            mark("follower: begins within a batch")
             log.truncate_fully_and_start_at(base_offset)
 
     # ---- truncation
@@ -352,6 +356,7 @@ class Follower:
                 log.folder, cut, log.high_watermark, end.epoch, self.leader, end.end_offset,
             )  # fmt: skip
         if log.truncate_to(cut):
+            mark("follower: is cut to where it agrees")
             _log.info("%s: cut from %d to %d", log.folder, log_end, log.log_end_offset)
         if log.must_be_rebuilt:
             yield from self._from_tier()
@@ -370,6 +375,7 @@ class Follower:
         latest = yield from self._offset_of(_LATEST)
         if latest.offset < log.log_end_offset:
             _log.warning("%s: cut to the leader's end %d", log.folder, latest.offset)
+            mark("follower: is cut to the leader's end")
             log.truncate_to(max(latest.offset, 0))
             if log.must_be_rebuilt:
                 yield from self._from_tier()
@@ -377,6 +383,7 @@ class Follower:
         earliest = yield from self._offset_of(_EARLIEST)
         if earliest.offset > log.log_end_offset:
             _log.warning("%s: ends below the leader's start: begun anew at %d", log.folder, earliest.offset)
+            mark("follower: begins anew at the leader's start")
             log.truncate_fully_and_start_at(earliest.offset)
         elif latest.offset == log.log_end_offset:
             raise _AskAgainError  # in range by now: the leader's log is changing
@@ -385,6 +392,7 @@ class Follower:
         """Begin anew behind the last segment of the tier that the leader does not have here; or complete the lineage of
         the records here.
         """
+        mark("follower: has to begin from the tier")
         self.state = FollowerState.MOVED_TO_TIER
         log, latest = self._log, self._settings.fetch_last_tiered_offset
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.log.local.log_errors import KafkaError
+from tierlog.marks import mark
 from tierlog.replication.messages import AlterPartition, LeaderAndIsr, ReplicationError
 
 _UNKNOWN: Final = -1
@@ -253,6 +254,7 @@ class InSyncReplicas:
             return None
         if not self._brokers.may_join(broker, follower.broker_epoch):
             return None
+        mark("in-sync: a follower joins")
         return self._propose(self._committed | {broker}, maximal=self._committed | {broker})
 
     def shrink(self, leader_end_offset: int, now_ms: int) -> AlterPartition | None:
@@ -267,6 +269,7 @@ class InSyncReplicas:
         if not lagging:
             self._set_lag_deadline(leader_end_offset)
             return None
+        mark("in-sync: a follower leaves")
         return self._propose(self._committed - lagging, maximal=self._committed)
 
     def _has_caught_up(self, follower: ReplicaState, leader_end_offset: int, now_ms: int) -> bool:
@@ -333,6 +336,7 @@ class InSyncReplicas:
         if proposal is not self._pending or error in _OUTDATED:
             return None
         if error in _NOT_APPLIED:
+            mark("in-sync: a proposal was refused")
             self._commit(self._committed)
             self._set_lag_deadline(leader_end_offset)
             return None

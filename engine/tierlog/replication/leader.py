@@ -25,6 +25,7 @@ from tierlog.log.local.log_reads import (
 )
 from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.log.partition_log import PartitionLog, RecordsPart
+from tierlog.marks import mark
 from tierlog.replication.in_sync_replicas import Brokers, InSyncReplicas
 from tierlog.replication.messages import (
     NO_EPOCH,
@@ -148,6 +149,7 @@ class Leader:
     def _begin_epoch(self, leader_epoch: int) -> None:
         """Begin the epoch at the log's end, durably; or ask for the log first."""
         if self._build is not None:
+            mark("leader: its log has to be rebuilt first")
             self._actions.append(self._build)
             return
         self._epoch_start_offset = self._log.log_end_offset
@@ -345,6 +347,7 @@ class Leader:
                 f"offset {asked.offset}: epoch {asked.last_fetched_epoch} of the follower is not known here",
             )
         if epoch < asked.last_fetched_epoch or end_offset < asked.offset:
+            mark("leader: a follower's log diverges")
             return EpochEnd(epoch, end_offset)
         return None
 
@@ -463,6 +466,7 @@ class Leader:
         while the log is rebuilt, when followers cannot fetch.
         """
         if self.is_leading and self._build is None and now_ms >= self.in_sync.lag_deadline_ms:
+            mark("leader: looks for followers that lag")
             self._propose(self.in_sync.shrink(self._log.log_end_offset, now_ms))
 
     def _propose(self, proposal: AlterPartition | None) -> None:

@@ -24,6 +24,7 @@ from tierlog.log.local.log_reads import (
     LATEST_TIMESTAMP,
 )
 from tierlog.log.partition_log import PartitionLog
+from tierlog.marks import mark
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentMetadata,
@@ -157,6 +158,7 @@ class AuxStates(Closeable):
             if segment is None and is_leader and not self._has(topic_id_partition, build.offset):
                 return _begin_here(call, log)  # a kill took the log start back to an older checkpoint
             if segment is None:
+                mark("aux: no segment holds the offset")
                 raise RemoteResourceNotFoundException(
                     f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
                 )
@@ -167,8 +169,10 @@ class AuxStates(Closeable):
         try:
             if keeps:
                 log.maybe_increment_log_start_offset(build.log_start_offset, "the leader's log start rose")
+                mark("aux: a lineage is completed")
                 log.complete_lineage(epochs)
                 return AuxStateBuilt(log.log_end_offset)
+            mark("aux: a log begins from the tier")
             next_offset, log_start_offset = segment.end_offset + 1, build.log_start_offset
             log.start_from_tier(
                 next_offset, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=snapshot

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.partition_log import PartitionLog
+from tierlog.marks import mark
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tierlog.remote.manager.clock_check import ClockCheck
 from tierlog.remote.manager.expiry_plan import (
@@ -108,9 +109,11 @@ class Expirations:
             if begun is not None:
                 going[0] = Expired(begun, reason)
                 if partition.has_ended:
+                    mark("expiry: the term ended between two steps")
                     return  # the next leader goes on
                 self._deletions.finish(begun)
         except Exception as error:
+            mark("expiry: a deletion failed")
             going.append(going.pop(0))  # the others are tried first
             if not is_passing(error) and not partition.has_ended:
                 self._services.metrics.add("delete_errors", partition.topic_id_partition.topic)
@@ -218,6 +221,7 @@ class _Look:
         try:
             self._partition.offsets.require(self._services, self._log)
         except Exception as error:  # noqa: BLE001 - the other rules need none of this
+            mark("expiry: copied offset or log start not known")
             self.failure = error
             return False
         finally:
@@ -244,6 +248,7 @@ class _Look:
         if not self._services.config.kafka_semantics and any(
             each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired
         ):
+            mark("expiry: goes on with another leader's deletion")
             # An earlier leader may have published a start that this log has never got.
             start = max(start or 0, self._partition.offsets.find_log_start(self._services, self._log))
         if start is not None:

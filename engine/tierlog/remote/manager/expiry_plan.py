@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tierlog.marks import mark
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tierlog.remote.manager.tiered_lineage import is_within
 
@@ -179,6 +180,7 @@ class _Planning:
             if segment.state is _STATE.DELETE_SEGMENT_STARTED:
                 self._expire(segment, ExpiryReason.DELETION_BEGAN)
             elif self._lies_in_front(segment):
+                mark("expiry: in front of the log start")
                 self._expire(segment, ExpiryReason.LOG_START_OFFSET)
             elif is_within(segment, self._epochs, log_end_offset=self._log_end) and not self._breaks_a_limit(segment):
                 self._stays = segment
@@ -197,8 +199,10 @@ class _Planning:
     def _breaks_a_limit(self, segment: RemoteLogSegmentMetadata) -> bool:
         size = segment.segment_size_in_bytes
         if self._cutoff_ms is not None and segment.max_timestamp_ms < self._cutoff_ms:
+            mark("expiry: by time")
             self._expire(segment, ExpiryReason.RETENTION_TIME)
         elif 0 < self._breached >= size:
+            mark("expiry: by size")
             self._expire(segment, ExpiryReason.RETENTION_SIZE)
         else:
             return False

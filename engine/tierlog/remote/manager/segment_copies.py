@@ -26,6 +26,7 @@ from typing import Final
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.log.partition_log import PartitionLog
+from tierlog.marks import mark
 from tierlog.remote.api import (
     CustomMetadata,
     InvalidTransitionError,
@@ -100,6 +101,7 @@ class SegmentCopies:
             self._services.metrics.add("copy_errors", topic_id_partition.topic)
         if isinstance(error, SegmentFileError | CustomMetadataSizeLimitError) and not error.retriable:
             partition.copying_stopped = True
+            mark("copies: stopped until an operator acts")
             _log.error("%s: nothing more is copied until an operator acts: %s", topic_id_partition, error)
         else:
             level = logging.DEBUG if is_passing(error) else logging.WARNING
@@ -128,6 +130,7 @@ class SegmentCopies:
                 text = f"{log.folder}: the segment of base offset {candidate.segment.base_offset}: {error}"
                 raise SegmentFileError(text) from error
             except LookupError as error:  # retention, or a cut, was faster
+                mark("copies: the segment had gone")
                 _log.debug("%s: %s", partition.topic_id_partition, error)
                 return _PAUSE_SECONDS
             self._copy(partition, log, candidate, files)
@@ -198,11 +201,13 @@ class SegmentCopies:
         try:
             self._deletions.change(update)
         except (InvalidTransitionError, RemoteResourceNotFoundException) as error:
+            mark("copies: finished too late")
             # Refused: it never counts. Another leader has removed what it took for given up, and this came late.
             partition.offsets.forget_copied()
             self._delete_late(metadata.create_with_updates(update))
             raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error
         except Exception:
+            mark("copies: nobody knows whether it is finished")
             partition.offsets.forget_copied()  # it may have been stored: the next run looks
             raise
 
@@ -225,9 +230,11 @@ class SegmentCopies:
         if unfinished is None:
             return
         if partition.has_ended:  # its metadata is the next leader's, who removes it as an unfinished copy
+            mark("copies: failed, and the term had ended")
             partition.unfinished = None
             self._delete_late(unfinished)
         elif self._services.config.kafka_semantics and is_passing(error):
+            mark("copies: left to retention, as Kafka leaves it")
             partition.unfinished = None  # it goes by retention
         elif partition.copying_stopped or not is_passing(error):
             try:
@@ -243,8 +250,10 @@ class SegmentCopies:
         assert unfinished is not None
         begun = self._deletions.begin(unfinished)
         if begun is None:  # another leader removed its metadata
+            mark("copies: another leader removed the failed one")
             self._services.storage.delete_log_segment_data(unfinished)
         else:
+            mark("copies: a failed one is removed")
             partition.unfinished = begun
             self._deletions.finish(begun)
         partition.unfinished = None

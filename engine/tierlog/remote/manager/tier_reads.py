@@ -18,6 +18,7 @@ from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.log_errors import KafkaError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.partition_log import PartitionLog
+from tierlog.marks import mark
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -140,6 +141,7 @@ class TierReads:
                 break
             if found is None or not found.data.size_bytes:
                 break
+            mark("reads: goes on with the next segment")
             last = found
             data = data._replace(
                 records=[*data.records, *found.data.records],
@@ -166,12 +168,14 @@ class TierReads:
             except RemoteResourceNotFoundException:
                 if self._services.config.kafka_semantics or segment.remote_log_segment_id in gone:
                     raise
+                mark("reads: the segment was deleted meanwhile")
                 gone.add(segment.remote_log_segment_id)
                 if len(gone) > _LOOKUPS_MAX:
                     raise
                 continue  # deleted meanwhile: the metadata say so now, or it is a fault of the store
             if data is not None:
                 return _Found(data, segment, end)
+            mark("reads: the rest of a segment is another branch")
             at = max(end, at + 1)  # its records from there on are of another branch, or it has none
         return None
 

@@ -29,6 +29,7 @@ from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.marks import mark
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 
@@ -265,6 +266,7 @@ class _Cleaning:
             self._parts.machine.files.fsync_directory(self._log.folder)
             self._log.replace_segments(cleaned, group, generation=self._generation)
         except LogOfflineError:
+            mark("cleaner: a swap may be halfway")
             raise  # halfway, maybe: the next start finishes the swap, or undoes it
         except BaseException:
             _discard(cleaned)

@@ -19,6 +19,7 @@ from tierlog.log.local.compaction.log_cleaner_manager import LogCleanerManager
 from tierlog.log.local.compaction.throttler import Throttler
 from tierlog.log.local.log_config import CleanerConfig
 from tierlog.log.local.log_errors import LogCleaningAbortedError
+from tierlog.marks import mark
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable, Origin
 from tierlog.runtime.machine.scheduling import Future
@@ -323,6 +324,7 @@ class CleanerThread:
                 now_ms=self._machine.clock.time_ms(),
             )
         except LogCleaningAbortedError:
+            mark("cleaner: a cleaning was aborted")
             _log.info("%s: the cleaning of %s was aborted", self.name, log.log.folder)
             return None
         except Exception as error:  # noqa: BLE001 - a fault in one log must not keep others from being cleaned

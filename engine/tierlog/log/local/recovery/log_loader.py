@@ -34,6 +34,7 @@ from tierlog.log.local.recovery.segment_recovery import (
 )
 from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
+from tierlog.marks import mark
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
@@ -254,6 +255,7 @@ class LogLoader:
             self._tier_start_file.write(start)
         log_start = start.log_start_by(self._log_start)
         if start.state is TierStartState.STARTED and log_start == self._log_start:
+            mark("loading: the checkpoint has the log start")
             self._tier_start_file.remove()  # the directory's checkpoint has it
             return None
         self._log_start = log_start
@@ -274,6 +276,7 @@ class LogLoader:
         segment.close()
         files.fsync_directory(self._folder)
         self._recovery_point = min(self._recovery_point, start.offset)
+        mark("loading: a beginning from the tier is finished")
         self._report.add("started", segment.log_path, f"{start.state.value} from the tier was finished")
 
     def _lacks_lineage(self, log_start: int, first: int) -> bool:

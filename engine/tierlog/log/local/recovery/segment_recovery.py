@@ -22,6 +22,7 @@ from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.producer_replay import ProducerReplay
 from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.marks import mark
 from tierlog.runtime.machine.files import Files, ReadableFile
 
 
@@ -130,6 +131,7 @@ def recover_segment(
         size = segment.size_bytes
         if valid < size:
             before_cut()
+            mark("loading: a torn tail is cut")
             segment.truncate_log(valid)
             cut += size - valid
         if not passed.must_repeat:

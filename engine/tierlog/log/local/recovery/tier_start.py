@@ -26,6 +26,7 @@ from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.local.leader_epoch_cache import require_entries
 from tierlog.log.local.log_folder import LogFolder
+from tierlog.marks import mark
 from tierlog.runtime.machine.files import Files
 
 TIER_START_FILE: Final = "start-from-tier"
@@ -85,6 +86,8 @@ class TierStart:
 
     def finished(self) -> TierStart:
         """Return the content for a log whose files have been replaced."""
+        if self.state is TierStartState.CUTTING:
+            mark("log: was cut below its first segment")
         state = TierStartState.NEEDED if self.state is TierStartState.CUTTING else TierStartState.STARTED
         return replace(self, state=state, epochs=LeaderEpochs(), producer_snapshot=b"")
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import ConfigError
+from tierlog.marks import mark
 from tierlog.remote.api import (
     InvalidTransitionError,
     RemoteResourceNotFoundException,
@@ -248,6 +249,7 @@ class ConsumerTask:
                 self._doubted = self._opened().identity
         except RetriableRemoteStorageException as error:
             _log.warning("consuming the metadata topic: %s; it is tried again", error)
+            mark("metadata: the topic could not be read")
             self._metrics.add("metadata_consumer_errors_total")
         else:
             return 0

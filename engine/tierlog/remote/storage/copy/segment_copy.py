@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tierlog.errors import ObjectConflictError, PoolClosedError, StoreError
+from tierlog.marks import mark
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copied_segment import (
@@ -169,6 +170,7 @@ class SegmentCopier:
             except BaseException as error:
                 if isinstance(error, CopyDeadlineError):
                     self._metrics.add("copies_overdue_total")
+                mark("storage: a copy is undone")
                 self._undo(attempt, error)
                 raise
         finally:
