@@ -16,8 +16,8 @@ from tests.support.log_model import LogModel, ModelBatch, ModelProducer, ModelRe
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.log_reads import LogOffsets
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder

@@ -12,8 +12,8 @@ from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpoc
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.log.local.log_reads import FetchIsolation
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, LogLoader
 from tierlog.log.local.unified_log import UnifiedLog

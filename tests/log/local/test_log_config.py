@@ -12,6 +12,7 @@ from tierlog.arguments import INT64_MAX
 from tierlog.config_keys import Key, rows
 from tierlog.errors import ConfigError
 from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
+from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.runtime.machine.randomness import SeededRng
 
 HOUR_MS = 3_600_000
@@ -180,7 +181,7 @@ def test_one_file_has_both() -> None:
     given = {"log.retention.hours": "1", "log.retention.check.interval.ms": "7", "producer.id.expiration.ms": "9"}
     config = LogDirectoryConfig.from_kafka(given)
     assert config == LogDirectoryConfig(log_retention_check_interval_ms=7, producer_id_expiration_ms=9)
-    assert config.producer_settings.producer_id_expiration_ms == 9
+    assert ProducerSettings.of(config).producer_id_expiration_ms == 9
     assert LogDirectoryConfig.from_kafka(config.to_kafka()) == config
     assert hash(config) == hash(LogDirectoryConfig.from_kafka(given))
     cleaner = {"log.cleaner.threads": "2", "log.cleaner.io.max.bytes.per.second": "1.5E7"}

@@ -80,9 +80,8 @@ if TYPE_CHECKING:
         LogOffsets,
         OffsetsListener,
     )
-    from tierlog.log.local.producer_settings import ProducerSettings
     from tierlog.log.local.producers.producer_appends import AppendOrigin
-    from tierlog.log.local.producers.producer_entries import VerificationGuard
+    from tierlog.log.local.producers.producer_entries import ProducerSettings, VerificationGuard
     from tierlog.log.local.recovery.log_loader import LogCheckpoints
     from tierlog.log.local.recovery.segment_recovery import RecoveryAction, RecoveryReport
     from tierlog.log.local.segments.log_segment import LogSegment
@@ -98,7 +97,6 @@ else:
         "tierlog.log.local.leader_epoch_cache": ("LeaderEpochCache",),
         "tierlog.log.local.log_appends": ("LogAppendInfo",),
         "tierlog.log.local.log_config": ("CleanerConfig", "LogConfig", "LogDirectoryConfig"),
-        "tierlog.log.local.producer_settings": ("ProducerSettings",),
         "tierlog.log.local.log_directories": ("DirectoryDescription", "LogDescription", "LogDirectories"),
         "tierlog.log.local.log_directory": ("LogDirectory",),
         "tierlog.log.local.log_errors": (
@@ -127,7 +125,7 @@ else:
             "OffsetsListener",
         ),
         "tierlog.log.local.producers.producer_appends": ("AppendOrigin",),
-        "tierlog.log.local.producers.producer_entries": ("VerificationGuard",),
+        "tierlog.log.local.producers.producer_entries": ("ProducerSettings", "VerificationGuard"),
         "tierlog.log.local.recovery.log_loader": ("LogCheckpoints",),
         "tierlog.log.local.recovery.segment_recovery": ("RecoveryAction", "RecoveryReport"),
         "tierlog.log.local.segments.log_segment": ("LogSegment",),

@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 from tierlog.arguments import INT32_MAX, INT64_MAX, require_texts, require_type
 from tierlog.config_keys import Int32, Key, check_values, key, names_of, nearest_name, read_values, rows
 from tierlog.errors import ConfigError
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.runtime.machine.randomness import Rng
 
 _MINUTE_MS: Final = 60_000
@@ -397,9 +396,6 @@ def _unknown_key(name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"unknown key {name!r:.80}: the nearest known one is {nearest_name(name, known)}")
 
 
-_PRODUCERS: Final = ProducerSettings()
-
-
 @dataclass(frozen=True, slots=True)
 class LogDirectoryConfig:
     """A broker's configuration, as far as its logs go by it; the fields are Kafka's names with "_" for ".".
@@ -436,7 +432,7 @@ class LogDirectoryConfig:
     )
     producer_id_expiration_ms: Int32 = key(
         "After what silence a producer's sequence numbers are forgotten.",
-        default=_PRODUCERS.producer_id_expiration_ms,
+        default=86_400_000,
         minimum=1,
     )
     producer_id_expiration_check_interval_ms: Int32 = key(
@@ -444,13 +440,13 @@ class LogDirectoryConfig:
     )
     transaction_max_timeout_ms: Int32 = key(
         "The longest transaction; a late one is told by it.",
-        default=_PRODUCERS.transaction_max_timeout_ms,
+        default=900_000,
         minimum=1,
     )
     transaction_partition_verification_enable: bool = key(
         "Whether a transaction's first append must have been verified with its coordinator. Kafka: true. "
         "Here nobody speaks for a coordinator unless whoever embeds the log does.",
-        default=_PRODUCERS.transaction_partition_verification_enable,
+        default=False,
     )
 
     def __post_init__(self) -> None:
@@ -471,15 +467,6 @@ class LogDirectoryConfig:
     def to_kafka(self) -> dict[str, str]:
         """Return the keys as text; ``from_kafka`` makes an equal value of it."""
         return {row.name: row.shown(getattr(self, field)) for field, row in rows(LogDirectoryConfig).items()}
-
-    @property
-    def producer_settings(self) -> ProducerSettings:
-        """The settings about producers, which each log of the directory is opened with."""
-        return ProducerSettings(
-            producer_id_expiration_ms=self.producer_id_expiration_ms,
-            transaction_max_timeout_ms=self.transaction_max_timeout_ms,
-            transaction_partition_verification_enable=self.transaction_partition_verification_enable,
-        )
 
 
 #: log.cleaner.dedupe.buffer.size, and no less for a thread.

@@ -35,6 +35,7 @@ from tierlog.log.local.log_folder import (
     remove_folder,
     require_topic_id,
 )
+from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, require_opening
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -474,7 +475,7 @@ class LogDirectory(Closeable):
                 folder,
                 machine=self._machine,
                 config=config or self._config,
-                producer_settings=self._directory_config.producer_settings,
+                producer_settings=ProducerSettings.of(self._directory_config),
                 checkpoints=checkpoints,
                 had_clean_shutdown=had_clean_shutdown,
                 topic_id=topic_id,

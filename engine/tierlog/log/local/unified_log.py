@@ -40,9 +40,8 @@ from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
 from tierlog.log.local.log_reads import OffsetsListener
 from tierlog.log.local.log_view import LogView
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
-from tierlog.log.local.producers.producer_entries import VerificationGuard
+from tierlog.log.local.producers.producer_entries import ProducerSettings, VerificationGuard
 from tierlog.log.local.producers.producer_state import LastRecord
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, OpenedFolder, open_folder
 from tierlog.log.local.recovery.tier_start import require_tier_start

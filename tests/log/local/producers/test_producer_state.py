@@ -20,9 +20,8 @@ from tierlog.log.formats.producer_snapshot import (
     parse_producer_snapshot,
 )
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
-from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry
+from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerSettings, ProducerStateEntry
 from tierlog.log.local.producers.producer_state import AbortedTransaction, PreparedAppend, ProducerState
 
 NOW = 1_700_000_000_000

@@ -1,4 +1,5 @@
-"""The state of one producer in a log: its epoch, its last batches, its open transaction, and the verification of it.
+"""The state of one producer in a log: its epoch, its last batches, its open transaction, and the verification of it;
+and the broker's settings about producers.
 
 Before a producer's first batch of a transaction the broker asks the coordinator whether the partition is part of it.
 Meanwhile a marker may end the transaction, and the answer would come too late: the guard that was returned with the
@@ -10,10 +11,12 @@ Source: Kafka ProducerStateEntry, BatchMetadata, VerificationStateEntry, Verific
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, Self, final
 
 from tierlog._native.appends import KnownProducer
+from tierlog.arguments import require_flag, require_int64
 from tierlog.log.formats.producer_snapshot import ProducerEntry, first_sequence
+from tierlog.log.local.log_config import LogDirectoryConfig
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -24,6 +27,40 @@ SEQUENCE_MAX: Final = 2**31 - 1
 _NO_BATCH: Final = (NO_SEQUENCE, -1, 0, NO_TIMESTAMP)
 #: An idempotent producer has at most so many in-flight requests (max.in.flight.requests.per.connection).
 BATCHES_KEPT: Final = 5
+_DEFAULTS: Final = LogDirectoryConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """The broker's settings about producers.
+
+    Args:
+        producer_id_expiration_ms: ``producer.id.expiration.ms``.
+        transaction_max_timeout_ms: ``transaction.max.timeout.ms``.
+        transaction_partition_verification_enable: ``transaction.partition.verification.enable``.
+
+    Raises:
+        TypeError: a field is of another type. ValueError: a time that does not fit into 64 bits, or is not above 0.
+    """
+
+    producer_id_expiration_ms: int = _DEFAULTS.producer_id_expiration_ms
+    transaction_max_timeout_ms: int = _DEFAULTS.transaction_max_timeout_ms
+    transaction_partition_verification_enable: bool = _DEFAULTS.transaction_partition_verification_enable
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        require_int64("producer_id_expiration_ms", self.producer_id_expiration_ms, least=1)
+        require_int64("transaction_max_timeout_ms", self.transaction_max_timeout_ms, least=1)
+        require_flag("transaction_partition_verification_enable", self.transaction_partition_verification_enable)
+
+    @classmethod
+    def of(cls, config: LogDirectoryConfig) -> Self:
+        """Return the settings of a directory's configuration, with which each of its logs is opened."""
+        return cls(
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            transaction_partition_verification_enable=config.transaction_partition_verification_enable,
+        )
 
 
 class BatchMetadata(NamedTuple):

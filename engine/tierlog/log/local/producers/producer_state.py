@@ -23,7 +23,6 @@ from tierlog.arguments import require_flag, require_int32, require_int64
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producer_settings import ProducerSettings
 from tierlog.log.local.producers.producer_appends import (
     AppendOrigin,
     CompletedTransaction,
@@ -33,6 +32,7 @@ from tierlog.log.local.producers.producer_appends import (
 from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_ID,
     BatchMetadata,
+    ProducerSettings,
     ProducerStateEntry,
     VerificationGuard,
     VerificationStateEntry,

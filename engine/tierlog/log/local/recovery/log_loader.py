@@ -21,7 +21,7 @@ from tierlog.log.local.log_folder import (
     partition_of,
     require_topic_id,
 )
-from tierlog.log.local.producer_settings import ProducerSettings
+from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.folder_tidying import split_segment, tidy_folder
