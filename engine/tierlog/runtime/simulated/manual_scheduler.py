@@ -54,8 +54,8 @@ class ManualScheduler(Closeable):
         switch_rate: Probability of switching where a task could go on; 0 switches only where a task must wait.
 
     Attributes:
-        after_turn: Called with each task that has run for a while and lets others run now. It must neither raise nor
-            wait, nor take a lock.
+        after_turn: Called with each task that has run for a while and lets others run now, and with whether it had
+            been woken, or interrupted, and not run for its time had come. It must neither wait nor take a lock.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ManualScheduler(Closeable):
         self._alarms: list[tuple[float, int, Strand | None, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._closed = False
-        self.after_turn: Callable[[Strand], None] | None = None
+        self.after_turn: Callable[[Strand, bool], None] | None = None
 
     @classmethod
     def machine(cls, seed: int, files: Files | None = None) -> tuple[Machine, ManualScheduler]:
@@ -160,13 +160,20 @@ class ManualScheduler(Closeable):
             raise StuckError("called from a thread, or a greenlet, that is not this scheduler's")
         return strand
 
+    def runs(self, group: TaskGroup) -> bool:
+        """Whether a task of a group runs now."""
+        strand = self._strands.get(getcurrent())
+        return strand is not None and strand.group is group
+
     def may_switch(self) -> None:
         """A point where another task may run."""
         if self._closed or not self._ready or getcurrent() is self._hub:
             return
         if self._random.random() >= self._switch_rate:
             return
-        self._make_ready(self.current())
+        strand = self.current()
+        strand.woken = True
+        self._make_ready(strand)
         self._hub.switch()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -217,9 +224,10 @@ class ManualScheduler(Closeable):
                     self.clock.advance(max(0.0, self._alarms[0][0] - self.clock.monotonic_seconds()))
                     self._ring(until=self._alarms[0][0])
             strand = self._ready.pop(self._random.randrange(len(self._ready)))
+            was_woken = strand.woken
             strand.greenlet.switch()
             if self.after_turn is not None:
-                self.after_turn(strand)
+                self.after_turn(strand, was_woken)
 
     def _drop_ended_alarms(self) -> None:
         """Drop alarms of waits that have ended, up to the first of one that goes on."""
@@ -301,7 +309,7 @@ class TaskGroup(StrandGroup):
         Args:
             held: What is not to be freed either: finalizers would touch what has crashed.
         """
-        if self._scheduler.current().group is self:
+        if self._scheduler.runs(self):
             raise RuntimeError("a task does not abandon itself")
         self.is_abandoned, self.is_paused = True, False
         _ABANDONED.append((self._scheduler.forget(self), self.held, held))
@@ -389,6 +397,12 @@ class SkewedClock:
     def jump(self, ms: int) -> None:
         """Set the time ahead, or back."""
         self._skew_ms += ms
+
+    def set_drift(self, drift: float) -> None:
+        """Let it gain so much in a ms from now on."""
+        self._skew_ms += int(self._clock.monotonic_seconds() * 1000 * self._drift)
+        self._drift = drift
+        self._skew_ms -= int(self._clock.monotonic_seconds() * 1000 * drift)
 
 
 class SharedClock(ManualClock):

@@ -1,0 +1,91 @@
+"""A broker's disk over its lives, with what befalls it: power cuts, a failure, decay, a new one in its place."""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+from typing import Final
+
+from tests.simulation.broker import LOGS
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.memory_disk import CHANGES, DiskFault, DiskOperation
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+CACHE: Final = "/cache"
+_KEYS: Final = pathlib.Path(__file__).parents[1] / "data" / "keys" / "k1"
+
+
+class Disk:
+    """A disk.
+
+    Args:
+        clock: Its broker's.
+        rng: Chance.
+
+    Attributes:
+        files: What the present life, or the next one, has.
+    """
+
+    def __init__(self, clock: Clock, rng: SeededRng) -> None:
+        self._clock = clock
+        self._rng = rng
+        self.files = self._new()
+
+    def _new(self) -> MemoryFiles:
+        """A disk with what an operator puts there: the keys, and the cache's directory."""
+        files = MemoryFiles(self._clock)
+        for kind in ("public", "private"):
+            files.put(f"/keys/{kind}.der", (_KEYS / f"{kind}.der").read_bytes())
+        files.make_directories(CACHE)
+        return files
+
+    def crash(self) -> None:
+        """Lose power."""
+        self.files = self.files.crash(self._rng)
+
+    def wipe(self) -> None:
+        """Be another disk, an empty one."""
+        self.files = self._new()
+
+    def fail(self) -> None:
+        """Refuse changes from now on."""
+        self.files.befall(self._refuse)
+
+    def mend(self) -> None:
+        """Refuse nothing."""
+        self.files.mend()
+
+    def _refuse(self, operation: DiskOperation, path: str) -> DiskFault | None:
+        return DiskFault(errno.EIO, self._rng) if operation in CHANGES and path else None
+
+    def rot(self, index: int, *, cached: bool) -> str | None:
+        """Flip a bit of the index-th file: of the closed segments, or of the cached chunks; its path."""
+        paths = self._cached() if cached else self._closed_segments()
+        if not paths:
+            return None
+        path = paths[index % len(paths)]
+        size_bytes = self.files.stat(path).size_bytes
+        if not size_bytes:
+            return None
+        position, bit = self._rng.integer_below(size_bytes), self._rng.integer_below(8)
+        return path if self.files.flip_bit(path, position=position, bit=bit) else None
+
+    def _cached(self) -> list[str]:
+        return self._files_below(CACHE)
+
+    def _closed_segments(self) -> list[str]:
+        found: list[str] = []
+        if self.files.find(LOGS) is None:
+            return found
+        for folder in self.files.iter_directory(LOGS):
+            if folder.is_directory:
+                logs = sorted(name for name, _ in self.files.list_files(folder.path) if name.endswith(".log"))
+                found += [f"{folder.path}/{name}" for name in logs[:-1]]
+        return found
+
+    def _files_below(self, path: str) -> list[str]:
+        found: list[str] = []
+        for each in self.files.iter_directory(path):
+            found += self._files_below(each.path) if each.is_directory else [each.path]
+        return found

@@ -1,0 +1,375 @@
+"""The whole of a simulated cluster, made of a seed's settings: it runs, is hurt, heals, settles and closes.
+
+What crosses the border of a node crosses the network. The nemesis says which fault comes next; the world does it, and
+tells the judge and the trace.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.simulation.broker import LOGS, Broker
+from tests.simulation.clients import Clients
+from tests.simulation.cluster_view import view_of
+from tests.simulation.controller import Controller
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.disks import CACHE, Disk
+from tests.simulation.facts import Judge, Violation
+from tests.simulation.messages import Partition
+from tests.simulation.metadata_log import MetadataNode
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.network import Network
+from tests.simulation.settings import Settings
+from tests.simulation.store import StoreNode
+from tests.simulation.trace import Trace
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, SkewedClock, TaskGroup
+from tierlog.runtime.simulated.strands import Strand
+
+#: How often the task of the world looks whether the run is over.
+_LOOK_SECONDS: Final = 0.05
+#: Garbage is collected at these events alone: finalizers take locks.
+_GARBAGE_EVENTS: Final = 5_000
+_CHECKPOINT_EVENTS: Final = 1_000
+_START_SECONDS: Final = 60.0
+_HEAL_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 60.0
+#: Tasks of production have names that begin so.
+_TASKS: Final = "tierlog-"
+
+
+class World:
+    """A cluster.
+
+    Args:
+        settings: What decides everything.
+        judge: Is told what happens.
+        trace: Is told events.
+    """
+
+    def __init__(self, settings: Settings, judge: Judge, trace: Trace) -> None:
+        self.settings = settings
+        self.trace = trace
+        self.scheduler = ManualScheduler(
+            settings.rng("scheduler").integer_below(1 << 32), switch_rate=settings.switch_rate
+        )
+        trace.now_ms = self.scheduler.clock.time_ms
+        self.judge: Judge = _Told(judge, self.scheduler)  # type: ignore[assignment]
+        self.network = Network(self.scheduler, trace, settings.rng("network"), delay_ms=settings.network_delay_ms)
+        self._rng = settings.rng("world")
+        clock = self.scheduler.clock
+        self.controller = Controller(settings, self.network, self.judge, trace)
+        topic_machine = Machine(clock=clock)
+        self.metadata = MetadataNode(self.network, self.judge, trace, settings.metadata_partitions, topic_machine)
+        self.store = StoreNode(self.network, self.judge, trace, settings.rng("store"))
+        self.coordinator = Coordinator(settings, self.network, self.judge)
+        self.clients = Clients(settings, self.network, self.judge)
+        self.nemesis = Nemesis(settings, self, self.clients.admin, self.coordinator)
+        ids = range(1, settings.brokers + 1)
+        skews = (*settings.clock_skews_ms, *(0 for _ in ids))
+        self._clocks = {each: SkewedClock(clock, skew_ms=skews[each - 1]) for each in ids}
+        self._disks = {each: Disk(self._clocks[each], settings.rng(f"disk-{each}")) for each in ids}
+        self._configs = {each: dict(settings.broker_config) for each in ids}
+        self._numbers = dict.fromkeys(ids, 0)
+        self._touched = {each: frozenset((each,)) for each in ids}
+        self._by_group: dict[int, int] = {}
+        self.lives: dict[int, Broker] = {}
+        self.ended: list[TaskGroup] = []
+        self._is_judged = False
+        self._next_garbage = _GARBAGE_EVENTS
+        self._next_checkpoint = _CHECKPOINT_EVENTS
+
+    # ---- a run
+
+    def run(self) -> None:
+        """Run until the settings' events have happened, heal, settle, and close. Raises Violation."""
+        for each in self._disks:
+            self.start(each)
+        self._wait_for("all brokers run", self._all_run, _START_SECONDS)
+        self.judge.begin(view_of(self), self.network.now_ms)
+        self._is_judged = True
+        self.scheduler.after_turn = self._after_turn
+        self.controller.make_topics()
+        self._wait_for("all partitions have leaders", lambda: self.controller.is_whole, _START_SECONDS)
+        self.clients.start()
+        self.nemesis.start()
+        while self.trace.events < self.settings.events:
+            self._look()
+        self._settle()
+        self._close()
+
+    def _look(self) -> None:
+        """Wait a little, and do what is due by the number of events."""
+        self.scheduler.clock.sleep(_LOOK_SECONDS)
+        if self.trace.events >= self._next_garbage:
+            self._next_garbage += _GARBAGE_EVENTS
+            gc.collect()
+        if self._is_judged and self.trace.events >= self._next_checkpoint:
+            self._next_checkpoint += _CHECKPOINT_EVENTS
+            self.judge.checkpoint(self.network.now_ms)
+
+    def _wait_for(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
+        until = self.scheduler.clock.monotonic_seconds() + seconds
+        while not is_so():
+            if self.scheduler.clock.monotonic_seconds() > until:
+                raise Violation(10, "stuck", f"within {seconds:.0f} s not: {what}")
+            self._look()
+
+    def _all_run(self) -> bool:
+        return self.controller.active() == set(self._disks)
+
+    def _settle(self) -> None:
+        """Stop the faults, let the clients end what they have begun, and wait for as long as the tasks may need."""
+        self.trace.note("the faults stop")
+        well = set(self.nemesis.heal())
+        self.trace.note("well:", *sorted(well))
+        self._wait_for("those that are well run", lambda: self.controller.active() >= well, _HEAL_SECONDS)
+        self.clients.stop_writing()
+        self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
+        self._wait_for("all replicas that run are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
+        self._sleep(3 * self._task_interval_seconds + 1.0)
+        self.judge.settled(self.network.now_ms)
+        self.nemesis.heal_all()
+        self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
+        self._wait_for("all replicas are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
+        self.judge.checkpoint(self.network.now_ms)
+
+    @property
+    def _task_interval_seconds(self) -> float:
+        """The longest interval of the tasks: retention, copies, expiry."""
+        names = ("log.retention.check.interval.ms", "remote.log.manager.task.interval.ms")
+        found = [
+            int(config[name])
+            for config in (dict(self.settings.broker_config), dict(self.settings.changed_config))
+            for name in names
+            if name in config
+        ]
+        return max(found, default=1_000) / 1000
+
+    def _sleep(self, seconds: float) -> None:
+        until = self.scheduler.clock.monotonic_seconds() + seconds
+        while self.scheduler.clock.monotonic_seconds() < until:
+            self._look()
+
+    def _close(self) -> None:
+        self._is_judged = False
+        self.scheduler.after_turn = None
+        for each in list(self.lives.values()):
+            each.stop()
+        self._wait_for("all brokers have stopped", lambda: not self.lives, _STOP_SECONDS)
+        self._sleep(5.0)
+        self.judge.closed(self.network.now_ms)
+
+    def _after_turn(self, strand: Strand, was_woken: bool) -> None:
+        """A task of a broker has run for a while: what it changed is judged."""
+        broker = self._by_group.get(id(strand.group))
+        if broker is None:
+            return
+        if not was_woken and strand.name.startswith(_TASKS):
+            self.trace.event("task", broker, strand.name)
+        self.judge.step(self._touched[broker], self.network.now_ms)
+
+    # ---- what there is
+
+    def running(self) -> tuple[int, ...]:
+        """The brokers that run, and are neither paused nor about to stop."""
+        lives = sorted(self.lives.items())
+        return tuple(each for each, life in lives if not life.group.is_paused and not life.is_stopping)
+
+    def down(self) -> tuple[int, ...]:
+        """The brokers that do not run."""
+        return tuple(each for each in self._disks if each not in self.lives)
+
+    def paused(self) -> tuple[int, ...]:
+        """The brokers that are paused."""
+        return tuple(each for each, life in sorted(self.lives.items()) if life.group.is_paused)
+
+    def storage_config(self) -> Mapping[str, object]:
+        """The storage manager's configuration; its store is replaced."""
+        config: dict[str, object] = dict(self.settings.storage_config)
+        config |= {
+            "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
+            "storage.root": LOGS,
+            "store.probe.enabled": "false",
+        }
+        if config.get("encryption.enabled") == "true":
+            pair = "encryption.key.pairs"
+            config |= {pair: "k1", "encryption.key.pair.id": "k1"}
+            config |= {f"{pair}.k1.{kind}.key.file": f"/keys/{kind}.der" for kind in ("public", "private")}
+        if config.get("fetch.chunk.cache.class") == "disk":
+            config["fetch.chunk.cache.path"] = CACHE
+        return config
+
+    # ---- lives
+
+    def start(self, broker: int) -> None:
+        """Begin a life."""
+        if broker in self.lives:
+            return
+        self._numbers[broker] += 1
+        number = self._numbers[broker]
+        self._fault("start", broker, number)
+        self.judge.broker_started(broker, number, self.network.now_ms)
+        files, clock = self._disks[broker].files, self._clocks[broker]
+        self.lives[broker] = life = Broker(self, broker, number, files, clock, dict(self._configs[broker]))
+        self._by_group[id(life.group)] = broker
+
+    def stop(self, broker: int) -> None:
+        """Stop cleanly."""
+        life = self.lives.get(broker)
+        if life is not None and not life.is_stopping and not life.group.is_paused:
+            self._fault("stop", broker)
+            life.stop()
+
+    def after_stop(self, life: Broker) -> None:
+        """A life has stopped cleanly."""
+        if self.lives.get(life.broker_id) is life:
+            del self.lives[life.broker_id]
+            self.ended.append(life.group)
+            self._fault("stopped", life.broker_id, life.life)
+            self.judge.broker_stopped(life.broker_id, life.life, True, self.network.now_ms)
+
+    def crash(self, broker: int) -> None:
+        """Lose power: what was not synced is gone, or a part of it."""
+        life = self.lives.pop(broker, None)
+        if life is None:
+            return
+        self._fault("crash", broker, life.life)
+        self.network.end(life.name, is_crash=True)
+        self._disks[broker].crash()
+        life.group.abandon(life)
+        self.judge.broker_stopped(broker, life.life, False, self.network.now_ms)
+
+    def failed(self, life: Broker) -> None:
+        """A broker's disk failed for it: its process ends, as Kafka's does without a log directory."""
+
+        def end() -> None:
+            if self.lives.get(life.broker_id) is life:
+                self.trace.count("brokers ended by their disk")
+                self.crash(life.broker_id)
+
+        self.network.after(0, end)
+
+    def pause(self, broker: int) -> None:
+        """Stop the process for a while."""
+        life = self.lives.get(broker)
+        if life is not None and not life.is_stopping:
+            self._fault("pause", broker)
+            life.group.pause()
+
+    def resume(self, broker: int) -> None:
+        """Let a paused process go on."""
+        life = self.lives.get(broker)
+        if life is not None and life.group.is_paused:
+            self._fault("resume", broker)
+            life.group.resume()
+
+    def wipe(self, broker: int) -> None:
+        """Lose the whole disk of a broker that is down."""
+        if broker not in self.lives:
+            self._fault("wipe", broker)
+            self._disks[broker].wipe()
+            self.judge.disk_wiped(broker, self.network.now_ms)
+
+    def reconfigure(self, broker: int, changes: tuple[tuple[str, str], ...]) -> None:
+        """Give a broker another configuration from its next start on."""
+        self._configs[broker].update(changes)
+
+    # ---- faults
+
+    def _fault(self, *words: object) -> None:
+        self.trace.event("fault", *words)
+
+    def _began(self, name: str, *words: object) -> None:
+        self._fault(name, *words)
+        self.judge.fault_began(name, " ".join(map(str, words)), self.network.now_ms)
+
+    def _ended(self, name: str, *words: object) -> None:
+        self._fault("end of", name, *words)
+        self.judge.fault_ended(name, " ".join(map(str, words)), self.network.now_ms)
+
+    def cut(self, source: str, target: str) -> None:
+        """Lose all messages of one direction."""
+        self._began("cut", source, target)
+        self.network.cut(source, target)
+
+    def mend(self, source: str, target: str) -> None:
+        """Lose them no more."""
+        if (source, target) in self.network.cuts:
+            self._ended("cut", source, target)
+            self.network.mend(source, target)
+
+    def set_network(self, *, loss: float = 0.0, doubles: float = 0.0, delay_ms_max: int = 0) -> None:
+        """Set the network's faults."""
+        network = self.network
+        if (network.loss, network.doubles, network.delay_ms_max) == (loss, doubles, delay_ms_max):
+            return
+        network.loss, network.doubles, network.delay_ms_max = loss, doubles, delay_ms_max
+        tell = self._began if loss or doubles or delay_ms_max else self._ended
+        tell("network", "loss", loss, "doubles", doubles, "delays", delay_ms_max)
+
+    def set_store(self, broker: int | None = None, **rates: float) -> None:
+        """Set the store's faults, for all brokers or for one."""
+        self.store.set_faults(broker, **rates)
+        tell = self._began if any(rates.values()) else self._ended
+        tell("store", *(f"{name}={rate}" for name, rate in sorted(rates.items()) if rate))
+
+    def remove_object(self, index: int) -> None:
+        """A lifecycle rule removes an object."""
+        key = self.store.remove(index)
+        if key is not None:
+            self._began("lifecycle", key)
+
+    def rot(self, broker: int, index: int, *, cached: bool) -> None:
+        """A bit of a closed segment here, or of a cached chunk, is another one."""
+        flipped = self._disks[broker].rot(index, cached=cached)
+        if flipped is not None:
+            self._began("cache rot" if cached else "local rot", broker, flipped)
+
+    def fail_disk(self, broker: int) -> None:
+        """A broker's disk takes no more changes."""
+        self._began("disk failure", broker)
+        self._disks[broker].fail()
+
+    def mend_disk(self, broker: int) -> None:
+        """It takes changes again."""
+        self._ended("disk failure", broker)
+        self._disks[broker].mend()
+
+    def jump_clock(self, broker: int, ms: int) -> None:
+        """Set a broker's clock ahead, or back."""
+        self._began("clock jump", broker, ms)
+        self._clocks[broker].jump(ms)
+
+    def drift_clock(self, broker: int, ppm: int) -> None:
+        """Let a broker's clock run faster or slower."""
+        self._fault("clock drift", broker, ppm)
+        self._clocks[broker].set_drift(ppm / 1_000_000)
+
+    def elect_unclean(self, partition: Partition) -> None:
+        """Elect any running replica, where nobody leads."""
+        if self.controller.elect_unclean(partition):
+            self._fault("unclean election", str(partition))
+
+
+class _Told:
+    """The judge as the world's parts have it: a violation ends the run wherever it is found, whoever would catch it."""
+
+    def __init__(self, judge: Judge, scheduler: ManualScheduler) -> None:
+        self._judge = judge
+        self._scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._judge, name, None) or (lambda *_, **__: None)
+        scheduler = self._scheduler
+
+        def tell(*arguments: object, **more: object) -> None:
+            try:
+                method(*arguments, **more)
+            except Exception as error:  # noqa: BLE001 - a fault of the judge itself ends the run too
+                scheduler.fail(error)
+
+        setattr(self, name, tell)
+        return tell
