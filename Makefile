@@ -41,7 +41,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes simulate simulate-mutants test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -77,6 +77,14 @@ test-kills: setup ## copies and deletes killed by SIGKILL at every step, five sh
 
 test-crashes: setup ## a log under power cuts at every change, failing disks, twenty kill -9 (more than 500 points)
 	@$(PYTEST) -n 2 -m "slow or not slow" tests/scenarios/test_log_crashes.py $(PYTEST_ARGUMENTS)
+
+# One seed exactly, or seeds until it is told to stop, or one fails; the failure's settings are in build/simulation.
+SEED ?=
+simulate: setup ## a cluster from a seed: SEED=… replays one, without it until told (SIMULATE_ARGUMENTS='--for 600')
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--jobs "$$(nproc)") $(SIMULATE_ARGUMENTS)
+
+simulate-mutants: setup ## the planted faults, each caught within 200 seeds (hours)
+	@$(BIN)/python -m tests.simulation.mutants --jobs "$$(nproc)" $(SIMULATE_ARGUMENTS)
 
 # One of each minor, but for that which the tree's own environment has and `make test` tests.
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0

@@ -1,0 +1,340 @@
+"""The planted faults: what each breaks, and the edit that plants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tests.simulation.mutants.planting import MutantError
+
+_MANAGER: Final = "tierlog.remote.manager"
+_LOG: Final = "tierlog.log.local"
+
+
+class Edit(NamedTuple):
+    """A text in a module that stands for another one, as often as is said."""
+
+    module: str
+    old: str
+    new: str
+    times: int = 1
+
+    def apply(self, text: str) -> str:
+        """Return a module's source with the edit. Raises MutantError: the place has gone."""
+        found = text.count(self.old)
+        if found != self.times:
+            raise MutantError(f"{self.module}: {self.old!r} stands there {found} times, not {self.times}")
+        return text.replace(self.old, self.new)
+
+
+class Planted(NamedTuple):
+    """One fault.
+
+    Attributes:
+        text: What goes wrong.
+        is_kafkas: Whether Kafka 4.3.1 has it.
+    """
+
+    text: str
+    edits: tuple[Edit, ...]
+    is_kafkas: bool = False
+
+
+def _one(module: str, old: str, new: str, text: str, *, times: int = 1, is_kafkas: bool = False) -> Planted:
+    return Planted(text, (Edit(module, old, new, times),), is_kafkas)
+
+
+#: By name: the manager's, then of replication, log, metadata, cleaner, storage manager.
+PLANTED: Final[Mapping[str, Planted]] = {
+    "local-deletion-before-finished": _one(
+        f"{_LOG}.retention",
+        "if upper > 0 and upper - 1 <= offsets.highest_offset_in_remote_storage:",
+        "if upper > 0:",
+        "local retention deletes what is not in the tier yet",
+    ),
+    "copied-offset-before-finished": _one(
+        f"{_MANAGER}.segment_copies",
+        "            custom = self._store(partition, metadata, files)\n",
+        "            partition.offsets.set_copied(log, CopiedOffset(metadata.end_offset, epochs.latest.epoch))\n"
+        "            custom = self._store(partition, metadata, files)\n",
+        "the log hears of a copy before the copy has ended",
+    ),
+    "lineage-off-by-one": _one(
+        f"{_MANAGER}.tiered_lineage",
+        "return CopiedOffset(end - 1, entry.epoch)",
+        "return CopiedOffset(end, entry.epoch)",
+        "the copied offset reaches one record into the next epoch",
+    ),
+    "lineage-test-off-by-one": _one(
+        f"{_MANAGER}.tiered_lineage",
+        "return behind is None or segment.end_offset < behind.start_offset",
+        "return behind is None or segment.end_offset <= behind.start_offset",
+        "a segment that reaches into the next epoch counts as the log's",
+    ),
+    "no-cut-at-epoch-border": _one(
+        f"{_MANAGER}.tier_reads",
+        "return min(end, tiered.log.log_end_offset)",
+        "return segment.end_offset + 1",
+        "reads of the tier return the branch that was given up",
+        is_kafkas=True,
+    ),
+    "id-reused-on-retry": Planted(
+        "a copy that is tried again has the id of the failed one",
+        (
+            Edit(
+                f"{_MANAGER}.segment_copies",
+                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng)",
+                "_ids.setdefault((topic_id_partition, segment.base_offset), "
+                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng))",
+            ),
+            Edit(
+                f"{_MANAGER}.segment_copies",
+                "_STATE = RemoteLogSegmentState\n",
+                "_STATE = RemoteLogSegmentState\n_ids: dict = {}\n",
+            ),
+        ),
+    ),
+    "copied-offset-not-lowered": _one(
+        f"{_LOG}.log_contents",
+        "self.copied = min(self.copied, offset - 1)",
+        "pass",
+        "a cut leaves the copied offset where it was",
+        times=2,
+        is_kafkas=True,
+    ),
+    "copied-offset-not-clipped": _one(
+        f"{_MANAGER}.tiered_lineage",
+        "return CopiedOffset(end - 1, entry.epoch)",
+        "return CopiedOffset(highest, entry.epoch)",
+        "what another leader copied of an epoch counts beyond the epoch's end here",
+    ),
+    "expiry-before-publishing": Planted(
+        "segments are deleted before the log's new start is published",
+        (
+            Edit(
+                f"{_MANAGER}.expirations",
+                "        if start is not None:\n",
+                "        if start is None:\n            start = 0\n        if False:\n",
+            ),
+            Edit(f"{_MANAGER}.expirations", "*plan.allowed(self._log_start),", "*plan.expired,"),
+        ),
+    ),
+    "kafka-20732": Planted(
+        "sizes are counted before the copied offset is known: local bytes count twice (KAFKA-20732)",
+        (
+            Edit(f"{_MANAGER}.expirations", "self._partition.offsets.require(self._services, self._log)", "pass"),
+            Edit(
+                f"{_MANAGER}.expirations",
+                "copied_offset = log.highest_offset_in_remote_storage  #",
+                "copied_offset = log.log_end_offset  #",
+            ),
+        ),
+        is_kafkas=True,
+    ),
+    "late-upload-left": _one(
+        f"{_MANAGER}.segment_copies",
+        "            self._services.storage.delete_log_segment_data(metadata)\n        except",
+        "            pass\n        except",
+        "the objects of a copy that came late stay in the store",
+    ),
+    "refused-finish-counts": _one(
+        f"{_MANAGER}.segment_copies",
+        'raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error',
+        "return",
+        "a copy that the metadata refused counts as copied",
+    ),
+    "term-not-looked-at": _one(
+        f"{_MANAGER}.tier_offsets",
+        "            if self._term.cancelled:\n                return\n",
+        "",
+        "a copy that ends behind its term tells the log, which may have been cut",
+    ),
+    "lease-not-held": _one(
+        f"{_MANAGER}.segment_copies",
+        "                files = leased.enter_context(log.lease(candidate.segment))\n",
+        "                files = leased.enter_context(log.lease(candidate.segment))\n                leased.close()\n",
+        "a segment's files are not held for the copy",
+    ),
+    "aux-without-producers": _one(
+        f"{_LOG}.log_contents",
+        "        self.snapshots.install(start.offset, start.producer_snapshot)\n",
+        "",
+        "a log that begins from the tier knows no producers",
+    ),
+    "kafka-deletes-restored-snapshot": _one(
+        f"{_LOG}.log_contents",
+        "        self.snapshots.install(start.offset, start.producer_snapshot)\n",
+        "        self.snapshots.install(start.offset, start.producer_snapshot)\n        self.snapshots.remove_all()\n",
+        "a follower deletes the producer snapshot that it has just restored",
+        is_kafkas=True,
+    ),
+    "candidate-above-stable": _one(
+        f"{_LOG}.log_reads",
+        "zip(segments, ends, strict=False) if end <= stable)",
+        "zip(segments, ends, strict=False) if end <= stable + 1)",
+        "a segment is copied that ends one above the last stable offset",
+    ),
+    "unfinished-never-go": _one(
+        f"{_MANAGER}.expiry_plan",
+        "        and each.event_timestamp_ms <= began_until_ms\n",
+        "        and each.event_timestamp_ms <= -1\n",
+        "copies that were given up stay for ever",
+    ),
+    "objects-before-state": _one(
+        f"{_MANAGER}.segment_deletions",
+        "        update = self.update_of(segment, _STATE.DELETE_SEGMENT_STARTED)\n        try:\n",
+        "        update = self.update_of(segment, _STATE.DELETE_SEGMENT_STARTED)\n"
+        "        self._services.storage.delete_log_segment_data(segment)\n        try:\n",
+        "objects go while readers still find their segment",
+    ),
+    "size-rule-too-eager": _one(
+        f"{_MANAGER}.expiry_plan",
+        "elif 0 < self._breached >= size:",
+        "elif 0 < self._breached:",
+        "retention by size deletes one segment too many",
+    ),
+    # ---- replication
+    "divergence-not-told": _one(
+        "tierlog.replication.leader",
+        "        if epoch < asked.last_fetched_epoch or end_offset < asked.offset:\n",
+        "        if False:\n",
+        "a leader does not tell followers that their logs diverge",
+    ),
+    "high-watermark-of-the-leader": _one(
+        "tierlog.replication.in_sync_replicas",
+        "                broker in self._maximal or self._is_about_to_join(follower, leader_end_offset, now_ms)\n",
+        "                False\n",
+        "the high watermark is the leader's end",
+    ),
+    "shrunk-before-the-controller": _one(
+        "tierlog.replication.in_sync_replicas",
+        "return self._propose(self._committed - lagging, maximal=self._committed)",
+        "return self._propose(self._committed - lagging, maximal=self._committed - lagging)",
+        "the high watermark no longer waits for a follower before the controller has taken it out of the in-sync set",
+    ),
+    "joins-too-early": _one(
+        "tierlog.replication.in_sync_replicas",
+        "        if follower.log_end_offset < max(high_watermark, epoch_start_offset):\n            return None\n",
+        "",
+        "a follower joins the in-sync set before it has caught up",
+    ),
+    "leader-epoch-not-looked-at": _one(
+        "tierlog.replication.leader",
+        "if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:",
+        "if False:",
+        "a leader answers fetches of other leaderships",
+    ),
+    "epoch-not-begun": _one(
+        "tierlog.replication.leader",
+        "        self._log.assign_epoch_start_offset(leader_epoch, self._epoch_start_offset)\n",
+        "",
+        "a leadership does not begin its epoch at the log's end",
+    ),
+    "cut-to-high-watermark": _one(
+        "tierlog.replication.follower",
+        "        latest = self._log.leader_epoch_cache.latest_entry\n"
+        "        return NO_EPOCH if latest is None else latest.epoch\n",
+        "        return NO_EPOCH\n",
+        "followers cut to their high watermark, as before leader epochs (KIP-101)",
+    ),
+    "broker-epoch-not-compared": _one(
+        "tierlog.replication.in_sync_replicas",
+        "        return fetched_epoch in (_UNKNOWN, state.epoch)\n",
+        "        return True\n",
+        "fetches of a broker's earlier life bring its new one into the in-sync set",
+    ),
+    # ---- the log
+    "aborted-not-indexed": _one(
+        f"{_LOG}.log_contents",
+        "            if aborted:\n                local.active.append_aborted(aborted)\n",
+        "",
+        "aborted transactions are in no index",
+    ),
+    "epochs-not-cut": _one(
+        f"{_LOG}.log_contents",
+        "        self.epochs.truncate_from_end(offset)\n        self.log_start = min(self.log_start, offset)\n",
+        "        self.log_start = min(self.log_start, offset)\n",
+        "a cut leaves the epochs behind it",
+    ),
+    "producers-not-cut": _one(
+        f"{_LOG}.log_contents",
+        "        self.restore_producers(offset)\n",
+        "",
+        "a cut leaves the producers as they were",
+    ),
+    "recovery-point-not-lowered": _one(
+        f"{_LOG}.log_contents",
+        "        if offset < local.recovery_point:\n",
+        "        if False:\n",
+        "a start after a power cut believes what was appended behind a cut",
+    ),
+    "flush-without-fsync": _one(
+        f"{_LOG}.log_flusher",
+        "                local.sync(segments, snapshots, known_before=before)\n",
+        "                pass\n",
+        "a flush moves the recovery point, and syncs nothing",
+    ),
+    "stable-without-unreplicated": _one(
+        f"{_LOG}.producers.producer_state",
+        "        if not self._unreplicated:\n            return undecided\n",
+        "        return undecided\n",
+        "the last stable offset passes a transaction whose marker is not replicated",
+    ),
+    "replay-stops-early": _one(
+        f"{_LOG}.recovery.producer_replay",
+        "        for segment in segments.between(producers.end_offset, up_to_offset):\n",
+        "        for segment in segments.between(producers.end_offset, up_to_offset)[:-1]:\n",
+        "producers of the last segment are not restored",
+    ),
+    # ---- metadata
+    "own-event-not-awaited": _one(
+        f"{_MANAGER}.segment_deletions",
+        "            future.result(timeout_ms / 1000)\n",
+        "            pass\n",
+        "a state counts as stored before it is",
+    ),
+    "snapshot-ahead": _one(
+        "tierlog.remote.metadata.topic_backed.consumer_task",
+        "            self._positions = dict(saved.positions)\n",
+        "            self._positions = {each: at + 1 for each, at in saved.positions.items()}\n",
+        "a start from the saved state passes over one record of each metadata partition",
+    ),
+    # ---- the cleaner
+    "cleans-above-stable": _one(
+        f"{_LOG}.compaction.cleanable_logs",
+        "limits = [offsets.last_stable_offset, active.base_offset]",
+        "limits = [active.base_offset]",
+        "the cleaner takes what is not decided yet",
+    ),
+    "cleaner-knows-no-aborts": _one(
+        f"{_LOG}.compaction.cleaner",
+        "        transactions.add_aborted(self._aborted(first_dirty_offset, self._end))\n",
+        "",
+        "an aborted record displaces the last committed one of its key",
+    ),
+    "tombstones-go-at-once": _one(
+        f"{_LOG}.compaction.cleaner",
+        "delete_horizon_ms=self._now_ms + self._log.config.delete_retention_ms,",
+        "delete_horizon_ms=self._now_ms,",
+        "tombstones go with the next cleaning",
+    ),
+    "cleans-unsynced": _one(
+        f"{_LOG}.compaction.cleaner",
+        "        log.flush(end_offset)  # the newer records, before the older ones go\n",
+        "",
+        "a power cut takes the newer record of a key, and the older one has gone",
+    ),
+    # ---- the storage manager
+    "copy-not-undone": _one(
+        "tierlog.remote.storage.copy.segment_copy",
+        "        left = self._remove(attempt, pending=attempt.requests.end())\n        if left:\n",
+        "        attempt.requests.end()\n        left: list[str] = []\n        if left:\n",
+        "the objects of a failed copy stay",
+    ),
+    "cached-chunk-not-checked": _one(
+        "tierlog.remote.storage.cache.disk_chunk_cache",
+        "        if _digest(key, chunk) != digest:\n",
+        "        if False:\n",
+        "rotten bits of the chunk cache are served",
+    ),
+}
