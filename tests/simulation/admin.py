@@ -82,9 +82,10 @@ class Admin(Client):
                 self._request(ElectLeader(partition, self.chance.one_of(others)))
 
     def elect_unclean(self) -> None:
-        """Any replica that runs leads a partition, in sync or not."""
-        partition = self._partition()
-        if partition is not None:
+        """Any replica that runs leads a partition that nobody leads, in sync or not."""
+        led_by_none = [each for each, (leader, _) in sorted(self.known.leaders.items()) if leader is None]
+        if led_by_none:
+            partition = self.chance.one_of(led_by_none)
             broker = self.chance.one_of(self.known.replicas[partition])
             self._request(ElectLeader(partition, broker, is_unclean=True))
 

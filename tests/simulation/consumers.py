@@ -108,7 +108,7 @@ class Consumer(Client):
             return
 
         def found(answer: ListedOffset | None) -> None:
-            if answer is None or answer.error is not None:
+            if answer is None or answer.error is not None or answer.offset < 0:
                 self._refreshed(lambda: self._find(partition, timestamp, before, why))
                 return
             if before is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _FIRST_FAULT_MS: Final = 1_500
+_WATCH_MS: Final = 2_000
 #: A part of all faults are crashes and changes of leaders: every seed needs some.
 _ALWAYS_RATE: Final = 0.35
 _CALM: Final[dict[str, float]] = {"loss": 0.0, "doubles": 0.0, "delay_ms_max": 0}
@@ -62,6 +63,14 @@ class Nemesis:
         """Begin with the first fault, once the cluster has something to lose."""
         if self._settings.faults:
             self._after(_FIRST_FAULT_MS, self._strike)
+            self._after(_WATCH_MS, self._watch)
+
+    def _watch(self) -> None:
+        """Start brokers that ended by themselves."""
+        for broker in self._world.down():
+            if broker not in self._busy:
+                self._world.start(broker)
+        self._after(_WATCH_MS, self._watch)
 
     def _after(self, delay_ms: int, function: Callable[[], None]) -> None:
         """Do something later, unless the faults have stopped by then."""

@@ -175,6 +175,7 @@ class _Draw:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._rng = SeededRng(seed << 32 | zlib.crc32(b"settings"))
+        self._is_unclean = False
 
     def one_of(self, *values: Drawn) -> Drawn:
         return values[self._rng.integer_below(len(values))]
@@ -189,6 +190,7 @@ class _Draw:
         faults = self._faults()
         brokers = self.one_of(3, 3, 3, 4, 5)
         flush_messages = "1" if self.happens(0.2) else None
+        self._is_unclean = "unclean election" in faults and self.happens(0.3)
         topics = [self._tiered("orders", brokers, flush_messages)]
         if self.happens(0.5):
             topics.append(self._tiered("events", brokers, flush_messages))
@@ -249,6 +251,8 @@ class _Draw:
         }
         if flush_messages is not None:
             config["flush.messages"] = flush_messages
+        if self._is_unclean:
+            config["unclean.leader.election.enable"] = "true"
         return config
 
     def _tiered(self, name: str, brokers: int, flush_messages: str | None) -> TopicSettings:
