@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _FIRST_FAULT_MS: Final = 1_500
 _WATCH_MS: Final = 2_000
-#: A part of all faults are crashes and changes of leaders: every seed needs some.
-_ALWAYS_RATE: Final = 0.35
+#: Every second fault is a crash, or a change of a leader: every seed needs some.
+_ALWAYS_EVERY: Final = 2
 _CALM: Final[dict[str, float]] = {"loss": 0.0, "doubles": 0.0, "delay_ms_max": 0}
 _STORE_CALM: Final[dict[str, float]] = {
     "fail": 0.0,
@@ -51,6 +51,7 @@ class Nemesis:
         self._coordinator = coordinator
         self._chance = Chance(settings.rng("nemesis"))
         self._is_over = False
+        self._strikes = 0
         self._cuts: set[tuple[str, str]] = set()
         self._busy: set[int] = set()
         self._network: dict[str, float] = {}
@@ -78,7 +79,10 @@ class Nemesis:
 
     def _strike(self) -> None:
         kinds = self._settings.faults
-        kind = self._chance.one_of(ALWAYS if self._chance.happens(_ALWAYS_RATE) else kinds)
+        self._strikes += 1
+        kind = self._chance.one_of(kinds)
+        if self._strikes % _ALWAYS_EVERY:
+            kind = ALWAYS[self._strikes // _ALWAYS_EVERY % len(ALWAYS)]
         if kind in kinds:  # a shrunk seed may have fewer
             self._begin(kind)
         self._after(self._chance.around(self._settings.fault_interval_ms), self._strike)

@@ -84,6 +84,8 @@ class PartitionQueue:
         unfinished: Those with a sequence that are neither acknowledged nor given up, in their order.
         producer: Producer id and epoch that sequences are given of.
         acknowledged_sequence: The sequence behind the last batch that was acknowledged.
+        is_known: A batch of this epoch was acknowledged: the leader knows the producer. Until then one is under way:
+            of a producer that it does not know a leader takes any sequence as the first.
         has_hole: A batch with a sequence was given up.
         is_paused: A resend waits for its time.
     """
@@ -94,6 +96,7 @@ class PartitionQueue:
     under_way: int = 0
     sequence: int = 0
     acknowledged_sequence: int = 0
+    is_known: bool = False
     has_hole: bool = False
     is_paused: bool = False
 
@@ -101,7 +104,7 @@ class PartitionQueue:
         """Go on in another epoch."""
         self.producer = producer
         self.sequence = self.acknowledged_sequence = 0
-        self.has_hole = False
+        self.has_hole = self.is_known = False
 
 
 class Sender:
@@ -211,7 +214,7 @@ class Sender:
             return queue.unfinished[0] is batch
         if queue.has_hole or (queue.unfinished and queue.producer != self.producer):
             return False
-        return len(queue.unfinished) < UNDER_WAY_MAX
+        return len(queue.unfinished) < (UNDER_WAY_MAX if queue.is_known else 1)
 
     def _send(self, queue: PartitionQueue, batch: SentBatch, leader: int) -> None:
         if self._is_idempotent and batch.sequence == _NO_SEQUENCE:
@@ -306,6 +309,7 @@ class Sender:
         if self._is_idempotent:
             queue.unfinished.remove(batch)
             queue.acknowledged_sequence = batch.next_sequence
+            queue.is_known = True
         is_again = batch.attempts > 1
         self._client.judge.acknowledged(
             self.name, batch.number, answer.base_offset, is_again, self._client.now_ms, answer.leader_epoch

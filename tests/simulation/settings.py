@@ -119,7 +119,7 @@ class Settings:
     clients: ClientCounts
     faults: tuple[str, ...]
     fault_interval_ms: int = 2_000
-    produce_interval_ms: int = 100
+    produce_interval_ms: int = 150
     network_delay_ms: tuple[int, int] = (1, 5)
     session_timeout_ms: int = 3_000
     heartbeat_interval_ms: int = 500
@@ -206,8 +206,8 @@ class _Draw:
             topics=tuple(topics),
             clients=self._clients(topics),
             faults=faults,
-            fault_interval_ms=self.one_of(700, 1_000, 1_500),
-            produce_interval_ms=self.one_of(40, 80, 120),
+            fault_interval_ms=self.one_of(500, 800, 1_200),
+            produce_interval_ms=self.one_of(80, 150, 250),
             network_delay_ms=self.one_of((1, 2), (1, 10), (5, 40)),
             session_timeout_ms=self.one_of(1_500, 3_000),
             replica_lag_ms=self.one_of(2_000, 4_000),
