@@ -105,7 +105,7 @@ def write_index(path: pathlib.Path) -> tuple[int, int]:
 
 
 class _Dropped:
-    """The queue of a roll's fsync, which is never done, as on the other side."""
+    """The queue of a roll's fsync, and of a cleaning's removals, which are never done, as on the other side."""
 
     def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
         """Forget it."""
@@ -167,20 +167,28 @@ def _clean(folder: pathlib.Path) -> dict[str, float]:
     config = LogConfig(segment_bytes=SEGMENT_BYTES, cleanup_policy=frozenset({"compact"}))
     checkpoints = LogCheckpoints(1 << 62)
     with UnifiedLog.open(
-        str(folder), config=config, checkpoints=checkpoints, had_clean_shutdown=True, is_sole_replica=True
+        str(folder),
+        config=config,
+        checkpoints=checkpoints,
+        had_clean_shutdown=True,
+        is_sole_replica=True,
+        tasks=_Dropped(),
     ) as log:
-        gc.collect()
-        before = _resident("VmRSS")
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-        start, begun = time.perf_counter(), time.thread_time()
-        result = Cleaner(
+        cleaner = Cleaner(
             Machine(),
             dedupe_buffer_bytes=DEDUPE_BYTES,
             load_factor=0.9,
             io_buffer_bytes=IO_BYTES,
             throttle=lambda _: None,
             check_done=lambda: None,
-        ).clean(log, first_dirty_offset=0, first_uncleanable_offset=log.active_segment.base_offset, now_ms=CLEAN_MS)
+        )
+        gc.collect()
+        before = _resident("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        start, begun = time.perf_counter(), time.thread_time()
+        result = cleaner.clean(
+            log, first_dirty_offset=0, first_uncleanable_offset=log.active_segment.base_offset, now_ms=CLEAN_MS
+        )
         wall, cpu = time.perf_counter() - start, time.thread_time() - begun
         counts = {"read": result.stats.messages_read, "written": result.stats.messages_written}
         return {

@@ -193,6 +193,7 @@ class _Cleaning:
         self, parts: _Parts, log: UnifiedLog, first_uncleanable_offset: int, *, now_ms: int, stats: CleanerStats
     ) -> None:
         self._parts, self._map = parts, parts.offset_map
+        self._throttle, self._check_done = parts.throttle, parts.check_done
         self._log, self._end, self._now_ms, self._stats = log, first_uncleanable_offset, now_ms, stats
         self._generation = log.generation
         self._native = WindowCleaner(self._map, decompressed_limit=log.config.max_decompressed_message_bytes)
@@ -216,7 +217,7 @@ class _Cleaning:
         transactions.add_aborted(self._aborted(first_dirty_offset, self._end))
         ends = [*(segment.base_offset for segment in dirty[1:]), self._end]
         for segment, end_offset in zip(dirty, ends, strict=False):
-            self._parts.check_done()
+            self._check_done()
             with _locating(segment):
                 if not self._take_keys(segment, transactions, first_dirty_offset):
                     break
@@ -226,8 +227,8 @@ class _Cleaning:
     def _take_keys(self, segment: LogSegment, transactions: CleanedTransactions, from_offset: int) -> bool:
         """Take the keys of a segment; whether the map held all."""
         for window in self._parts.buffer.windows(segment, segment.position_before(from_offset)):
-            self._parts.check_done()
-            self._parts.throttle(window.survey.valid_bytes)
+            self._check_done()
+            self._throttle(len(window.data))
             verdicts = None
             if window.survey.has_producers:
                 verdicts = transactions.judge(
@@ -239,7 +240,7 @@ class _Cleaning:
             self._stats.map_messages_read += messages
             if is_full:
                 return False
-            self._stats.map_bytes_read += window.survey.valid_bytes
+            self._stats.map_bytes_read += len(window.data)
         return True
 
     def _aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
@@ -283,8 +284,8 @@ class _Cleaning:
 
     def _copy_into(self, cleaned: LogSegment, segment: LogSegment, *, retain_legacy_tombstones: bool) -> None:
         for window in self._parts.buffer.windows(segment, 0):
-            self._parts.check_done()
-            self._parts.throttle(window.survey.valid_bytes)
+            self._check_done()
+            self._throttle(len(window.data))
             verdicts = None
             if window.survey.has_producers:
                 verdicts = self._transactions.judge(
@@ -307,7 +308,7 @@ class _Cleaning:
     ) -> None:
         """Append the batches of a window that stay to the new segment."""
         data, batch, position, stats = window.data, 0, window.position, self._stats
-        while len(data):
+        while True:
             done = self._native.filter(
                 data,
                 self._out,
@@ -325,9 +326,11 @@ class _Cleaning:
             stats.invalid_messages_read += done.invalid_messages
             if done.written_bytes:
                 cleaned.append_batches(self._out[: done.written_bytes], batches_max=done.batches)
-                self._parts.throttle(done.written_bytes)
+                self._throttle(done.written_bytes)
             elif done.room_bytes:
                 self._out = new_buffer(max(done.room_bytes, 2 * len(self._out)))
+            if done.read_bytes == len(data):
+                return
             data, batch, position = data[done.read_bytes :], batch + done.batches, position + done.read_bytes
 
 

@@ -49,27 +49,29 @@ class WindowBuffer:
         Raises:
             CorruptRecordError: a batch is damaged, or the segment ends inside it. LogTruncatedError. StoreError.
         """
-        end = segment.size_bytes
+        end, read_into = segment.size_bytes, segment.read_into
         try:
             while position < end:
-                window = self._read(segment, position, end)
-                yield window
-                position += window.survey.valid_bytes
+                # A window's Python runs with cold caches, behind all records of the one before: few calls.
+                buffer = self._buffer
+                data = buffer if len(buffer) <= end - position else buffer[: end - position]
+                count = read_into(data, position=position)
+                survey = survey_window(data if count == len(data) else data[:count], base_position=position)
+                if survey.valid_bytes:
+                    yield SegmentWindow(data[: survey.valid_bytes], position, survey)
+                    position += survey.valid_bytes
+                else:
+                    self._grow(survey.next_size_bytes, count, position, end)
         finally:
             self._resize(self._size_bytes)
 
-    def _read(self, segment: LogSegment, position: int, end: int) -> SegmentWindow:
-        while True:
-            wanted = min(len(self._buffer), end - position)
-            count = segment.read_into(self._buffer[:wanted], position=position)
-            survey = survey_window(self._buffer[:count], base_position=position)
-            if survey.valid_bytes:
-                return SegmentWindow(self._buffer[: survey.valid_bytes], position, survey)
-            size_bytes = survey.next_size_bytes or count + 1
-            if count < wanted or position + size_bytes > end:
-                text = f"a batch of {size_bytes} bytes, and {end - position} are left"
-                raise CorruptRecordError(text, fault="PARTIAL", position=position)
-            self._resize(max(size_bytes, 2 * len(self._buffer)) if survey.next_size_bytes == 0 else size_bytes)
+    def _grow(self, next_size_bytes: int, count: int, position: int, end: int) -> None:
+        """Make room for a batch that is larger than the buffer; of 0 bytes, which is not known."""
+        size_bytes = next_size_bytes or count + 1
+        if count < min(len(self._buffer), end - position) or position + size_bytes > end:
+            text = f"a batch of {size_bytes} bytes, and {end - position} are left"
+            raise CorruptRecordError(text, fault="PARTIAL", position=position)
+        self._resize(max(size_bytes, 2 * len(self._buffer)) if next_size_bytes == 0 else size_bytes)
 
     def _resize(self, size_bytes: int) -> None:
         if len(self._buffer) != size_bytes:
