@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -387,6 +388,24 @@ class TestThreads:
             assert directories.offline == {}
             directories.close()
             assert scheduler.unfinished == []
+
+    def test_a_log_that_is_asked_for_while_it_is_switched(
+        self, directories: LogDirectories, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If this fails, a producer's thread makes an empty log beside the one that has just moved."""
+        _, future, move = moving(directories)
+        caught_up(move)
+        find = directories._find
+
+        def find_and_switch(*arguments: Any, **more: Any) -> object:
+            found = find(*arguments, **more)
+            monkeypatch.undo()
+            assert directories.finish_move("orders", 0) is future
+            return found
+
+        monkeypatch.setattr(directories, "_find", find_and_switch)
+        assert directories.log("orders", 0) is future
+        assert dict(directories.logs) == {("orders", 0): future}
 
 
 class TestEnds:

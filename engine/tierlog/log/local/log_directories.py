@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Self
 
 from tierlog.arguments import require_flag, require_function, require_int64, require_path, require_text, require_type
-from tierlog.errors import ConfigError, StoreError
+from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.compaction.log_cleaner import LogCleaner
 from tierlog.log.local.directory.directory_files import DirectoryIdentity, PartitionKey
@@ -326,12 +326,13 @@ class LogDirectories(Closeable):
         require_flag("is_new", is_new)
         key = topic, partition
 
-        def opened(directory: LogDirectory) -> UnifiedLog:
-            return directory.log(topic, partition, config=config, topic_id=topic_id)
+        def opened(directory: LogDirectory, *, must_exist: bool = False) -> UnifiedLog:
+            return directory.log(topic, partition, config=config, topic_id=topic_id, must_exist=must_exist)
 
         found = self._find(key, is_future=False)
         if found is not None:
-            return opened(found)
+            with contextlib.suppress(ObjectNotFoundError):  # it moves just now: none is made where it was
+                return opened(found, must_exist=True)
         with self._changing:
             found = self._find(key, is_future=False)
             if found is not None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Self
 
 from tierlog.arguments import INT64_MAX, require_flag, require_int64, require_path, require_text, require_type
-from tierlog.errors import ConfigError, StoreError
+from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.compaction.log_cleaner import LogCleaner
@@ -26,9 +26,9 @@ from tierlog.log.local.directory.open_logs import OpenLogs
 from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_folder import (
-    FoundFolder,
     deleted_folder_name,
     future_folder_name,
+    future_folders,
     iter_partition_folders,
     lock_directory,
     partition_folder_name,
@@ -94,7 +94,7 @@ class LogDirectory(Closeable):
         self._on_offline = on_offline
 
         folders = list(iter_partition_folders(machine.files, path))
-        self._futures = _future_folders(folders)
+        self._futures = future_folders(folders)
         self._unloaded = {(each.topic, each.partition) for each in folders if not each.is_deleted}
         self._state = DirectoryState(machine, path, there=self._unloaded, identity=identity, on_failure=self._failed)
         self.properties = self._state.properties
@@ -187,7 +187,13 @@ class LogDirectory(Closeable):
     # ---- the logs
 
     def log(
-        self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: Uuid | None = None
+        self,
+        topic: str,
+        partition: int,
+        *,
+        config: LogConfig | None = None,
+        topic_id: Uuid | None = None,
+        must_exist: bool = False,
     ) -> UnifiedLog:
         """Return the log of a partition, loaded or made by the first call; a closed one is loaded anew.
 
@@ -196,14 +202,18 @@ class LogDirectory(Closeable):
             partition: Its number.
             config: The topic's, for the call that loads the log; None: the directory's.
             topic_id: Written to ``partition.metadata`` or compared with it; None: whatever is there.
+            must_exist: Whether none is made.
 
         Raises:
             ConfigError: no topic is called so. InconsistentTopicIdError: the folder has another topic's id.
                 LogOfflineError: the log cannot be loaded, or the directory is offline. LogClosedError. ValueError: the
-                topic id is not one, or the partition's log here is a future one.
+                topic id is not one, or the partition's log here is a future one. ObjectNotFoundError: ``must_exist``.
         """
+        require_flag("must_exist", must_exist)
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
-        return self._opened((topic, partition), lambda: folder, config, topic_id, is_future=False)
+        return self._opened(
+            (topic, partition), lambda: folder, config, topic_id, is_future=False, must_exist=must_exist
+        )
 
     def future_log(
         self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: Uuid | None = None
@@ -243,6 +253,7 @@ class LogDirectory(Closeable):
         topic_id: Uuid | None,
         *,
         is_future: bool,
+        must_exist: bool = False,
     ) -> UnifiedLog:
         require_type("config", config, (LogConfig, type(None)), "a LogConfig")
         require_topic_id(topic_id)
@@ -252,6 +263,8 @@ class LogDirectory(Closeable):
             if self.has(*key, is_future=not is_future):
                 which = "no" if is_future else "a"
                 raise ValueError(f"{self._path}: the log of {key[0]}-{key[1]} here is {which} future one")
+            if must_exist and not self.has(*key, is_future=is_future):
+                raise ObjectNotFoundError(f"{self._path}: there is no log of {key[0]}-{key[1]} here")
             folder = folder_of()
             known = self._logs.find(key)
             if known is not None and not known.is_closed:
@@ -527,23 +540,6 @@ class LogDirectory(Closeable):
 
     def _pool(self, name: str) -> Pool:
         return self._machine.scheduler.pool(self._directory_config.num_recovery_threads_per_data_dir, name=name)
-
-
-def _future_folders(folders: Sequence[FoundFolder]) -> dict[PartitionKey, str]:
-    """The folders of the logs that move in. Beside the log that it would replace such a folder is left alone.
-
-    Raises:
-        ConfigError: two logs of one partition move in.
-    """
-    found: dict[PartitionKey, str] = {}
-    current = {(each.topic, each.partition) for each in folders if not each.is_deleted and not each.is_future}
-    for each in folders:
-        key = each.topic, each.partition
-        if each.is_future and key in current:
-            _log.warning("%s: a future log beside its partition's log: left alone", each.path)
-        elif each.is_future and found.setdefault(key, each.path) != each.path:
-            raise ConfigError(f"Duplicate log directories found: {each.path}, {found[key]}")
-    return found
 
 
 def _left_by(log: UnifiedLog) -> LogCheckpoints:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tierlog.arguments import require_int, require_path, require_text, require_type
@@ -199,6 +199,24 @@ def iter_partition_folders(files: Files, directory: str) -> Iterator[FoundFolder
         elif found.topic != CLUSTER_METADATA:
             is_deleted, is_future = found.purpose == "delete", found.purpose == "future"
             yield FoundFolder(entry.path, found.topic, found.partition, is_deleted, is_future)
+
+
+def future_folders(folders: Sequence[FoundFolder]) -> dict[tuple[str, int], str]:
+    """Return the folders of the logs that move in, by topic and partition. Beside the log that it would replace such a
+    folder is left alone.
+
+    Raises:
+        ConfigError: two logs of one partition move in.
+    """
+    found: dict[tuple[str, int], str] = {}
+    current = {(each.topic, each.partition) for each in folders if not each.is_deleted and not each.is_future}
+    for each in folders:
+        key = each.topic, each.partition
+        if each.is_future and key in current:
+            _log.warning("%s: a future log beside its partition's log: left alone", each.path)
+        elif each.is_future and found.setdefault(key, each.path) != each.path:
+            raise ConfigError(f"Duplicate log directories found: {each.path}, {found[key]}")
+    return found
 
 
 def remove_folder(files: Files, path: str) -> None:
