@@ -7,26 +7,19 @@ import pathlib
 
 import pytest
 
-from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.contract.folder_manager import FolderStorageManager
-from tests.support.living_logs import batch_of
 from tests.support.loops import run_on
-from tests.support.managed_broker import NONE, TIERED, TOPIC_ID
+from tests.support.third_party import PARTITION, third_party_broker
+from tests.support.tiered_log import NONE
 from tierlog.aio import AsyncRemoteLogManager
 from tierlog.errors import ConfigError
-from tierlog.log.local.log_directory import LogDirectory
 from tierlog.remote import (
-    RemoteLogManager,
-    RemoteLogManagerConfig,
     RemoteLogSegmentMetadata,
     RemoteRead,
     RetriableRemoteStorageException,
     SegmentStream,
     StopPartition,
-    TopicIdPartition,
 )
-
-PARTITION = TopicIdPartition(TOPIC_ID, "orders", 0)
 
 
 class GatedStorage(FolderStorageManager):
@@ -47,28 +40,12 @@ class GatedStorage(FolderStorageManager):
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_every_call(tmp_path: pathlib.Path, loop: str) -> None:
     """A broker on an event loop: nothing blocks it, and a read that is not wanted any more ends."""
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "tier").mkdir()
-    storage, metadata = GatedStorage(), DictMetadataManager()
-    storage.configure({"folder": str(tmp_path / "tier")})
-    with LogDirectory.open(
-        str(tmp_path / "logs"), config=TIERED, remote_log_enabled=True, runs_tasks=False
-    ) as directory:
-        log = directory.log("orders", 0, topic_id=TOPIC_ID)
-        log.assign_epoch_start_offset(0, 0)
-        for _ in range(3):
-            log.append_as_leader(batch_of(*[b"value"] * 10), leader_epoch=0)
-            log.roll()
-        manager = RemoteLogManager(
-            RemoteLogManagerConfig(task_interval_ms=10, task_retry_backoff_ms=10),
-            broker_id=1,
-            storage=storage,
-            metadata=metadata,
-            find_log=lambda of: log if of == PARTITION else None,
-        )
+    storage = GatedStorage()
+    with third_party_broker(tmp_path, segments=3, storage=storage) as broker:
+        log = broker.log
 
         async def live() -> None:
-            async with AsyncRemoteLogManager(manager) as awaited:
+            async with AsyncRemoteLogManager(broker.manager) as awaited:
                 awaited.on_leadership_change({PARTITION}, NONE, metadata_partitions={0})
                 while log.highest_offset_in_remote_storage < 29:  # noqa: ASYNC110 - it is another thread's to change
                     await asyncio.sleep(0.01)
@@ -91,7 +68,7 @@ def test_every_call(tmp_path: pathlib.Path, loop: str) -> None:
                 await awaited.aclose()
 
         run_on(loop, live)
-    assert not [each for each in (tmp_path / "tier").rglob("*") if each.is_file()]
+    assert not broker.stored_files
 
 
 def test_open() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from tests.contract.metadata_events import DELETING, FINISHED, PARTITION, STARTED, bring, segment
-from tests.support.expiring_tier import Hooked
 from tests.support.metadata_rig import Rig, rig
+from tests.support.tier_tasks import Hooked
 from tierlog.remote.api import (
     RemoteLogMetadataManager,
     RemoteLogSegmentMetadata,
@@ -82,6 +82,23 @@ class Cluster:
             self.store.segments[of.remote_log_segment_id] = {None: b"log"}
             made.append(of)
         return made
+
+    def hosted(self, count: int) -> tuple[Broker, Broker]:
+        """The broker that leads PARTITION with so many segments, and the one that leads its metadata partition."""
+        host, broker = Broker(self, 1), Broker(self, 2)
+        host.host(PARTITION)
+        self.fill(host, count)
+        broker.removals.lead({self.rig.number()})
+        return host, broker
+
+    def removing(self, count: int) -> Broker:
+        """A broker that leads both, and has begun to remove PARTITION with so many segments."""
+        broker = Broker(self, 1)
+        broker.host(PARTITION)
+        self.fill(broker, count)
+        broker.removals.lead({self.rig.number()})
+        broker.removals.delete_partition(PARTITION)
+        return broker
 
     def drive(self, *brokers: Broker, until: Callable[[], bool], seconds: float = 400.0) -> None:
         """Run the brokers' tasks at their times."""

@@ -16,9 +16,9 @@ import pytest
 
 from tests.remote.manager.test_aux_states import transactional
 from tests.scenarios.two_brokers import Cluster
-from tests.support.consumed_tier import MIB, Tiered, tiered
 from tests.support.living_logs import batch_of, ended
 from tests.support.tiered_brokers import CONFIG, partition_of
+from tests.support.tiered_log import MIB, TieredBroker, tiered_broker
 from tierlog.errors import CorruptIndexError
 from tierlog.log.local.log_errors import KafkaError
 from tierlog.log.local.log_reads import FetchIsolation
@@ -33,7 +33,7 @@ from tierlog.remote.manager.pending_reads import RemoteRead, RemoteReadResult
 COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
-def committed(tier: Tiered, partition: TopicIdPartition, offset: int, max_bytes: int = MIB) -> RemoteReadResult:
+def committed(tier: TieredBroker, partition: TopicIdPartition, offset: int, max_bytes: int = MIB) -> RemoteReadResult:
     (found,) = tier.fetch(RemoteRead(partition, offset, max_bytes, COMMITTED))
     assert found.error is None, found
     return found
@@ -55,9 +55,9 @@ def test_the_marker_is_two_segments_behind(as_kafka: bool) -> None:
     """If this fails, read_committed consumers get records of a transaction that was aborted (the planted fault: the
     list ends with the segment).
     """
-    with tiered(kafka_semantics=as_kafka) as tier:
-        partition = tier.broker.partition()
-        log = tier.broker.logs[partition]
+    with tiered_broker(kafka_semantics=as_kafka) as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
         plain(log, 2)
         first = begun(log, 7)
         log.roll()
@@ -69,7 +69,7 @@ def test_the_marker_is_two_segments_behind(as_kafka: bool) -> None:
         plain(log)
         tier.lead(partition)
         tier.drop_local(log)
-        segments = [tier.broker.metadata.remote_log_segment_metadata(partition, 0, at) for at in (0, 3, 6)]
+        segments = [tier.metadata.remote_log_segment_metadata(partition, 0, at) for at in (0, 3, 6)]
         assert [segment is not None and segment.txn_idx_empty for segment in segments] == [True, True, False]
 
         found = committed(tier, partition, 0, 200)
@@ -83,9 +83,9 @@ def test_the_marker_is_two_segments_behind(as_kafka: bool) -> None:
 
 def test_the_marker_is_in_the_local_log() -> None:
     """If this fails, read_committed consumers get records of a transaction that was aborted shortly ago."""
-    with tiered() as tier:
-        partition = tier.broker.partition()
-        log = tier.broker.logs[partition]
+    with tiered_broker() as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
         first = begun(log, 7)
         log.roll()
         plain(log, 3)
@@ -99,17 +99,17 @@ def test_the_marker_is_in_the_local_log() -> None:
 
 def test_uncommitted_reads_list_nothing() -> None:
     """If this fails, every read pays for transactions that its consumer does not ask for."""
-    with tiered() as tier:
-        found = tier.one(tier.partition(), 0)
+    with tiered_broker() as tier:
+        found = tier.one(tier.consumed(), 0)
         assert found.data.aborted_transactions is None
         assert all(kind is not IndexType.TRANSACTION for _, kind in tier.store.indexes)
 
 
 def test_a_damaged_index_is_an_error_and_a_missing_one_is_none() -> None:
     """If this fails, aborted records are returned without a word; or a topic of an older broker cannot be read."""
-    with tiered() as tier:
-        partition = tier.broker.partition()
-        log = tier.broker.logs[partition]
+    with tiered_broker() as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
         begun(log, 7)
         ended(log, 7, commits=False)
         log.roll()
@@ -131,9 +131,9 @@ def test_every_read_lists_what_touches_it(seed: int) -> None:
     twice.
     """
     chance = random.Random(seed)
-    with tiered(seed) as tier:
-        partition = tier.broker.partition()
-        log = tier.broker.logs[partition]
+    with tiered_broker(seed) as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
         open_since: dict[int, int] = {}
         sequences: dict[int, int] = {}
         aborted: list[tuple[int, int, int]] = []
@@ -164,7 +164,7 @@ def test_every_read_lists_what_touches_it(seed: int) -> None:
             tier.drop_local(log)
         else:  # half of it is here too
             kept = sum(each.size_bytes for each in log.log_segments(log.log_end_offset // 2))
-            tier.broker.alter(partition, local_retention_bytes=kept)
+            tier.alter(partition, local_retention_bytes=kept)
             log.delete_old_segments()
         for offset in range(log.local_log_start_offset):
             for max_bytes in (1, 700, MIB):

@@ -248,7 +248,7 @@ class TestLastTieredOffset:
 
 
 class TestFailures:
-    """Whatever fails before the switch, the log is as it was, and the follower asks again."""
+    """A failure before the switch leaves the log as it was, and the follower asks again."""
 
     @pytest.mark.parametrize(
         "error", [RetriableRemoteStorageException("away"), RemoteStorageException("broken"), OSError("any")]

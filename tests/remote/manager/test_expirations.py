@@ -35,19 +35,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.expiring_tier import (
+from tests.support.living_logs import batch_of
+from tests.support.tier_tasks import (
     BROKER,
     MINUTE_MS,
     OTHER_BROKER,
     STATE,
-    ExpiringTier,
-    expiring_tier,
+    TaskTier,
     failing,
     reopened,
     require_published,
     segment_bytes,
+    task_tier,
 )
-from tests.support.living_logs import batch_of
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.remote.api import (
@@ -64,7 +64,7 @@ KAFKA = {"remote.log.manager.kafka.semantics": "true"}
 
 
 def test_nothing_goes_without_a_limit() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(3)
         assert tier.run() == 30.0
         assert tier.states_of(tier.calls) == []
@@ -74,7 +74,7 @@ def test_nothing_goes_without_a_limit() -> None:
 @pytest.mark.parametrize("kafka", [{}, KAFKA])
 def test_by_size(kafka: dict[str, str]) -> None:
     """Exactly the oldest goes, after its offsets are no longer the log's."""
-    with expiring_tier(manager=kafka) as tier:
+    with task_tier(manager=kafka) as tier:
         require_published(tier)
         tier.limit(retention_bytes=4 * segment_bytes(tier.filled(5)))
         tier.settle()
@@ -85,7 +85,7 @@ def test_by_size(kafka: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("kafka", [{}, KAFKA])
 def test_by_time(kafka: dict[str, str]) -> None:
-    with expiring_tier(manager=kafka, retention_ms=MINUTE_MS) as tier:
+    with task_tier(manager=kafka, retention_ms=MINUTE_MS) as tier:
         require_published(tier)
         tier.filled(2)
         tier.pass_time(MINUTE_MS // 2)
@@ -99,7 +99,7 @@ def test_by_time(kafka: dict[str, str]) -> None:
 
 def test_delete_segments_by_retention_size() -> None:
     """Kafka's DeleteSegmentsByRetentionSizeTest: with a limit of one byte all that is copied goes."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(3)
         tier.log.append_as_leader(batch_of(b"active"), leader_epoch=0)
         tier.limit(retention_bytes=1)
@@ -110,7 +110,7 @@ def test_delete_segments_by_retention_size() -> None:
 
 def test_delete_segments_by_retention_time() -> None:
     """Kafka's DeleteSegmentsByRetentionTimeTest: with a limit of a millisecond all that is copied goes."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(3)
         tier.limit(retention_ms=1)
         tier.pass_time(1000)
@@ -121,7 +121,7 @@ def test_delete_segments_by_retention_time() -> None:
 
 def test_delete_segments_due_to_log_start_offset_breach() -> None:
     """Kafka's DeleteSegmentsDueToLogStartOffsetBreachTest: DeleteRecords into the tier, for two leaders."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         tier.log.maybe_increment_log_start_offset(13, "DeleteRecords")
         tier.settle()
@@ -140,7 +140,7 @@ def test_delete_segments_due_to_log_start_offset_breach() -> None:
 
 def test_delete_records_without_copying() -> None:
     """A topic that copies nothing more (``remote.log.copy.disable``) expires all the same."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(3)
         tier.log.update_config(replace(tier.log.config, remote_log_copy_disable=True))
         tier.log.maybe_increment_log_start_offset(10, "DeleteRecords")
@@ -151,7 +151,7 @@ def test_delete_records_without_copying() -> None:
 @pytest.mark.parametrize(("by", "limit"), [("retention_bytes", 0), ("retention_ms", 1)])
 @pytest.mark.parametrize("seed", range(3))
 def test_several_epochs(by: str, limit: int, seed: int) -> None:
-    with expiring_tier(seed) as tier:
+    with task_tier(seed) as tier:
         for epoch in (0, 1, 4):
             tier.log.assign_epoch_start_offset(epoch, tier.log.log_end_offset)
             tier.filled(2, epoch=epoch)
@@ -165,7 +165,7 @@ def test_several_epochs(by: str, limit: int, seed: int) -> None:
 
 def test_overlapping_segments() -> None:
     """After a failover the new leader's segments overlap those of the old one: each goes once, and both in the end."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=3)
         for base, end in ((0, 10), (0, 20), (10, 30)):
             tier.finish_copy(tier.begin_copy(base, end))
@@ -180,7 +180,7 @@ def test_overlapping_segments() -> None:
 
 def test_a_dead_branch_counts_for_no_size() -> None:
     """Script 3: u1 reaches beyond its epoch in this log. It neither goes by size nor makes others go."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=1)
         tier.log.assign_epoch_start_offset(1, 10)
         segments = tier.filled(2, epoch=1)
@@ -194,7 +194,7 @@ def test_a_dead_branch_counts_for_no_size() -> None:
 
 def test_script_4_an_unreferenced_segment_goes_once_its_epoch_is_past() -> None:
     """u1 {0:0} 0–2 is dead from offset 1 on. It stays while epoch 0 is the log's, and goes with it; no start moves."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=1)
         dead = tier.begin_copy(0, 30, epochs={0: 0}, broker_id=OTHER_BROKER)
         tier.finish_copy(dead)
@@ -210,7 +210,7 @@ def test_script_4_an_unreferenced_segment_goes_once_its_epoch_is_past() -> None:
 
 def test_a_segment_that_another_epoch_refers_to_stays() -> None:
     """All of a segment's epochs must lie in front of the log's: one that the log still has keeps it."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=1)
         tier.log.assign_epoch_start_offset(1, 10)
         tier.append(segments=1, epoch=1)
@@ -228,7 +228,7 @@ def test_a_segment_that_another_epoch_refers_to_stays() -> None:
 
 def test_size_before_the_copied_offset_is_known() -> None:
     """KAFKA-20732: local bytes would count twice, and live segments would go on every replica."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(4))
         reopened(tier, retention_bytes=4 * size)
         tier.settle()
@@ -242,7 +242,7 @@ def test_size_before_the_copied_offset_is_known() -> None:
 @pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
 def test_a_copied_offset_that_cannot_be_found(call: str) -> None:
     """Nothing goes by size then; what is too old does, where segments can be listed."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(4)
         reopened(tier, retention_bytes=0)
         tier.metadata.hooks[call] = failing(RemoteStorageException("no answer"))
@@ -264,7 +264,7 @@ def test_a_copied_offset_that_cannot_be_found(call: str) -> None:
 
 def test_a_copy_that_finishes_while_the_tier_is_listed() -> None:
     """Its bytes count once: as the tier's or as local, never as both."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         segments = tier.filled(3)
         tier.append()
         tier.run()
@@ -276,21 +276,21 @@ def test_a_copy_that_finishes_while_the_tier_is_listed() -> None:
 
 
 def test_a_log_that_moved_to_another_disk_is_told_again() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(3))
         tier.limit(retention_bytes=3 * size)
         tier.settle()
-        term = tier.partition
+        term = tier.term
         reopened(tier, retention_bytes=3 * size)
-        tier.partition = term
-        tier.partition = tier.new_term()
+        tier.term = term
+        tier.term = tier.new_term()
         tier.settle()
         assert (tier.starts, tier.log.highest_offset_in_remote_storage) == ([], 29)
 
 
 def test_a_start_that_a_dead_leader_published() -> None:
     """The old leader deleted what this log still begins with: consumers get the earliest offset that there is."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         segments = tier.filled(3)
         tier.log.maybe_increment_local_log_start_offset(30, "local retention")
         tier.finish_copy(segments[0], STATE.DELETE_SEGMENT_STARTED)
@@ -299,8 +299,8 @@ def test_a_start_that_a_dead_leader_published() -> None:
 
 
 def test_a_size_after_delete_records() -> None:
-    """What DeleteRecords took is no part of the log: it must not make live segments go (in Kafka it does)."""
-    with expiring_tier() as tier:
+    """Segments in front of a DeleteRecords are no part of the log. In Kafka they make live ones go."""
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(4))
         tier.log.maybe_increment_log_start_offset(20, "DeleteRecords")
         tier.limit(retention_bytes=2 * size)
@@ -313,13 +313,13 @@ def test_a_size_after_delete_records() -> None:
 
 def test_a_copy_under_way_stays() -> None:
     """Nor does what lies behind it go."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(1)
         tier.append(segments=2)
         begun = tier.begin_copy(10, 20)
         tier.pass_time(2 * MINUTE_MS)
         tier.limit(retention_ms=1)
-        with tier.partition.copying(begun.remote_log_segment_id):
+        with tier.term.copying(begun.remote_log_segment_id):
             tier.settle()
             assert tier.starts_listed() == [10]
         tier.finish_copy(begun)
@@ -330,7 +330,7 @@ def test_a_copy_under_way_stays() -> None:
 @pytest.mark.parametrize("broker_id", [BROKER, OTHER_BROKER])
 def test_an_unfinished_copy_goes(broker_id: int) -> None:
     """Its broker has ended or lost the partition: nobody finishes it. The log keeps its start."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         tier.append()
         begun = tier.begin_copy(20, 30, broker_id=broker_id)
@@ -339,7 +339,7 @@ def test_an_unfinished_copy_goes(broker_id: int) -> None:
         tier.settle()
         assert tier.starts_listed() == [0, 10, 20]
         tier.pass_time(10_000)
-        with tier.partition.copying(begun.remote_log_segment_id):
+        with tier.term.copying(begun.remote_log_segment_id):
             tier.settle()
             assert tier.starts_listed() == [0, 10, 20]
         tier.calls.clear()
@@ -354,7 +354,7 @@ def test_an_unfinished_deletion_goes_on() -> None:
     """If this fails, a broker that died while it removed a failed copy leaves its objects until the segments in front
     of it expire, which may be never.
     """
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         tier.append()
         begun = tier.begin_copy(20, 30)
@@ -370,7 +370,7 @@ def test_an_unfinished_deletion_goes_on() -> None:
 
 
 def test_an_unfinished_copy_that_finishes_after_all() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append()
         begun = tier.begin_copy(0, 10, broker_id=OTHER_BROKER)
         tier.pass_time(2 * MINUTE_MS)
@@ -386,7 +386,7 @@ def test_an_unfinished_copy_that_finishes_after_all() -> None:
 
 
 def test_by_kafkas_rules_an_unfinished_copy_waits_for_retention() -> None:
-    with expiring_tier(manager=KAFKA) as tier:
+    with task_tier(manager=KAFKA) as tier:
         tier.append()
         tier.begin_copy(0, 10, broker_id=OTHER_BROKER)
         tier.pass_time(48 * MINUTE_MS)
@@ -398,7 +398,7 @@ def test_by_kafkas_rules_an_unfinished_copy_waits_for_retention() -> None:
 
 
 def test_an_unfinished_copy_has_no_size() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(2))
         tier.append()
         tier.begin_copy(20, 30)
@@ -412,7 +412,7 @@ def test_an_unfinished_copy_has_no_size() -> None:
 
 def test_an_unchanged_partition_is_not_listed_again() -> None:
     """Ten thousand of them would keep a core busy."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(3))
         tier.limit(retention_bytes=10 * size, retention_ms=10 * MINUTE_MS)
 
@@ -439,7 +439,7 @@ def test_an_unchanged_partition_is_not_listed_again() -> None:
 
 
 def test_a_limit_that_is_new_is_seen() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(3))
         tier.settle()
         tier.limit(retention_bytes=2 * size)
@@ -448,7 +448,7 @@ def test_a_limit_that_is_new_is_seen() -> None:
 
 
 def test_a_manager_that_cannot_say_what_has_changed() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(3))
         tier.services.metadata.segments_version = lambda _: None  # type: ignore[assignment,method-assign]
         tier.settle()
@@ -462,14 +462,14 @@ def test_a_manager_that_cannot_say_what_has_changed() -> None:
 # ---- clocks
 
 
-def jump(tier: ExpiringTier, ms: int) -> None:
+def jump(tier: TaskTier, ms: int) -> None:
     tier.machine.clock._start_ms += ms  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("has_date", [False, True])
 def test_a_clock_that_jumps(has_date: bool) -> None:
     """Nothing expires by time; by size, and by the log's start, all goes on."""
-    with expiring_tier(retention_ms=100 * MINUTE_MS) as tier:
+    with task_tier(retention_ms=100 * MINUTE_MS) as tier:
         size = segment_bytes(tier.filled(4))
         tier.append()
         tier.begin_copy(40, 50, broker_id=OTHER_BROKER)
@@ -496,7 +496,7 @@ def test_a_clock_that_jumps(has_date: bool) -> None:
 
 def test_a_clock_that_was_wrong_at_the_start() -> None:
     """The store's own time settles it."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         jump(tier, 10_000 * MINUTE_MS)
         assert not tier.expirations.clock_check.trusted()
         tier.storage.hooks["store_time_ms"] = lambda: tier.now_ms - 1000
@@ -509,7 +509,7 @@ def test_a_clock_that_was_wrong_at_the_start() -> None:
 
 
 def test_what_is_shown() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         segments = tier.filled(3)
         tier.append()
         tier.begin_copy(30, 40)
@@ -525,7 +525,7 @@ def test_what_is_shown() -> None:
 
 
 def test_the_lag_of_deletions() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(5))
         tier.limit(retention_bytes=2 * size)
         lags = []

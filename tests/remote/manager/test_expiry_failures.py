@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.expiring_tier import (
+from tests.contract.metadata_events import PARTITION
+from tests.support.tier_tasks import (
     STATE,
-    ExpiringTier,
-    expiring_tier,
+    TaskTier,
     failing,
     reopened,
     require_published,
     segment_bytes,
+    task_tier,
 )
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteStorageException, RetriableRemoteStorageException
@@ -41,7 +42,7 @@ CALLS = (
 def test_whatever_fails_goes_on_later(manager: str, call: str, error: Exception) -> None:
     """The n-th call of a manager fails, for each n: no run raises, and in the end the same is left."""
     for count in range(1, 10):
-        with expiring_tier(count) as tier:
+        with task_tier(count) as tier:
             require_published(tier)
             size = segment_bytes(tier.filled(3))
             reopened(tier, retention_bytes=size)
@@ -68,7 +69,7 @@ def test_whatever_fails_goes_on_later(manager: str, call: str, error: Exception)
 
 def test_errors_count() -> None:
     """Kafka's rule: a retriable error is none; pauses double, and end with a good run."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
         tier.store.unavailable = True
         pauses = [tier.run() for _ in range(8)]
@@ -76,19 +77,19 @@ def test_errors_count() -> None:
         assert pauses[-1] is not None
         assert pauses[-1] > 20
         assert tier.value("delete_errors") == 0
-        assert tier.partition.expiry.faults.count == 8
+        assert tier.term.expiry.faults.count == 8
         tier.store.unavailable, tier.store.refuses = False, RemoteStorageException("forbidden")
         tier.run()
         assert tier.value("delete_errors") == 1
         tier.store.refuses = None
         tier.settle()
-        assert (tier.stored(), tier.partition.expiry.faults.count) == (2, 0)
+        assert (tier.stored(), tier.term.expiry.faults.count) == (2, 0)
         begun = [name for name in tier.states_of(tier.calls) if name == "DELETE_SEGMENT_STARTED"]
         assert len(begun) == 2  # tried again, and not stored again
 
 
 def test_a_segment_that_cannot_be_deleted_delays_no_other() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         segments = tier.filled(4)
         tier.limit(retention_bytes=0)
 
@@ -104,13 +105,13 @@ def test_a_segment_that_cannot_be_deleted_delays_no_other() -> None:
 
 
 def test_a_metadata_manager_that_hangs_or_is_late() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=3 * segment_bytes(tier.filled(4)))
         tier.metadata.hooks["update_remote_log_segment_metadata"] = lambda _: tier.machine.scheduler.future()
         began = tier.machine.clock.monotonic_seconds()
         assert tier.run() != 0
         assert 179 < tier.machine.clock.monotonic_seconds() - began < 181
-        assert "180000 ms" in str(tier.partition.expiry.faults.last)
+        assert "180000 ms" in str(tier.term.expiry.faults.last)
         tier.metadata.hooks.clear()
         tier.rig.topic.acknowledge_after = lambda: 20.0
         tier.settle()
@@ -119,7 +120,7 @@ def test_a_metadata_manager_that_hangs_or_is_late() -> None:
 
 def test_lost_acknowledgements() -> None:
     """The store and the topic did what was asked for, and said that they did not."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
         tier.store.lose_acknowledgements = 2
         tier.rig.topic.lose_acknowledgements = 2
@@ -134,11 +135,11 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_every_step(seed: int) -> None:
-    """Whatever was done last, the next leader comes to the same tier; nothing goes before its offsets."""
+    """The next leader comes to the same tier after a crash at any step; no segment goes before its offsets."""
     step = 0
     while True:
         step += 1
-        with expiring_tier(seed) as tier:
+        with task_tier(seed) as tier:
             tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
             count = 0
 
@@ -148,7 +149,7 @@ def test_a_crash_at_every_step(seed: int) -> None:
                 if count == last:
                     raise Crash
 
-            def crash_after(name: str, crash: Callable[..., None] = crash, tier: ExpiringTier = tier) -> Any:
+            def crash_after(name: str, crash: Callable[..., None] = crash, tier: TaskTier = tier) -> Any:
                 inner = (tier.metadata if "metadata" in name else tier.storage)._inner
 
                 def call(subject: Any) -> Any:
@@ -203,23 +204,23 @@ class OtherLog:
 @pytest.mark.parametrize(("start", "gone"), [(0, 0), (5, 0), (19, 1), (20, 2)])
 def test_what_the_log_does_not_take_stays(start: int, gone: int) -> None:
     """The high watermark is in the way: what the log still has is not deleted, and goes later."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         size = segment_bytes(tier.filled(4))
         log = tier.log
-        tier.log = OtherLog(log, lambda offset: min(offset, start))  # type: ignore[assignment]
+        tier.logs[PARTITION] = OtherLog(log, lambda offset: min(offset, start))  # type: ignore[assignment]
         tier.limit(retention_bytes=2 * size)
         tier.settle()
         assert (log.log_start_offset, tier.stored()) == (start, 4 - gone)
-        tier.log = log
+        tier.logs[PARTITION] = log
         tier.settle()
         assert (log.log_start_offset, tier.stored()) == (20, 2)
 
 
 def test_the_leader_changes_between_publishing_and_deleting() -> None:
     """The old leader deletes nothing more; the new one goes on by what was published."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
-        tier.services.on_log_start_offset = lambda *_: tier.partition.end()
+        tier.services.on_log_start_offset = lambda *_: tier.term.end()
         assert tier.run() is None
         assert (tier.log.log_start_offset, tier.stored(), tier.states_of(tier.calls)) == (20, 4, [])
         assert tier.run() is None
@@ -231,9 +232,9 @@ def test_the_leader_changes_between_publishing_and_deleting() -> None:
 
 def test_the_leader_changes_within_a_deletion() -> None:
     """The deletion that began is the next leader's; the second one does not begin."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
-        tier.metadata.hooks["update_remote_log_segment_metadata"] = lambda _: tier.partition.end()
+        tier.metadata.hooks["update_remote_log_segment_metadata"] = lambda _: tier.term.end()
         assert tier.run() is None
         assert tier.listed()[0] == (0, STATE.DELETE_SEGMENT_STARTED)
         assert tier.stored() == 4
@@ -245,7 +246,7 @@ def test_the_leader_changes_within_a_deletion() -> None:
 
 def test_a_callback_that_raises() -> None:
     """The broker's callback is a fault of its own: the start stands, and the segments go later."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=2 * segment_bytes(tier.filled(4)))
         tier.services.on_log_start_offset = failing(KeyError("a bug"))
         pause = tier.run()
@@ -261,7 +262,7 @@ def test_a_callback_that_raises() -> None:
 
 def test_a_reader_of_a_segment_that_is_deleted() -> None:
     """A stream that is open ends whole or with an error; a new look-up finds nothing at once."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         segments = tier.filled(2)
         stream = tier.store.fetch_log_segment(segments[0], 0)
         head = stream.read(100)
@@ -273,8 +274,8 @@ def test_a_reader_of_a_segment_that_is_deleted() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_beside_copies_appends_and_new_terms(seed: int) -> None:
-    """Whatever goes on at once: an offset of the log is here or in the store, and the store has what is listed."""
-    with expiring_tier(seed) as tier:
+    """An offset of the log is here or in the store at every moment, and the store has each listed segment."""
+    with task_tier(seed) as tier:
         size = segment_bytes(tier.filled(1))
         tier.limit(retention_bytes=5 * size)
         require_published(tier)
@@ -316,7 +317,7 @@ def test_beside_copies_appends_and_new_terms(seed: int) -> None:
 
 def test_each_run_deletes_one() -> None:
     """A partition with much to delete delays no other."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(4)
         tier.limit(retention_bytes=0)
         left = []
@@ -327,7 +328,7 @@ def test_each_run_deletes_one() -> None:
 
 
 def test_a_long_plan_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         monkeypatch.setattr(expiry_plan, "PLANNED_MAX", 2)
         tier.filled(5)
         tier.limit(retention_bytes=0)
@@ -337,12 +338,12 @@ def test_a_long_plan_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_log_that_is_not_here_or_not_tiered() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.limit(retention_bytes=segment_bytes(tier.filled(2)))
         tier.services.find_log = lambda _: None
         assert (tier.run(), tier.stored()) == (30.0, 2)
         tier.services.find_log = lambda _: tier.log
         tier.log.update_config(replace(tier.log.config, remote_storage_enable=False))
         assert (tier.run(), tier.stored()) == (30.0, 2)
-        tier.partition.end()
+        tier.term.end()
         assert tier.run() is None

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.expiring_tier import RECORDS, STATE, expiring_tier
 from tests.support.living_logs import batch_of, served
 from tests.support.log_consumer import batches_in
-from tests.support.managed_broker import TIERED, ManagedBroker
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.tier_tasks import RECORDS, STATE, task_tier
+from tests.support.tiered_log import TIERED, TieredBroker
 from tierlog.errors import StoreError
 from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.log.local.log_directory import LogDirectory
@@ -39,22 +39,22 @@ from tierlog.testing.memory_storage_manager import MemoryStorageManager
 
 def test_a_segment_does_not_expire_while_it_is_copied() -> None:
     """If this fails, the leader's own expiration takes its copy for one that was given up."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=1)
         copies = SegmentCopies(tier.services, ByteQuota(tier.machine, 1 << 60))
 
         def copy(metadata: Any, files: Any) -> bytes:
             tier.pass_time(3_600_000)
-            tier.expirations.run(tier.partition)
-            tier.expirations.run(tier.partition)
+            tier.expirations.run(tier.term)
+            tier.expirations.run(tier.term)
             tier.store.copy_log_segment_data(metadata, files)
             return b""
 
         tier.storage.hooks["copy_log_segment_data"] = copy
-        assert copies.run(tier.partition) == 0
+        assert copies.run(tier.term) == 0
         assert tier.listed() == [(0, STATE.COPY_SEGMENT_FINISHED)]
         assert tier.stored() == 1
-        assert tier.partition.being_copied == frozenset()
+        assert tier.term.being_copied == frozenset()
         assert tier.log.highest_offset_in_remote_storage == RECORDS - 1
 
 
@@ -209,7 +209,7 @@ def filled(log: UnifiedLog, segments: int, *, epoch: int, mark: int) -> None:
         log.roll()
 
 
-def check_tier(broker: ManagedBroker, partition: TopicIdPartition) -> None:
+def check_tier(broker: TieredBroker, partition: TopicIdPartition) -> None:
     """Each offset that counts as copied is found by the log's own lineage, with the log's own bytes."""
     log, metadata = broker.logs[partition], broker.metadata
     here = {each[:8]: each for each in batches_in(served(log))}
@@ -251,8 +251,8 @@ def test_a_power_cut(seed: int) -> None:
     with scheduler:
         topic, rng = MemoryMetadataTopic(3, machine=machine), machine.rng
 
-        def start() -> ManagedBroker:
-            return ManagedBroker(machine, topic=topic, storage=SlowStorage(machine, segments), config=config)
+        def start() -> TieredBroker:
+            return TieredBroker(machine, topic=topic, storage=SlowStorage(machine, segments), config=config)
 
         broker = start()
         partition = broker.partition()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.living_logs import batch_of
-from tests.support.managed_broker import LOGS, ManagedBroker
 from tests.support.manager_configs import BASE, ZSTD
+from tests.support.tiered_log import LOGS, TieredBroker
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, parse_identifier
@@ -49,7 +49,7 @@ STATE = RemoteLogSegmentState
 class Indexing:
     """A broker whose partition's index is written behind the runs of its tasks."""
 
-    def __init__(self, broker: ManagedBroker) -> None:
+    def __init__(self, broker: TieredBroker) -> None:
         self.broker = broker
         self.partition = broker.partition()
         self.log = broker.logs[self.partition]
@@ -112,7 +112,7 @@ def started(
     machine.files.make_directories("/store")
     storage = TieredStorageManager(machine=machine)
     storage.configure({**FOLDER, **keys})
-    return Indexing(ManagedBroker(machine, topic=topic, storage=storage, config=config))
+    return Indexing(TieredBroker(machine, topic=topic, storage=storage, config=config))
 
 
 @contextlib.contextmanager
@@ -184,7 +184,7 @@ def test_a_storage_manager_that_ships_none_is_refused(ours: bool) -> None:
         storage.configure(FOLDER if ours else {})
         topic = MemoryMetadataTopic(3, machine=machine)
         with pytest.raises(ConfigError, match=r"log\.index\.object\.enabled"):
-            ManagedBroker(machine, topic=topic, storage=storage, config=ON)
+            TieredBroker(machine, topic=topic, storage=storage, config=ON)
         storage.close()
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.contract.dict_metadata_manager import DictMetadataManager
-from tests.contract.folder_manager import FolderStorageManager
-from tests.support.living_logs import batch_of
-from tests.support.managed_broker import NONE, TIERED, TOPIC_ID, ManagedBroker, managed_broker
-from tierlog.log.local.log_directory import LogDirectory
-from tierlog.remote.api import RemoteStorageException, TopicIdPartition
+from tests.support.third_party import PARTITION, third_party_broker
+from tests.support.tiered_log import NONE, TieredBroker, tiered_broker
+from tests.support.waiting import wait_until
+from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.partition_stops import StopPartition
-from tierlog.remote.manager.remote_log_manager import RemoteLogManager
 
 #: Every call of the two managers that the tasks of leaders and followers make.
 STORAGE_CALLS = ("copy_log_segment_data", "store_time_ms", "call_off_copy")
@@ -38,7 +34,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 
 def failing(
-    broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException]
+    broker: TieredBroker, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException]
 ) -> None:
     """Have a call of a manager fail until the test undoes it."""
 
@@ -52,9 +48,9 @@ def failing(
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", STORAGE_CALLS + METADATA_CALLS)
 def test_a_call_that_raises(monkeypatch: pytest.MonkeyPatch, name: str, error: str) -> None:
-    """Whatever it raises, and however often: the partition goes on when it raises no more, and so does every other."""
+    """The partition goes on once the call raises no more, and so does every other one."""
     config = RemoteLogManagerConfig(task_interval_ms=5000, task_retry_backoff_max_ms=5000)
-    with managed_broker(config=config) as broker:
+    with tiered_broker(config=config) as broker:
         first, follower = broker.partition(0), broker.partition(1)
         broker.produce(first, 1)
         broker.manager.on_leadership_change(frozenset({first}), frozenset({follower}))
@@ -76,7 +72,7 @@ def test_a_call_that_raises(monkeypatch: pytest.MonkeyPatch, name: str, error: s
 
 def test_one_slow_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy that hangs holds one thread; an operator sees which, and for how long; the others are copied."""
-    with managed_broker(config=RemoteLogManagerConfig(task_interval_ms=20_000)) as broker:
+    with tiered_broker(config=RemoteLogManagerConfig(task_interval_ms=20_000)) as broker:
         parts = [broker.partition(number) for number in range(20)]
         for partition in parts:
             broker.produce(partition, 2)
@@ -103,7 +99,7 @@ def test_one_slow_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_store_that_is_away_for_ten_minutes() -> None:
     """Produce and local reads go on, nothing is lost, and the lag is gone soon after it is back."""
-    with managed_broker(config=RemoteLogManagerConfig(task_interval_ms=20_000)) as broker:
+    with tiered_broker(config=RemoteLogManagerConfig(task_interval_ms=20_000)) as broker:
         parts = [broker.partition(number) for number in range(10)]
         broker.manager.on_leadership_change(frozenset(parts), NONE)
         broker.machine.clock.sleep(2)
@@ -122,44 +118,18 @@ def test_a_store_that_is_away_for_ten_minutes() -> None:
 
 
 def test_third_partys(tmp_path: pathlib.Path) -> None:
-    """Managers that share no line with ours, in threads, over files: a log tiers, its start goes up, its topic goes."""
-    storage, metadata = FolderStorageManager(), DictMetadataManager()
-    (tmp_path / "tier").mkdir()
-    (tmp_path / "logs").mkdir()
-    storage.configure({"folder": str(tmp_path / "tier")})
-    partition = TopicIdPartition(TOPIC_ID, "orders", 0)
-    with LogDirectory.open(
-        str(tmp_path / "logs"), config=TIERED, remote_log_enabled=True, runs_tasks=False
-    ) as directory:
-        log = directory.log("orders", 0, topic_id=TOPIC_ID)
-        log.assign_epoch_start_offset(0, 0)
-        for _ in range(5):
-            log.append_as_leader(batch_of(*[b"value"] * 10), leader_epoch=0)
-            log.roll()
-        manager = RemoteLogManager(
-            RemoteLogManagerConfig(task_interval_ms=10, task_retry_backoff_ms=10),
-            broker_id=1,
-            storage=storage,
-            metadata=metadata,
-            find_log=lambda of: log if of == partition else None,
-        )
-        with manager:
-            manager.on_leadership_change({partition}, NONE)
-            wait_until(lambda: log.highest_offset_in_remote_storage == 49)
-            log.delete_old_segments()
-            assert (log.log_start_offset, log.local_log_start_offset) == (0, 50)
-            found = manager.list_offsets(partition, 0).result(20)
-            assert found is not None
-            assert found.offset == 0
-            log.maybe_increment_log_start_offset(25, "DeleteRecords")
-            wait_until(lambda: len(list(metadata.list_remote_log_segments(partition))) == 3)
-            stop = StopPartition(partition, delete_local_log=True, delete_remote_log=True)
-            assert manager.stop_partitions([stop]).result(20) == {}
-            assert not [each for each in (tmp_path / "tier").rglob("*") if each.is_file()]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    late = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < late, "it never does"
-        time.sleep(0.005)
+    """A log tiers, its start goes up, its topic goes."""
+    with third_party_broker(tmp_path, segments=5) as broker, broker.manager as manager:
+        log = broker.log
+        manager.on_leadership_change({PARTITION}, NONE)
+        wait_until(lambda: log.highest_offset_in_remote_storage == 49)
+        log.delete_old_segments()
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 50)
+        found = manager.list_offsets(PARTITION, 0).result(20)
+        assert found is not None
+        assert found.offset == 0
+        log.maybe_increment_log_start_offset(25, "DeleteRecords")
+        wait_until(lambda: len(list(broker.metadata.list_remote_log_segments(PARTITION))) == 3)
+        stop = StopPartition(PARTITION, delete_local_log=True, delete_remote_log=True)
+        assert manager.stop_partitions([stop]).result(20) == {}
+        assert not broker.stored_files

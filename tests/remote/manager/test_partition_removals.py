@@ -29,9 +29,9 @@ from tests.contract.metadata_events import (
     segment,
     to,
 )
-from tests.support.expiring_tier import failing
 from tests.support.metadata_rig import COUNT, shares
 from tests.support.removing_brokers import Broker, cluster
+from tests.support.tier_tasks import failing
 from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteResourceNotFoundException,
@@ -83,11 +83,7 @@ def test_delete_topic(seed: int) -> None:
 
 def test_readers_find_nothing_once_it_began() -> None:
     with cluster() as made:
-        broker = Broker(made, 1)
-        broker.host(PARTITION)
-        made.fill(broker, 1)
-        broker.removals.lead({made.rig.number()})
-        broker.removals.delete_partition(PARTITION)
+        broker = made.removing(1)
         broker.storage.hooks["delete_log_segment_data"] = failing(RetriableRemoteStorageException("later"))
         for _ in range(30):
             made.rig.machine.clock.sleep(broker.run() / 2 + 0.01)
@@ -138,11 +134,7 @@ def test_another_leader_of_the_metadata_partition() -> None:
 
 def test_each_run_deletes_some() -> None:
     with cluster() as made:
-        broker = Broker(made, 1)
-        broker.host(PARTITION)
-        made.fill(broker, 260)
-        broker.removals.lead({made.rig.number()})
-        broker.removals.delete_partition(PARTITION)
+        broker = made.removing(260)
         most = 0
 
         def watch() -> bool:
@@ -208,11 +200,7 @@ def test_a_copy_that_goes_on_meanwhile() -> None:
 def test_a_partition_that_is_stopped_here_meanwhile() -> None:
     """The broker's own stop takes it away from the metadata manager: it is followed again."""
     with cluster() as made:
-        broker = Broker(made, 1)
-        broker.host(PARTITION)
-        made.fill(broker, 40)
-        broker.removals.lead({made.rig.number()})
-        broker.removals.delete_partition(PARTITION)
+        broker = made.removing(40)
         made.drive(broker, until=lambda: len(made.store.segment_ids) < 40)
         broker.here.clear()
         broker.inner.on_stop_partitions(frozenset({PARTITION}))
@@ -233,8 +221,7 @@ def test_a_partition_that_this_broker_has_is_not_taken_from_it() -> None:
 def test_marked_twice_or_after_its_removal() -> None:
     """The controller does not know how far it came: it is no error."""
     with cluster() as made:
-        broker = Broker(made, 1)
-        host = Broker(made, 2)
+        broker, host = Broker(made, 1), Broker(made, 2)
         host.host(PARTITION)
         made.fill(host, 3)
         both = [broker.removals.delete_partition(PARTITION) for _ in range(2)]
@@ -278,9 +265,7 @@ def test_whatever_fails_goes_on_later(manager: str, call: str, error: Exception)
     """The n-th call of a manager fails, for each n: no run raises, and in the end all is gone."""
     for last in range(1, 12):
         with cluster(last) as made:
-            host, broker = Broker(made, 1), Broker(made, 2)
-            host.host(PARTITION)
-            made.fill(host, 3)
+            host, broker = made.hosted(3)
             seen = 0
 
             def fail(*_: object, last: int = last, error: Exception = error, **__: object) -> None:
@@ -291,7 +276,6 @@ def test_whatever_fails_goes_on_later(manager: str, call: str, error: Exception)
 
             put(host.inner, REMOVAL.DELETE_PARTITION_MARKED)
             (broker.metadata if manager == "metadata" else broker.storage).hooks[call] = fail
-            broker.removals.lead({made.rig.number()})
             made.drive_to_end(broker)
             assert is_removed(host)
             if seen < last:
@@ -343,11 +327,7 @@ def test_one_that_fails_delays_no_other() -> None:
 def test_a_metadata_manager_that_hangs() -> None:
     """A run ends with the time that a change may take; the removal goes on later."""
     with cluster() as made:
-        broker = Broker(made, 1)
-        broker.host(PARTITION)
-        made.fill(broker, 3)
-        broker.removals.lead({made.rig.number()})
-        broker.removals.delete_partition(PARTITION)
+        broker = made.removing(3)
         clock = made.rig.machine.clock
         broker.metadata.hooks["update_remote_log_segment_metadata"] = lambda _: made.rig.machine.scheduler.future()
         longest = 0.0
@@ -378,9 +358,7 @@ def test_a_crash_at_every_step(another: bool, seed: int) -> None:
     )
     for last in range(1, 60):
         with cluster(seed) as made:
-            host, broker = Broker(made, 1), Broker(made, 2)
-            host.host(PARTITION)
-            made.fill(host, 3)
+            host, broker = made.hosted(3)
             count = 0
 
             def crash(last: int = last) -> None:
@@ -404,7 +382,6 @@ def test_a_crash_at_every_step(another: bool, seed: int) -> None:
             for name in names:
                 hooked = broker.storage if name == "delete_log_segment_data" else broker.metadata
                 hooked.hooks[name] = crashing(hooked._inner, name)
-            broker.removals.lead({made.rig.number()})
             broker.removals.delete_partition(PARTITION)
             crashed = False
             try:

@@ -190,7 +190,7 @@ class TestTerms:
         assert term is rig.runs[0][1]
 
     def test_tasks_begin_with_the_metadata(self, rig: Rig) -> None:
-        """A task that asks before that counts an error of every partition at every start of the broker."""
+        """A task that asks earlier counts an error of every partition at every start of the broker."""
         rig.metadata.ready = rig.machine.scheduler.future()
         rig.terms.begin(frozenset({partition(0), partition(1)}), NONE)
         rig.machine.clock.sleep(5)
@@ -201,7 +201,7 @@ class TestTerms:
         assert rig.ran("copy") == [0]
 
     def test_tasks_begin_though_the_metadata_never_comes(self, rig: Rig) -> None:
-        """They meet the error, count it and try again; without them nothing would say why nothing is copied."""
+        """Tasks meet the error, count it and try again; without them nothing would say why nothing is copied."""
         rig.metadata.ready = rig.machine.scheduler.future()
         rig.terms.begin(frozenset({partition(0)}), NONE)
         rig.machine.clock.sleep(0.5)
@@ -236,7 +236,7 @@ class TestTerms:
         rig.metadata.seconds = 0
 
     def test_a_topic_that_was_made_anew_is_another_one(self, rig: Rig) -> None:
-        """Its segments would be taken for the new topic's."""
+        """Segments of the old topic would be taken for the new one's."""
         new = partition(0, Uuid(bytes(15) + b"\2"))
         rig.terms.begin(frozenset({partition(0)}), NONE)
         rig.machine.clock.sleep(0.5)
@@ -291,7 +291,7 @@ class TestTerms:
 
 
 class TestNotices:
-    """What the metadata manager hears."""
+    """Notices to the metadata manager."""
 
     def test_it_is_not_waited_for(self, rig: Rig) -> None:
         """A broker's thread for metadata of the cluster would stand still with a third party's manager."""
@@ -345,7 +345,7 @@ class TestStops:
         return dict(rig.stops.stop(stopped).result(100))
 
     def test_each_kind(self, rig: Rig) -> None:
-        """The table of the behaviours, 8.2."""
+        """A stop deletes as Kafka's StopReplica does, by its two flags."""
         parts = {partition(number) for number in range(4)}
         rig.terms.begin(frozenset(parts), NONE)
         rig.machine.clock.sleep(0.5)
@@ -407,7 +407,7 @@ class TestStops:
                 each.result(0)
 
     def test_a_manager_that_does_not_take_the_stop(self, rig: Rig) -> None:
-        """Its caller hears it; the partition has stopped here all the same."""
+        """The caller hears of the failed deletion; the partition has stopped here all the same."""
         rig.terms.begin(frozenset({partition(0)}), NONE)
         rig.machine.clock.sleep(0.5)
         rig.metadata.refusals = 1
@@ -416,7 +416,7 @@ class TestStops:
 
 
 class TestHealth:
-    """What an operator sees."""
+    """The health summary, as an operator sees it."""
 
     def check(self, rig: Rig) -> HealthCheck:
         return HealthCheck(rig.services, rig.terms, rig.notices, {"copy": rig.schedule})

@@ -14,9 +14,9 @@ from typing_extensions import Buffer
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.contract.folder_manager import FolderStorageManager
-from tests.support.consumed_tier import MIB, joined
 from tests.support.living_logs import batch_of
 from tests.support.manager_configs import local_keys
+from tests.support.tiered_log import MIB, joined
 from tests.support.waiting import wait_until
 from tierlog.log.local import LogDirectory
 from tierlog.log.local.log_config import LogConfig
@@ -90,7 +90,7 @@ Opened = Callable[[pathlib.Path, Gate], tuple[RemoteStorageManager, RemoteLogMet
 
 
 @contextlib.contextmanager
-def tiered(
+def tiered_broker(
     folder: pathlib.Path, opened: Opened = ours, gate: Gate | None = None, **config: int
 ) -> Iterator[tuple[RemoteLogManager, UnifiedLog, bytes]]:
     """A manager whose partition has three segments in the tier alone, and what was copied."""
@@ -124,7 +124,7 @@ def tiered(
 @pytest.mark.parametrize("opened", [ours, a_third_partys])
 def test_many_consumers_read_all(opened: Opened, tmp_path: pathlib.Path) -> None:
     """If this fails, consumers side by side get each other's bytes, or lose some, over one of the managers."""
-    with tiered(tmp_path, opened, reader_threads=8) as (manager, log, copied):
+    with tiered_broker(tmp_path, opened, reader_threads=8) as (manager, log, copied):
 
         def consume(max_bytes: int) -> bytes:
             got, offset = b"", 0
@@ -153,7 +153,7 @@ def test_many_consumers_read_all(opened: Opened, tmp_path: pathlib.Path) -> None
 def test_all_comes_back_however_a_read_ends(tmp_path: pathlib.Path) -> None:
     """If this fails, clients that go, deadlines or a close leave memory, threads, places in the queue or streams."""
     gate = Gate()
-    with tiered(tmp_path, gate=gate, reader_threads=4, reader_max_pending_tasks=100) as (manager, _, _):
+    with tiered_broker(tmp_path, gate=gate, reader_threads=4, reader_max_pending_tasks=100) as (manager, _, _):
         assert manager.read([RemoteRead(PARTITION, 0, 1)], max_wait_ms=30_000).result(30)[0].data.size_bytes
         storage = manager.storage
         assert isinstance(storage, TieredStorageManager)

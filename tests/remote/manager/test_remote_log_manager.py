@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.support.forked import told_by_fork
-from tests.support.managed_broker import LOGS, NONE, TIERED, ManagedBroker, managed_broker
+from tests.support.tiered_log import LOGS, NONE, TIERED, TieredBroker, tiered_broker
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
     RemoteLogSegmentState,
@@ -33,7 +33,7 @@ from tierlog.testing.memory_storage_manager import MemoryStorageManager
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
-def copied(broker: ManagedBroker, partition: TopicIdPartition) -> list[tuple[int, int]]:
+def copied(broker: TieredBroker, partition: TopicIdPartition) -> list[tuple[int, int]]:
     """Bounds of the segments that are finished."""
     return sorted(
         (each.start_offset, each.end_offset)
@@ -42,7 +42,7 @@ def copied(broker: ManagedBroker, partition: TopicIdPartition) -> list[tuple[int
     )
 
 
-def led(broker: ManagedBroker, *, segments: int = 3) -> TopicIdPartition:
+def led(broker: TieredBroker, *, segments: int = 3) -> TopicIdPartition:
     """A partition that is led, all of whose closed segments are copied."""
     partition = broker.partition()
     broker.produce(partition, segments)
@@ -52,11 +52,11 @@ def led(broker: ManagedBroker, *, segments: int = 3) -> TopicIdPartition:
 
 
 class TestRoles:
-    """What leaders and followers do."""
+    """The tasks of leaders and followers."""
 
     def test_a_leader_copies_and_a_follower_looks_up(self) -> None:
         """The whole way of a segment: to the tier, and away locally, by leader and follower."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             assert copied(broker, partition) == [(0, 9), (10, 19), (20, 29)]
             log = broker.logs[partition]
@@ -75,7 +75,7 @@ class TestRoles:
 
     def test_what_is_not_tiered_is_passed_over(self) -> None:
         """Kafka's own topics, compacted ones, and partitions whose log is not there."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             plain = broker.partition(1)
             broker.alter(plain, remote_storage_enable=False)
             broker.manager.on_leadership_change(
@@ -87,8 +87,8 @@ class TestRoles:
                 broker.metadata.list_remote_log_segments(plain)
 
     def test_arguments(self) -> None:
-        """What is no partition is the caller's fault, at once."""
-        with managed_broker() as broker:
+        """An argument that is no partition is the caller's fault, at once."""
+        with tiered_broker() as broker:
             for call in (
                 lambda: broker.manager.on_leadership_change({"orders-0"}, NONE),  # type: ignore[arg-type]
                 lambda: broker.manager.stop_partitions(["orders-0"]),  # type: ignore[list-item]
@@ -102,7 +102,7 @@ class TestSearches:
 
     def test_by_time_and_special_ones(self) -> None:
         """A consumer that begins at a time begins in the tier, though nothing of it is local any more."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             log = broker.logs[partition]
             log.delete_old_segments()
@@ -141,7 +141,7 @@ def test_reads_right_behind_a_notice() -> None:
     with scheduler:
         storage, metadata = MemoryStorageManager(machine=machine), SlowMetadata(machine)
         storage.configure({})
-        broker = ManagedBroker(
+        broker = TieredBroker(
             machine, topic=MemoryMetadataTopic(3, machine=machine), storage=storage, metadata=metadata
         )
         partition = led(broker)
@@ -164,7 +164,7 @@ class TestStops:
 
     def test_a_deleted_topic_leaves_nothing(self) -> None:
         """Its objects would be paid for for ever."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             assert isinstance(broker.storage, MemoryStorageManager)
             assert len(broker.storage.segment_ids) == 3
@@ -175,7 +175,7 @@ class TestStops:
 
     def test_a_store_that_refuses_is_told(self) -> None:
         """The caller hears what is left."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             assert isinstance(broker.storage, MemoryStorageManager)
             broker.storage.refuses = RemoteStorageException("no permission")
@@ -190,7 +190,7 @@ class TestRemovals:
 
     def test_a_deleted_partition(self) -> None:
         """It is marked, stopped, and removed by the leader of its metadata partition: this broker, one that stops."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             assert isinstance(broker.storage, MemoryStorageManager)
             broker.manager.delete_partition(partition).result(60)
@@ -209,7 +209,7 @@ class TestConfigChanges:
 
     def test_copying_is_disabled_and_goes_on(self) -> None:
         """Disabled: nothing more is copied, the lag is none; enabled: it goes on where it was."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker, segments=1)
             broker.alter(partition, remote_log_copy_disable=True)
             assert broker.manager.on_config_change(frozenset({partition})).result(60) == {}
@@ -228,7 +228,7 @@ class TestConfigChanges:
     @pytest.mark.parametrize("is_leader", [True, False])
     def test_a_topic_leaves_the_tier(self, is_leader: bool) -> None:
         """The leader deletes what is there, and its log begins where it is local; a follower deletes nothing."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = led(broker)
             if not is_leader:
                 broker.manager.on_leadership_change(NONE, frozenset({partition}))
@@ -247,7 +247,7 @@ class TestConfigChanges:
 
     def test_keys_are_changed_at_run_time(self) -> None:
         """Numbers of threads, by at most the double; a key that is none changes nothing."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             broker.manager.update_config(
                 {
                     "remote.log.manager.copier.thread.pool.size": "20",
@@ -268,9 +268,9 @@ class TestConfigChanges:
 
 
 def test_figures_by_partition() -> None:
-    """How full a topic's retention is, local and in all: what an operator watches before records are lost."""
+    """An operator watches how full a topic's retention is, local and in all, before records are lost."""
     config = RemoteLogManagerConfig(task_interval_ms=1000, metrics_recording_level="DEBUG")
-    with managed_broker(config=config) as broker:
+    with tiered_broker(config=config) as broker:
         partition = led(broker)
         log = broker.logs[partition]
         log.delete_old_segments()
@@ -290,7 +290,7 @@ class TestFailures:
 
     def test_the_oldest_that_is_not_copied(self) -> None:
         """An operator sees which partition lags, for how long, and why; and the lag goes when the store is back."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = broker.partition()
             assert isinstance(broker.storage, MemoryStorageManager)
             broker.storage.refuses = RemoteStorageException("the bucket is gone")
@@ -315,7 +315,7 @@ class TestFailures:
 
     def test_a_topic_that_delays_its_copies(self) -> None:
         """A lag that is wanted is no fault, and an operator must not look for one."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             partition = broker.partition(config=replace(TIERED, remote_copy_lag_ms=3_600_000, local_retention_bytes=-2))
             broker.produce(partition, 1)
             broker.manager.on_leadership_change(frozenset({partition}), NONE)
@@ -327,7 +327,7 @@ class TestFailures:
 
     def test_a_clock_that_jumps_is_seen(self) -> None:
         """Nothing expires by time until an operator has looked."""
-        with managed_broker() as broker:
+        with tiered_broker() as broker:
             led(broker)
             assert not broker.manager.health().clock_is_off
             broker.machine.clock._start_ms += 10**9  # type: ignore[attr-defined]
@@ -405,8 +405,8 @@ class TestClose:
         storage.hangs.set()
 
     def test_a_copy_under_way_ends_before_the_managers(self) -> None:
-        """What it writes is refused or complete, never half of both."""
-        with managed_broker(3) as broker:
+        """A write of it is refused or complete, never half of both."""
+        with tiered_broker(3) as broker:
             led(broker, segments=2)
             broker.produce(next(iter(broker.logs)), 2)
             broker.machine.clock.sleep(0.7)

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.consumed_tier import MIB, NONE, tiered, values
+from tests.support.tiered_log import MIB, NONE, tiered_broker, values
 from tierlog.errors import CorruptDataError
 from tierlog.log.local.log_errors import KafkaError
 from tierlog.remote.api import (
@@ -41,8 +41,8 @@ from tierlog.runtime.machine.scheduling import CancelledError
 class TestAnswers:
     def test_a_fetch_is_what_was_copied(self) -> None:
         """If this fails, consumers get other records than producers wrote once they are in the tier alone."""
-        with tiered() as tier:
-            partition, got = tier.partition(), []
+        with tiered_broker() as tier:
+            partition, got = tier.consumed(), []
             while len(got) < 30:
                 found = tier.one(partition, len(got), of_partition=400)
                 assert (found.error, found.high_watermark, found.log_start_offset) == (None, 31, 0)
@@ -52,31 +52,31 @@ class TestAnswers:
 
     def test_segments_are_crossed_within_one_answer(self) -> None:
         """If this fails, a consumer of small segments waits for a round trip each."""
-        with tiered() as tier:
-            found = tier.one(tier.partition(), 5)
+        with tiered_broker() as tier:
+            found = tier.one(tier.consumed(), 5)
             assert values(found, 5) == list(range(5, 30))
             assert found.data.last_offset == 29
             assert [start for start, _ in tier.store.fetched] == [0, 10, 20]
 
     def test_kafka_reads_one_segment(self) -> None:
         """If this fails, the compatible mode differs from Kafka in what one fetch returns."""
-        with tiered(kafka_semantics=True) as tier:
-            assert values(tier.one(tier.partition(), 5), 5) == list(range(5, 10))
+        with tiered_broker(kafka_semantics=True) as tier:
+            assert values(tier.one(tier.consumed(), 5), 5) == list(range(5, 10))
 
     def test_the_storage_manager_knows_what_follows(self) -> None:
         """If this fails, prefetch ends at each segment's border."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             reads = tier.manager._reads._reads
-            at, starts = tier.broker.metadata.remote_log_segment_metadata(partition, 0, 0), [0]
+            at, starts = tier.metadata.remote_log_segment_metadata(partition, 0, 0), [0]
             while at is not None and (at := reads.find_next(at)) is not None:
                 starts.append(at.start_offset)
             assert starts == [0, 10, 20]
 
     def test_several_partitions_are_read_side_by_side(self) -> None:
         """If this fails, a fetch of ten partitions takes ten times as long as one."""
-        with tiered() as tier:
-            partitions = [tier.partition(number) for number in range(5)]
+        with tiered_broker() as tier:
+            partitions = [tier.consumed(number) for number in range(5)]
             tier.store.hook = lambda: 0.2
             began = tier.now
             found = tier.fetch(*(RemoteRead(each, 25, MIB) for each in partitions))
@@ -85,7 +85,7 @@ class TestAnswers:
 
     def test_nothing_is_waited_for_where_nothing_is_read(self) -> None:
         """If this fails, a fetch without a remote partition waits for its deadline."""
-        with tiered() as tier:
+        with tiered_broker() as tier:
             pending = tier.ask()
             assert pending.done()
             assert list(pending.result()) == []
@@ -96,8 +96,8 @@ class TestBytes:
         """If this fails, an answer exceeds the client's limit by a batch for each partition; or the first one stops for
         ever at a batch that is larger than its limit.
         """
-        with tiered() as tier:
-            first, second = tier.partition(0), tier.partition(1)
+        with tiered_broker() as tier:
+            first, second = tier.consumed(0), tier.consumed(1)
             found = tier.fetch(RemoteRead(first, 0, 10), RemoteRead(second, 0, 10))
             assert [values(each) if each.data.size_bytes else [] for each in found] == [[0], []]
             assert found[1].data.first_entry_incomplete
@@ -106,8 +106,8 @@ class TestBytes:
 
     def test_each_read_is_taken_to_use_all_that_it_may(self) -> None:
         """If this fails, an answer is larger than ``fetch.max.bytes``."""
-        with tiered() as tier:
-            partitions = [tier.partition(number) for number in range(3)]
+        with tiered_broker() as tier:
+            partitions = [tier.consumed(number) for number in range(3)]
             found = tier.fetch(*(RemoteRead(each, 0, 600) for each in partitions), max_bytes=1000)
             assert [each.data.size_bytes for each in found] == [600, 400, 0]
             assert sorted(start for start, _ in tier.store.fetched) == [0, 0]
@@ -118,8 +118,8 @@ class TestDeadlines:
         """If this fails, a slow store becomes an error of consumers, or holds their requests for ever (the planted
         fault: a pending read that is not released).
         """
-        with tiered() as tier:
-            slow, fast = tier.partition(0), tier.partition(1)
+        with tiered_broker() as tier:
+            slow, fast = tier.consumed(0), tier.consumed(1)
             tier.fetch(RemoteRead(fast, 29, MIB))
             hangs = [3600.0]
             tier.store.hook, began = lambda: hangs.pop() if hangs else None, tier.now
@@ -135,8 +135,8 @@ class TestDeadlines:
 
     def test_kafka_leaves_reads_that_have_begun(self) -> None:
         """If this fails, the compatible mode cancels what Kafka lets go on."""
-        with tiered(kafka_semantics=True) as tier:
-            partition = tier.partition()
+        with tiered_broker(kafka_semantics=True) as tier:
+            partition = tier.consumed()
             tier.hang(2.0)
             assert tier.one(partition, 0).data.size_bytes == 0
             assert tier.store.open_streams == 1
@@ -144,15 +144,15 @@ class TestDeadlines:
 
     def test_what_is_there_is_answered(self) -> None:
         """If this fails, a segment that hangs hides the records in front of it."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             tier.store.hook = lambda: 3600 if len(tier.store.fetched) > 1 else 0
             assert values(tier.one(partition, 5), 5) == list(range(5, 10))
 
     def test_a_read_that_fails_is_tried_again(self) -> None:
         """If this fails, a store that is away for a moment is an error of every consumer."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             tier.store.unavailable = True
             pending = tier.ask(RemoteRead(partition, 25, MIB), max_wait_ms=10_000)
             tier.machine.clock.sleep(3.0)
@@ -164,8 +164,8 @@ class TestDeadlines:
 
     def test_a_store_that_stays_away_gives_an_empty_answer(self) -> None:
         """If this fails, consumers see an error, or wait beyond their deadline, for as long as the store is away."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             tier.store.unavailable = True
             began = tier.now
             found = tier.one(partition, 0)
@@ -176,8 +176,8 @@ class TestDeadlines:
 
     def test_kafka_answers_the_first_failure(self) -> None:
         """If this fails, the compatible mode waits where Kafka answers."""
-        with tiered(kafka_semantics=True) as tier:
-            partition = tier.partition()
+        with tiered_broker(kafka_semantics=True) as tier:
+            partition = tier.consumed()
             tier.store.unavailable, began = True, tier.now
             assert tier.one(partition, 0).error is KafkaError.UNKNOWN_SERVER_ERROR
             assert tier.now - began < 0.1
@@ -186,8 +186,8 @@ class TestDeadlines:
 class TestEnds:
     def test_a_client_that_goes_gives_everything_back(self) -> None:
         """If this fails, clients that reconnect use up the reader threads and their queue."""
-        with tiered(reader_threads=2, reader_max_pending_tasks=3) as tier:
-            partition = tier.partition()
+        with tiered_broker(reader_threads=2, reader_max_pending_tasks=3) as tier:
+            partition = tier.consumed()
             tier.hang()
             pending = [tier.ask(RemoteRead(partition, 0, MIB), max_wait_ms=60_000) for _ in range(5)]
             tier.machine.clock.sleep(0.1)
@@ -202,8 +202,8 @@ class TestEnds:
 
     def test_a_term_that_ends_answers_at_once(self) -> None:
         """If this fails, clients of a moved partition wait for their deadline before they look for its leader."""
-        with tiered() as tier:
-            moved, stays = tier.partition(0), tier.partition(1)
+        with tiered_broker() as tier:
+            moved, stays = tier.consumed(0), tier.consumed(1)
             tier.hang()
             pending = tier.ask(RemoteRead(stays, 0, MIB), RemoteRead(moved, 0, MIB), max_wait_ms=60_000)
             tier.machine.clock.sleep(0.1)
@@ -216,21 +216,21 @@ class TestEnds:
 
     def test_a_follower_reads_too(self) -> None:
         """If this fails, consumers that fetch from the nearest replica cannot read history."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             tier.manager.on_leadership_change(NONE, {partition})
             assert values(tier.one(partition, 25), 25) == list(range(25, 30))
 
     def test_a_partition_of_others(self) -> None:
         """If this fails, a client of a partition that is not here is given another answer than "look elsewhere"."""
-        with tiered() as tier:
-            other = TopicIdPartition(tier.partition().topic_id, "orders", 99)
+        with tiered_broker() as tier:
+            other = TopicIdPartition(tier.consumed().topic_id, "orders", 99)
             assert tier.one(other, 0).error is KafkaError.NOT_LEADER_OR_FOLLOWER
 
     def test_a_close_ends_all(self) -> None:
         """If this fails, a broker that stops leaves threads and streams."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             tier.hang(5.0)
             pending = tier.ask(RemoteRead(partition, 0, MIB), max_wait_ms=60_000)
             tier.machine.clock.sleep(0.1)
@@ -242,8 +242,8 @@ class TestEnds:
 
     def test_a_manager_that_hears_nothing_takes_its_threads_alone(self) -> None:
         """If this fails, a storage manager that hangs holds consumers' requests, or the broker's close."""
-        with tiered(reader_threads=2, reader_max_pending_tasks=2) as tier:
-            partition = tier.partition()
+        with tiered_broker(reader_threads=2, reader_max_pending_tasks=2) as tier:
+            partition = tier.consumed()
             late: list[float] = []
 
             def deaf() -> None:
@@ -265,8 +265,8 @@ class TestEnds:
 class TestFailures:
     def test_a_full_queue_fails_that_partition_alone(self) -> None:
         """If this fails, a burst blocks the caller, or one partition too many fails the whole fetch."""
-        with tiered(reader_threads=1, reader_max_pending_tasks=1) as tier:
-            partitions = [tier.partition(number) for number in range(3)]
+        with tiered_broker(reader_threads=1, reader_max_pending_tasks=1) as tier:
+            partitions = [tier.consumed(number) for number in range(3)]
             tier.store.hook = lambda: 0.1
             found = tier.fetch(*(RemoteRead(each, 25, MIB) for each in partitions))
             assert [each.error for each in found] == [None, None, KafkaError.UNKNOWN_SERVER_ERROR]
@@ -275,8 +275,8 @@ class TestFailures:
 
     def test_threads_change_while_they_read(self) -> None:
         """If this fails, an operator restarts brokers to have more readers."""
-        with tiered(reader_threads=1) as tier:
-            partitions = [tier.partition(number) for number in range(4)]
+        with tiered_broker(reader_threads=1) as tier:
+            partitions = [tier.consumed(number) for number in range(4)]
             tier.store.hook = lambda: 0.2
             pending = tier.ask(RemoteRead(partitions[0], 25, MIB))
             tier.machine.clock.sleep(0.1)
@@ -288,9 +288,9 @@ class TestFailures:
 
     def test_what_no_segment_has(self) -> None:
         """If this fails, a consumer waits for records that have been deleted."""
-        with tiered() as tier:
-            partition = tier.partition()
-            log = tier.broker.logs[partition]
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            log = tier.logs[partition]
             log.maybe_increment_log_start_offset(12, "records were deleted")
             assert tier.one(partition, 3).error is KafkaError.OFFSET_OUT_OF_RANGE
             assert values(tier.one(partition, 12), 12) == list(range(12, 30))
@@ -298,9 +298,9 @@ class TestFailures:
 
     def test_a_segment_that_was_deleted_meanwhile(self) -> None:
         """If this fails, a consumer of an expiring topic waits, or gets an error that no reset heals."""
-        with tiered() as tier:
-            partition = tier.partition()
-            metadata = tier.broker.metadata
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            metadata = tier.metadata
             segment = metadata.remote_log_segment_metadata(partition, 0, 0)
             assert segment is not None
             lookup, answers = metadata.remote_log_segment_metadata, [segment]
@@ -330,8 +330,8 @@ class TestFailures:
     )
     def test_kafkas_errors(self, raised: Exception, error: KafkaError, as_kafka: bool) -> None:
         """If this fails, an error below has no answer, or costs a thread."""
-        with tiered(kafka_semantics=as_kafka) as tier:
-            partition, other = tier.partition(0), tier.partition(1)
+        with tiered_broker(kafka_semantics=as_kafka) as tier:
+            partition, other = tier.consumed(0), tier.consumed(1)
 
             def hook() -> None:
                 if len(tier.store.fetched) == 1:
@@ -345,8 +345,8 @@ class TestFailures:
 
     def test_wrong_bytes_are_kafkas_error(self) -> None:
         """If this fails, damage in the store looks like a fault of the broker."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             for parts in tier.store.segments.values():
                 parts[None] = bytes(len(parts[None]))
             found = tier.one(partition, 0)
@@ -355,9 +355,9 @@ class TestFailures:
 
     def test_a_damaged_later_segment_hides_nothing_in_front(self) -> None:
         """If this fails, consumers stop a segment too early."""
-        with tiered() as tier:
-            partition = tier.partition()
-            segment = tier.broker.metadata.remote_log_segment_metadata(partition, 0, 15)
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            segment = tier.metadata.remote_log_segment_metadata(partition, 0, 15)
             assert segment is not None
             tier.store.segments[segment.remote_log_segment_id][None] = bytes(segment.segment_size_in_bytes)
             assert values(tier.one(partition, 5), 5) == list(range(5, 10))
@@ -368,8 +368,8 @@ class TestFailures:
 class TestQuota:
     def test_beyond_the_quota_the_answer_is_empty(self) -> None:
         """If this fails, remote reads starve local ones of a broker's network, whatever the operator sets."""
-        with tiered(fetch_max_bytes_per_second=100) as tier:
-            partition = tier.partition()
+        with tiered_broker(fetch_max_bytes_per_second=100) as tier:
+            partition = tier.consumed()
             assert tier.manager.fetch_throttle_time_ms() == 0
             assert tier.one(partition, 0).data.size_bytes > 1000
             assert tier.manager.fetch_throttle_time_ms() > 0
@@ -381,8 +381,8 @@ class TestQuota:
 
     def test_a_failure_uses_nothing_up(self) -> None:
         """If this fails, a store that fails throttles those that it would serve again."""
-        with tiered(fetch_max_bytes_per_second=100) as tier:
-            partition = tier.partition()
+        with tiered_broker(fetch_max_bytes_per_second=100) as tier:
+            partition = tier.consumed()
             tier.store.unavailable = True
             assert tier.one(partition, 0).cause is not None
             assert tier.manager.fetch_throttle_time_ms() == 0
@@ -391,8 +391,8 @@ class TestQuota:
 class TestMetrics:
     def test_what_is_read_is_counted(self) -> None:
         """If this fails, an operator does not see what the tier costs."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
             size = tier.one(partition, 0).data.size_bytes
             for labels in ({}, {"topic": "orders"}):
                 assert tier.value("fetch_bytes", **labels) == size
@@ -406,9 +406,9 @@ class TestMetrics:
 class TestReadiness:
     def test_metadata_that_is_loaded_is_waited_for(self) -> None:
         """If this fails, consumers get errors for the minutes after a broker's start."""
-        with tiered() as tier:
-            partition = tier.partition()
-            metadata = tier.broker.metadata
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            metadata = tier.metadata
             ready = tier.machine.scheduler.future()
             is_ready, when_ready = metadata.is_ready, metadata.when_ready
             metadata.is_ready = lambda _: False  # type: ignore[method-assign,assignment]
@@ -424,10 +424,10 @@ class TestReadiness:
 
     def test_a_wait_for_metadata_that_is_given_up(self) -> None:
         """If this fails, a third party's future that ends without a result leaves fetches to their deadline."""
-        with tiered() as tier:
-            partition, ready = tier.partition(), Future[None]()
-            tier.broker.metadata.is_ready = lambda _: False  # type: ignore[method-assign,assignment]
-            tier.broker.metadata.when_ready = lambda _: ready  # type: ignore[method-assign,assignment,return-value]
+        with tiered_broker() as tier:
+            partition, ready = tier.consumed(), Future[None]()
+            tier.metadata.is_ready = lambda _: False  # type: ignore[method-assign,assignment]
+            tier.metadata.when_ready = lambda _: ready  # type: ignore[method-assign,assignment,return-value]
             pending = tier.ask(RemoteRead(partition, 25, MIB))
             tier.machine.clock.sleep(0.1)
             ready.cancel()
@@ -438,9 +438,9 @@ class TestReadiness:
 
     def test_a_metadata_manager_that_hangs(self) -> None:
         """If this fails, a third party's metadata manager stops a broker's request threads."""
-        with tiered() as tier:
-            partition = tier.partition()
-            tier.broker.metadata.is_ready = lambda _: tier.machine.clock.sleep(30) or True  # type: ignore[method-assign,assignment]
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            tier.metadata.is_ready = lambda _: tier.machine.clock.sleep(30) or True  # type: ignore[method-assign,assignment]
             began = tier.now
             pending = tier.ask(RemoteRead(partition, 25, MIB))
             assert tier.now == began, "the caller does not wait"
@@ -452,9 +452,9 @@ class TestReadiness:
         """If this fails, a third party's metadata manager that is not ready is an error of every consumer."""
         from tierlog.remote.api import RemoteStorageNotReadyException
 
-        with tiered() as tier:
-            partition = tier.partition()
-            metadata = tier.broker.metadata
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            metadata = tier.metadata
             lookup, until = metadata.remote_log_segment_metadata, tier.now + 1.0
 
             def not_ready(*args: Any) -> RemoteLogSegmentMetadata | None:
@@ -469,11 +469,11 @@ class TestReadiness:
 
     def test_a_partition_that_the_metadata_manager_does_not_know(self) -> None:
         """If this fails, clients stay at a broker that is no replica any more."""
-        with tiered() as tier:
-            partition = tier.partition()
+        with tiered_broker() as tier:
+            partition = tier.consumed()
 
             def unknown(*_: Any) -> None:
                 raise RemoteResourceNotFoundException("neither led nor followed")
 
-            tier.broker.metadata.remote_log_segment_metadata = unknown  # type: ignore[method-assign,assignment]
+            tier.metadata.remote_log_segment_metadata = unknown  # type: ignore[method-assign,assignment]
             assert tier.one(partition, 0).error is KafkaError.NOT_LEADER_OR_FOLLOWER

@@ -25,16 +25,16 @@ from typing import Any
 import pytest
 
 from tests.contract.metadata_events import PARTITION
-from tests.support.expiring_tier import (
+from tests.support.living_logs import batch_of, ended
+from tests.support.tier_tasks import (
     RECORDS,
     STATE,
-    ExpiringTier,
-    expiring_tier,
+    TaskTier,
     failing,
     moved_to_another_disk,
     reopened,
+    task_tier,
 )
-from tests.support.living_logs import batch_of, ended
 from tierlog.errors import StoreError
 from tierlog.remote.api import (
     IndexType,
@@ -55,15 +55,15 @@ REMOVED = ["DELETE_SEGMENT_STARTED", "delete_log_segment_data", "DELETE_SEGMENT_
 
 
 class CopyingTier:
-    """An ExpiringTier whose log is copied by the task."""
+    """An TaskTier whose log is copied by the task."""
 
-    def __init__(self, tier: ExpiringTier) -> None:
+    def __init__(self, tier: TaskTier) -> None:
         self.tier = tier
         self.quota = ByteQuota(tier.machine, tier.services.config.copy_max_bytes_per_second)
         self.copies = SegmentCopies(tier.services, self.quota)
 
     def run(self) -> float | None:
-        return self.copies.run(self.tier.partition)
+        return self.copies.run(self.tier.term)
 
     def settle(self) -> float | None:
         """Run the task until it has nothing to do at once."""
@@ -74,7 +74,7 @@ class CopyingTier:
         raise AssertionError("the task finds no end")
 
     def changes(self) -> list[str]:
-        """What was asked of the managers, but for questions; then forget it."""
+        """Return the calls of the managers that change something, and forget them."""
         names = []
         for name, subject in self.tier.calls:
             if name == "update_remote_log_segment_metadata":
@@ -87,7 +87,7 @@ class CopyingTier:
 
 @contextlib.contextmanager
 def copying_tier(seed: int = 1, *, manager: dict[str, str] | None = None, segments: int = 3) -> Iterator[CopyingTier]:
-    with expiring_tier(seed, manager=manager) as tier:
+    with task_tier(seed, manager=manager) as tier:
         tier.append(segments=segments)
         yield CopyingTier(tier)
 
@@ -105,7 +105,7 @@ def test_a_segment_is_copied_in_order(seed: int) -> None:
         assert made.changes() == []
         assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS, 2 * RECORDS)]
         assert log.highest_offset_in_remote_storage == 3 * RECORDS - 1
-        assert tier.partition.offsets.copied == CopiedOffset(3 * RECORDS - 1, 0)
+        assert tier.term.offsets.copied == CopiedOffset(3 * RECORDS - 1, 0)
         assert tier.stored() == 3
         sizes = sum(each.segment_size_in_bytes for each in tier.metadata.list_remote_log_segments(PARTITION))
         assert tier.value("copy_bytes") == sizes
@@ -215,12 +215,12 @@ def test_a_failed_copy_leaves_nothing(error: Exception) -> None:
         assert made.changes() == [*COPIED[:2], *REMOVED]
         assert tier.listed() == []
         assert tier.value("copy_errors") == 1
-        assert tier.partition.failure is error
+        assert tier.term.failure is error
         assert tier.log.highest_offset_in_remote_storage == -1
         del tier.storage.hooks["copy_log_segment_data"]
         made.settle()
         assert tier.starts_listed() == [0, RECORDS, 2 * RECORDS]
-        assert tier.partition.failure is None
+        assert tier.term.failure is None
 
 
 def test_each_attempt_has_another_id() -> None:
@@ -281,8 +281,8 @@ def test_custom_metadata_beyond_the_limit() -> None:
         tier.storage.hooks["delete_log_segment_data"] = lambda metadata: seen.append(metadata.custom_metadata)
         made.run()
         assert seen == [b"x" * 129]
-        assert isinstance(tier.partition.failure, CustomMetadataSizeLimitError)
-        assert tier.partition.copying_stopped
+        assert isinstance(tier.term.failure, CustomMetadataSizeLimitError)
+        assert tier.term.copying_stopped
         made.changes()
         assert made.run() is None
         assert made.changes() == []
@@ -298,7 +298,7 @@ def test_a_damaged_local_segment() -> None:
         made.run()
         tier.storage.hooks["copy_log_segment_data"] = failing(SegmentFileError("the log is damaged"))
         made.run()
-        assert tier.partition.copying_stopped
+        assert tier.term.copying_stopped
         assert tier.value("copy_errors") == 1
         made.changes()
         assert made.run() is None
@@ -367,7 +367,7 @@ def test_metadata_that_are_not_stored_in_time() -> None:
         began = tier.now_ms
         made.run()
         assert tier.now_ms - began == pytest.approx(tier.services.config.metadata_timeout_ms, abs=1000)
-        assert "has not stored" in str(tier.partition.failure)
+        assert "has not stored" in str(tier.term.failure)
         assert made.changes() == COPIED[:1]
         del tier.metadata.hooks["add_remote_log_segment_metadata"]
         made.settle()
@@ -407,7 +407,7 @@ def test_the_term_ends_during_a_copy(at: str) -> None:
         real: Callable[..., Any] = getattr(tier.store if at.startswith("copy") else tier.metadata._inner, at)
 
         def call(*args: Any) -> Any:
-            tier.partition.end()
+            tier.term.end()
             return real(*args)
 
         (tier.storage if at.startswith("copy") else tier.metadata).hooks[at] = call
@@ -437,7 +437,7 @@ def test_files_stay_while_they_are_copied() -> None:
 
         tier.storage.hooks["copy_log_segment_data"] = copy
         made.run()
-        assert tier.partition.failure is None
+        assert tier.term.failure is None
         assert tier.stored() == 1
 
 
@@ -469,7 +469,7 @@ def test_an_unclean_election() -> None:
             log.append_as_leader(batch_of(value), leader_epoch=1)
         log.roll()
         made.run()
-        assert tier.partition.offsets.copied == CopiedOffset(2, 1)
+        assert tier.term.offsets.copied == CopiedOffset(2, 1)
         newest = list(tier.metadata.list_remote_log_segments(PARTITION, 1))
         assert [(each.start_offset, each.end_offset) for each in newest] == [(0, 2)]
 
@@ -554,7 +554,7 @@ def test_a_log_that_is_cut_while_its_copy_finishes(*, ends: bool) -> None:
             stored = tier.metadata._inner.update_remote_log_segment_metadata(event)
             stored.result(60)
             if ends:  # this broker follows from now on
-                tier.partition.end()
+                tier.term.end()
             log.truncate_to(5)
             if ends:
                 tier.append(segments=2, epoch=1)

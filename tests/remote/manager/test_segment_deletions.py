@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.metadata_events import DELETING, FINISHED, OTHER, PARTITION, bring, listed, segment
-from tests.support.expiring_tier import failing
 from tests.support.removing_brokers import Broker, cluster
+from tests.support.tier_tasks import failing
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -48,7 +48,7 @@ def test_delete_all_leaves_the_partition_usable() -> None:
 
 
 def test_delete_all_that_fails() -> None:
-    """What is left goes on from there; no reader finds it meanwhile."""
+    """A later call deletes the segments that are left; no reader finds them meanwhile."""
     with cluster() as made:
         broker = Broker(made, 1)
         broker.host(PARTITION)

@@ -118,7 +118,7 @@ class TestEnds:
     """Tasks that end, and schedules that close."""
 
     def test_an_end_waits_for_the_present_run(self, simulated: Machine) -> None:
-        """What deletes a partition must not meet a copy of it."""
+        """A deletion of a partition must not meet a copy of it."""
         with TaskSchedule(simulated, name="copy", workers=1) as schedule:
             runs = Runs(simulated, seconds=10)
             task = schedule.add(runs.run)

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.expiring_tier import ExpiringTier, expiring_tier, failing, moved_to_another_disk, reopened
+from tests.support.tier_tasks import TaskTier, failing, moved_to_another_disk, reopened, task_tier
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 
 
-def require(tier: ExpiringTier) -> CopiedOffset:
-    return tier.partition.offsets.require(tier.services, tier.log)
+def require(tier: TaskTier) -> CopiedOffset:
+    return tier.term.offsets.require(tier.services, tier.log)
 
 
-def asked(tier: ExpiringTier) -> list[str]:
+def asked(tier: TaskTier) -> list[str]:
     """The names of the manager's calls since the last time."""
     names = [name for name, _ in tier.calls]
     tier.calls.clear()
@@ -24,7 +24,7 @@ def asked(tier: ExpiringTier) -> list[str]:
 
 
 def test_both_are_looked_up_once() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         reopened(tier)
         assert require(tier) == (19, 0)
@@ -36,7 +36,7 @@ def test_both_are_looked_up_once() -> None:
 
 def test_a_log_start_is_raised_and_published() -> None:
     """If this fails, a broker whose checkpoint was lost answers for offsets that nobody has."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.append(segments=3)
         tier.finish_copy(tier.begin_copy(10, 20))
         tier.finish_copy(tier.begin_copy(20, 30))
@@ -47,7 +47,7 @@ def test_a_log_start_is_raised_and_published() -> None:
 
 
 def test_a_log_in_another_directory_is_looked_up_again() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         require(tier)
         moved_to_another_disk(tier)
@@ -57,7 +57,7 @@ def test_a_log_in_another_directory_is_looked_up_again() -> None:
 
 
 def test_a_log_that_was_cut_is_looked_up_again() -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(3)
         require(tier)
         tier.log.truncate_to(15)
@@ -68,49 +68,49 @@ def test_a_log_that_was_cut_is_looked_up_again() -> None:
 
 def test_a_copy_that_finishes_during_a_look_up() -> None:
     """If this fails, the expiration task takes the copied offset back, and a segment is copied again."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(1)
         reopened(tier)
         tier.append()
         tier.metadata.hooks["highest_offset_for_epoch"] = during(
-            lambda: tier.partition.offsets.set_copied(tier.log, CopiedOffset(19, 0)), answer=9
+            lambda: tier.term.offsets.set_copied(tier.log, CopiedOffset(19, 0)), answer=9
         )
         require(tier)
-        assert tier.partition.offsets.copied == (19, 0)
+        assert tier.term.offsets.copied == (19, 0)
         assert tier.log.highest_offset_in_remote_storage == 19
 
 
 def test_a_copy_whose_end_is_not_known_during_a_look_up() -> None:
     """If this fails, an answer of before the copy counts, and its segment is copied again."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(1)
-        tier.metadata.hooks["highest_offset_for_epoch"] = during(tier.partition.offsets.forget_copied, answer=9)
+        tier.metadata.hooks["highest_offset_for_epoch"] = during(tier.term.offsets.forget_copied, answer=9)
         require(tier)
-        assert tier.partition.offsets.copied is None
+        assert tier.term.offsets.copied is None
 
 
 @pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
 def test_a_term_that_ends_during_a_look_up(call: str) -> None:
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         reopened(tier)
-        tier.metadata.hooks[call] = during(tier.partition.end)
+        tier.metadata.hooks[call] = during(tier.term.end)
         require(tier)
-        assert (tier.partition.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
-        tier.partition.offsets.set_copied(tier.log, CopiedOffset(19, 0))
-        assert (tier.partition.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
+        assert (tier.term.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
+        tier.term.offsets.set_copied(tier.log, CopiedOffset(19, 0))
+        assert (tier.term.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
 
 
 @pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
 def test_a_metadata_manager_that_fails(call: str) -> None:
     """Nothing is known then, and the next run asks again."""
-    with expiring_tier() as tier:
+    with task_tier() as tier:
         tier.filled(2)
         reopened(tier)
         tier.metadata.hooks[call] = failing(RemoteStorageException("no answer"))
         with pytest.raises(RemoteStorageException, match="no answer"):
             require(tier)
-        assert tier.partition.offsets.copied is None
+        assert tier.term.offsets.copied is None
         tier.metadata.hooks.clear()
         assert require(tier) == (19, 0)
 

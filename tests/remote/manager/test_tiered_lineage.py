@@ -1,4 +1,4 @@
-"""What a log's epochs say of its tier: the KIP's scripts by their values, and what Kafka gets wrong."""
+"""Segments judged by a log's epochs: the KIP's scripts by their values, and Kafka's mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic's configuration does to its tier: Kafka's RemoteTopicCrudTest, rule by rule."""
+"""The effects of a topic's configuration on its tier: Kafka's RemoteTopicCrudTest, rule by rule."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_broker_without_tiered_storage() -> None:
 
 
 def test_leaving_the_tier() -> None:
-    """What is in the tier goes with it: so it is asked for. testUpdateTopicConfigWithDisablingRemoteStorage."""
+    """Its segments in the tier go, so that it is asked for. testUpdateTopicConfigWithDisablingRemoteStorage."""
     assert refused(config(), before=config(remote="true"))
     assert refused(config(copy_disable="true"), before=config(remote="true", delete_on_disable="true"))
     left = judge_topic("orders", config(delete_on_disable="true"), before=config(remote="true"))

@@ -1,4 +1,4 @@
-"""A tiered log whose segments expire: a real log, its copies, the managers, and one term of a leader, from a seed.
+"""A tiered log of which a test runs the tasks: a real log, its copies, the managers, and one term of its leader.
 
 Every call of a manager is recorded and can be made to fail, to hang or to be late (``Hooked``).
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 from tests.contract.metadata_events import PARTITION
 from tests.support.living_logs import batch_of
 from tests.support.metadata_rig import Rig, rig
-from tierlog.log.local.log_config import LogConfig
+from tests.support.tiered_log import TieredLogs
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import (
     RemoteLogMetadataManager,
@@ -73,38 +72,32 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-class ExpiringTier:
+class TaskTier(TieredLogs):
     """One leader's partition, in its first term. A segment has RECORDS offsets."""
 
     def __init__(self, made: Rig, *, manager: dict[str, str] | None = None, **limits: int) -> None:
-        self.rig, self.machine = made, made.machine
+        super().__init__(made.machine)
+        self.rig = made
         self.calls: list[tuple[str, Any]] = []
         self.starts: list[int] = []
         self.store = MemoryStorageManager(machine=made.machine)
         self.store.configure({})
         self.metadata = Hooked(made.leader(), self.calls)
         self.storage = Hooked(self.store, self.calls)
-        made.machine.files.make_directories("/logs")
-        self.log = UnifiedLog.open(
-            f"/logs/{PARTITION}",
-            machine=made.machine,
-            config=LogConfig(remote_storage_enable=True, retention_ms=-1, segment_bytes=1 << 20),
-            remote_log_enabled=True,
-            is_sole_replica=True,
-        )
+        self.logs[PARTITION] = self.directory.log("orders", 0, topic_id=PARTITION.topic_id)
         self.limit(**limits)
         self.services = TierServices(
             config=RemoteLogManagerConfig.read(SHORT | (manager or {})),
             storage=cast("RemoteStorageManager", self.storage),
             metadata=cast("RemoteLogMetadataManager", self.metadata),
-            find_log=lambda _: self.log,
+            find_log=self.logs.get,
             broker_id=BROKER,
             machine=made.machine,
             metrics=ManagerMetrics(made.machine),
             on_log_start_offset=lambda _, start: self._published(start),
         )
         self.expirations = Expirations(self.services)
-        self.partition = self.new_term()
+        self.term = self.new_term()
 
     def _published(self, start: int) -> None:
         self.starts.append(start)
@@ -112,14 +105,18 @@ class ExpiringTier:
 
     def new_term(self) -> TieredPartition:
         """End the present term and begin another one."""
-        if hasattr(self, "partition"):
-            self.partition.end()
-        self.partition = TieredPartition(PARTITION, Role.LEADER, self.machine.scheduler)
-        return self.partition
+        if hasattr(self, "term"):
+            self.term.end()
+        self.term = TieredPartition(PARTITION, Role.LEADER, self.machine.scheduler)
+        return self.term
+
+    @property
+    def log(self) -> UnifiedLog:
+        return self.logs[PARTITION]
 
     def limit(self, **limits: int) -> None:
         """Change the topic's limits: ``retention_bytes``, ``retention_ms``."""
-        self.log.update_config(replace(self.log.config, **limits))  # type: ignore[arg-type]
+        self.alter(PARTITION, **limits)
 
     # ---- the log and its copies
 
@@ -179,7 +176,7 @@ class ExpiringTier:
     # ---- the task
 
     def run(self) -> float | None:
-        return self.expirations.run(self.partition)
+        return self.expirations.run(self.term)
 
     def settle(self, runs: int = 200) -> None:
         """Run the task until it has nothing to do at once."""
@@ -190,10 +187,6 @@ class ExpiringTier:
         raise AssertionError("the task finds no end")
 
     # ---- what is there
-
-    @property
-    def now_ms(self) -> int:
-        return self.machine.clock.time_ms()
 
     def pass_time(self, ms: int) -> None:
         self.machine.clock.sleep(ms / 1000)
@@ -225,12 +218,12 @@ class ExpiringTier:
 
 
 @contextlib.contextmanager
-def expiring_tier(seed: int = 1, *, manager: dict[str, str] | None = None, **limits: int) -> Iterator[ExpiringTier]:
-    """An ExpiringTier; at its end nothing is left open."""
+def task_tier(seed: int = 1, *, manager: dict[str, str] | None = None, **limits: int) -> Iterator[TaskTier]:
+    """An TaskTier; at its end nothing is left open."""
     with rig(seed) as made:
-        tier = ExpiringTier(made, manager=manager, **limits)
+        tier = TaskTier(made, manager=manager, **limits)
         yield tier
-        tier.log.close()
+        tier.directory.close()
 
 
 def partition_of(number: int) -> TopicIdPartition:
@@ -241,7 +234,7 @@ def segment_bytes(segments: list[RemoteLogSegmentMetadata]) -> int:
     return segments[0].segment_size_in_bytes
 
 
-def require_published(tier: ExpiringTier) -> None:
+def require_published(tier: TaskTier) -> None:
     """Let a deletion fail the test whose offsets the log has still."""
 
     def check(segment: RemoteLogSegmentMetadata) -> None:
@@ -250,23 +243,14 @@ def require_published(tier: ExpiringTier) -> None:
     tier.storage.hooks["delete_log_segment_data"] = check
 
 
-def reopened(tier: ExpiringTier, **limits: int) -> None:
+def reopened(tier: TaskTier, **limits: int) -> None:
     """Restart the broker: the log knows nothing of the tier."""
-    tier.log.close()
-    config: LogConfig = replace(tier.log.config, **limits)  # type: ignore[arg-type]
-    tier.log = UnifiedLog.open(
-        tier.log.folder, machine=tier.machine, config=config, remote_log_enabled=True, is_sole_replica=True
-    )
+    tier.restart()
+    tier.limit(**limits)
     assert tier.log.highest_offset_in_remote_storage == -1
     tier.new_term()
 
 
-def moved_to_another_disk(tier: ExpiringTier) -> None:
+def moved_to_another_disk(tier: TaskTier) -> None:
     """Move the log to another log directory, in the same term."""
-    tier.log.close()
-    tier.machine.files.make_directories("/others")
-    folder = f"/others/{PARTITION}"
-    tier.machine.files.rename(tier.log.folder, folder)
-    tier.log = UnifiedLog.open(
-        folder, machine=tier.machine, config=tier.log.config, remote_log_enabled=True, is_sole_replica=True
-    )
+    tier.restart("/others")
