@@ -355,7 +355,7 @@ def measure_offsets(suite: Suite, rounds: int, scale: float) -> None:
             RemoteLogManagerConfig(), storage, metadata, {PARTITION: log}.get, 1, machine, ManagerMetrics(machine)
         )
         pool = opened.enter_context(machine.scheduler.pool(1, name="bench-offsets"))
-        search = opened.enter_context(offset_search.OffsetSearch(services, pool))
+        search = opened.enter_context(offset_search.OffsetSearch(services, pool.submit))
         opened.enter_context(
             mock.patch.object(
                 offset_search, "find_in_segment", lambda _, segment, at, *__: (at, segment.start_offset, 0)

@@ -50,7 +50,10 @@ AS_KAFKA = RemoteLogManagerConfig(kafka_semantics=True)
 
 @contextmanager
 def search_of(broker: Broker, *, threads: int = 2) -> Iterator[OffsetSearch]:
-    with broker.machine.scheduler.pool(threads, name="readers") as pool, OffsetSearch(broker.services, pool) as search:
+    with (
+        broker.machine.scheduler.pool(threads, name="readers") as pool,
+        OffsetSearch(broker.services, pool.submit) as search,
+    ):
         yield search
 
 
@@ -410,7 +413,7 @@ class TestEnds:
             cluster.elect(1)
             pool = cluster.machine.scheduler.pool(1, name="closed")
             pool.close()
-            with OffsetSearch(cluster.brokers[1].services, pool) as search:
+            with OffsetSearch(cluster.brokers[1].services, pool.submit) as search:
                 assert isinstance(search.list_offsets(partition_of(), -1).exception(), PoolClosedError)
 
     def test_there_is_no_log(self) -> None:

@@ -81,7 +81,7 @@ class AuxStates(Closeable):
         self._pool = services.machine.scheduler.pool(
             services.config.aux_state_thread_pool_size, name="tierlog-rlm-aux-state"
         )
-        self._calls = TimedCalls(services.machine, self._pool, name="tierlog-rlm-aux-deadlines")
+        self._calls = TimedCalls(services.machine, self._pool.submit, name="tierlog-rlm-aux-deadlines")
 
     def execute(self, partition: TieredPartition, build: BuildAuxState) -> Build:
         """Do what a follower's, or a leader's, machine asks for.

@@ -28,8 +28,9 @@ from tierlog.runtime.machine.scheduling import Lock
 from tierlog.runtime.waiting.file_part import FilePart
 from tierlog.runtime.waiting.waits import Waits
 
-#: Bytes that are read beyond the wanted ones: an index entry is a few KiB before the wanted batch, as a rule.
-_SLACK_BYTES: Final = 64 << 10
+#: Bytes that are read beyond the wanted ones: an index entry is a few KiB before the wanted batch, as a rule. If it is
+#: farther away, an answer is shorter.
+_SLACK_BYTES: Final = 16 << 10
 #: The most that one read gives, whatever is asked for: an event loop walks over its headers.
 MOST_BYTES: Final = 16 << 20
 #: A view of less than this part of a chunk is copied.

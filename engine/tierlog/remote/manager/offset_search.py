@@ -38,11 +38,10 @@ from tierlog.remote.api import (
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, is_within, offsets_of_log
-from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
+from tierlog.remote.manager.timed_calls import Submit, TimedCall, TimedCalls
 from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.machine.cancelling import CancelScope, require_wanted
 from tierlog.runtime.machine.process import Closeable
-from tierlog.runtime.machine.scheduling import Pool
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: Bytes of a segment that are fetched at once: an index entry is a few KiB before the wanted batch, as a rule.
@@ -57,15 +56,15 @@ class OffsetSearch(Closeable):
 
     Args:
         services: What the manager works with.
-        pool: The reader threads.
+        submit: Of the reader threads.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, services: TierServices, pool: Pool) -> None:
+    def __init__(self, services: TierServices, submit: Submit) -> None:
         self._services = services
         self._source = RemoteSource(services.storage, services.machine)
-        self._calls = TimedCalls(services.machine, pool, name="tierlog-rlm-list-offsets-deadlines")
+        self._calls = TimedCalls(services.machine, submit, name="tierlog-rlm-list-offsets-deadlines")
 
     def __len__(self) -> int:
         """The number of searches under way."""

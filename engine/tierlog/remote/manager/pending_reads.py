@@ -5,7 +5,7 @@ Source: Kafka DelayedRemoteFetch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tierlog.log.fetch_data import FetchDataInfo
@@ -13,8 +13,8 @@ from tierlog.log.local.log_errors import KafkaError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.manager.batch_reads import FoundBatches
-from tierlog.runtime.machine.cancelling import CancelScope
-from tierlog.runtime.machine.scheduling import CancelledError, Future, PendingFuture, Scheduler
+from tierlog.runtime.machine.scheduling import Scheduler
+from tierlog.runtime.waiting.cancellable_future import CancellableFuture
 
 
 class RemoteRead(NamedTuple):
@@ -60,68 +60,23 @@ def empty_data(request: RemoteRead) -> FoundBatches:
     return FetchDataInfo(request.fetch_offset, aborted_transactions=() if committed else None)
 
 
-class PendingRead(Future[Sequence[RemoteReadResult]]):
+class PendingRead(CancellableFuture[Sequence[RemoteReadResult]]):
     """A fetch that waits for remote reads; its answer has a result for each partition, in the order of the request.
 
     Args:
         scheduler: Has the locks.
         results: What is answered of each partition if nothing more is known of it.
-        awaited: Indexes of the partitions that are read.
-
-    Attributes:
-        scope: Of its reads.
+        awaited: The number of partitions that are read.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, scheduler: Scheduler, results: Iterable[RemoteReadResult], awaited: Iterable[int]) -> None:
-        self.scope = CancelScope(scheduler)
-        self._lock = scheduler.lock()
-        self._answer: PendingFuture[Sequence[RemoteReadResult]] = scheduler.future()
-        self._results = list(results)
-        self._awaited = set(awaited)
-        self._ends: list[Callable[[], object]] = []
-        self._is_cancelled = False
-        self.has_ended = False
+    __slots__ = ("_awaited", "_results")
 
-    # ---- the caller
-
-    def result(self, timeout: float | None = None) -> Sequence[RemoteReadResult]:
-        """Wait for the results, as ``Future`` says."""
-        return self._answer.result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the error, as ``Future`` says: there is none but CancelledError, which is raised."""
-        error = self._answer.exception(timeout)
-        if self._is_cancelled:
-            raise CancelledError
-        return error
-
-    def done(self) -> bool:
-        """Whether there is an answer."""
-        return self._answer.done()
-
-    def cancelled(self) -> bool:
-        """Whether the fetch was cancelled."""
-        return self._is_cancelled and self.done()
-
-    def cancel(self) -> bool:
-        """Give the fetch up, as its client has gone: its reads are cancelled. Whether it is cancelled."""
-        return self._end(is_cancelled=True) or self._is_cancelled
-
-    def add_done_callback(self, function: Callable[[Future[Sequence[RemoteReadResult]]], object], /) -> None:
-        """Call a function when the answer is there, as ``Future`` says."""
-        self._answer.add_done_callback(lambda _: function(self))
-
-    # ---- those that read
-
-    def on_end(self, call: Callable[[], object]) -> None:
-        """Call a function once before the answer is there; at once if it is."""
-        with self._lock:
-            if not self.has_ended:
-                self._ends.append(call)
-                return
-        call()
+    def __init__(self, scheduler: Scheduler, results: list[RemoteReadResult], awaited: int) -> None:
+        super().__init__(scheduler)
+        self._results = results
+        self._awaited = awaited
 
     def note(self, number: int, result: RemoteReadResult) -> None:
         """Set what is answered of a partition if its read does not end in time."""
@@ -130,38 +85,27 @@ class PendingRead(Future[Sequence[RemoteReadResult]]):
                 self._results[number] = result
 
     def put(self, number: int, result: RemoteReadResult) -> None:
-        """Set the result of a partition; the last one ends the fetch."""
+        """Set the result of a partition, once; the last one ends the fetch."""
         with self._lock:
             if self.has_ended:
                 return
             self._results[number] = result
-            self._awaited.discard(number)
+            self._awaited -= 1
             if self._awaited:
                 return
-        self._end()
+        self._finish(is_early=False)
 
     def refuse(self, number: int, result: RemoteReadResult) -> None:
         """Set the result of a partition, and end the fetch with what there is: its reads cannot succeed any more."""
         self.note(number, result)
-        self._end()
+        self._finish(is_early=True)
 
     def expire(self, *, leaves_reads: bool = False) -> bool:
         """End the fetch with what there is; whether this ended it. ``leaves_reads``: reads that have begun go on."""
-        return self._end(leaves_reads=leaves_reads)
+        return self._finish(is_early=not leaves_reads)
 
-    def _end(self, *, is_cancelled: bool = False, leaves_reads: bool = False) -> bool:
-        with self._lock:
-            if self.has_ended:
-                return False
-            self.has_ended = True
-            self._is_cancelled = is_cancelled
-            ends, self._ends = self._ends, []
-        if not leaves_reads and self._awaited:
-            self.scope.cancel()
-        for call in ends:
-            call()
-        if is_cancelled:
-            self._answer.set_exception(CancelledError())
-        else:
-            self._answer.set_result(tuple(self._results))
-        return True
+    def _finish(self, *, is_early: bool) -> bool:
+        has_ended = self._end(is_early=is_early)
+        if has_ended:
+            self._answer(tuple(self._results))
+        return has_ended

@@ -167,7 +167,7 @@ class RemoteLogManager(Closeable):
             config.fetch_quota_window_size_seconds,
         )
         self._reads = RemoteReads(services, self._fetch_quota, self._terms.find)
-        self._searches = OffsetSearch(services, self._reads.pool)
+        self._searches = OffsetSearch(services, self._reads.pool.submit)
         self._aux_states = AuxStates(services)
         self._health = HealthCheck(
             services,

@@ -17,9 +17,10 @@ from typing import Final
 from tierlog.errors import CorruptDataError, TierlogError
 from tierlog.log.local.log_errors import KafkaError, OffsetOutOfRangeError
 from tierlog.remote.api import RemoteResourceNotFoundException, TopicIdPartition
+from tierlog.remote.manager.batch_reads import FoundBatches
 from tierlog.remote.manager.pending_reads import PendingRead, RemoteRead, RemoteReadResult, empty_data
 from tierlog.remote.manager.reader_pool import ReaderPool
-from tierlog.remote.manager.task_schedule import TaskSchedule
+from tierlog.remote.manager.task_schedule import ScheduledTask, TaskSchedule
 from tierlog.remote.manager.tier_reads import TierReads
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_partition import TieredPartition
@@ -37,12 +38,31 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class _PartitionRead:
-    """The read of one partition of a fetch. One thread at a time has it."""
+    """The read of one partition of a fetch: a call of a reader thread. One thread at a time has it.
 
-    __slots__ = ("attempts", "empty", "is_first_whole", "max_bytes", "number", "partition", "pending", "request")
+    Attributes:
+        attempts: Those that have failed.
+        token: Of its place in the scope of the partition's term.
+        again: The task that submits it anew; None: it has not failed.
+    """
+
+    __slots__ = (
+        "_reads",
+        "again",
+        "attempts",
+        "empty",
+        "is_first_whole",
+        "max_bytes",
+        "number",
+        "partition",
+        "pending",
+        "request",
+        "token",
+    )
 
     def __init__(
         self,
+        reads: RemoteReads,
         number: int,
         request: RemoteRead,
         partition: TieredPartition,
@@ -51,17 +71,38 @@ class _PartitionRead:
         max_bytes: int,
         is_first_whole: bool,
     ) -> None:
+        self._reads = reads
         self.number = number
         self.request = request
         self.partition = partition
         self.empty = empty
         self.max_bytes = max_bytes
         self.is_first_whole = is_first_whole
-        self.attempts = 0
+        self.attempts = self.token = 0
+        self.again: ScheduledTask | None = None
         self.pending: PendingRead
 
-    def refused(self, error: KafkaError, cause: BaseException) -> RemoteReadResult:
-        return self.empty._replace(error=error, cause=cause)
+    def __call__(self) -> None:
+        self._reads.run(self)
+
+    def result(
+        self, data: FoundBatches | None = None, error: KafkaError | None = None, cause: BaseException | None = None
+    ) -> RemoteReadResult:
+        """Return what is answered of it."""
+        partition, empty, _, _, *offsets = self.empty
+        return RemoteReadResult(partition, empty if data is None else data, error, cause, *offsets)
+
+    def note(self, part: FoundBatches) -> None:
+        """Note what is answered if its time is up before all is read."""
+        self.pending.note(self.number, self.result(part))
+
+    def lose(self) -> None:
+        """End the fetch: this broker is no longer a replica of the partition."""
+        self.pending.refuse(self.number, self.result(error=KafkaError.NOT_LEADER_OR_FOLLOWER))
+
+    def submit_again(self) -> None:
+        """Submit it once more, from a schedule."""
+        self._reads.submit(self)
 
 
 class RemoteReads(Closeable):
@@ -90,18 +131,18 @@ class RemoteReads(Closeable):
         self._services = services
         self._quota = quota
         self._find_partition = find_partition
-        self._reads = TierReads(services)
-        services.storage.set_next_segment(self._reads.find_next)
         config, self._clock = services.config, services.machine.clock
+        self._schedule = TaskSchedule(services.machine, name="tierlog-rlm-read-deadlines", workers=1)
         self.pool = ReaderPool(
             services.machine, threads=config.reader_threads, pending_max=config.reader_max_pending_tasks
         )
-        self._schedule = TaskSchedule(services.machine, name="tierlog-rlm-read-deadlines", workers=1)
+        self._reads = TierReads(services)
         self._lock = services.machine.scheduler.lock()
         self._under_way: set[PendingRead] = set()
         #: Reads of partitions whose metadata is still loaded.
         self._awaiting: dict[TopicIdPartition, set[_PartitionRead]] = {}
         self._closed = False
+        services.storage.set_next_segment(self._reads.find_next)
         metrics, pool = services.metrics, self.pool
         metrics.ask("reader_idle_ratio", lambda: pool.idle_ratio)
         metrics.ask("reader_queue_tasks", lambda: pool.waiting)
@@ -147,12 +188,14 @@ class RemoteReads(Closeable):
             if partition is None or budget <= 0 or self._is_throttled():
                 continue
             reads.append(
-                _PartitionRead(number, request, partition, result, max_bytes=budget, is_first_whole=min_one_message)
+                _PartitionRead(
+                    self, number, request, partition, result, max_bytes=budget, is_first_whole=min_one_message
+                )
             )
             min_one_message = False
             if max_bytes is not None:
                 max_bytes -= budget
-        pending = PendingRead(services.machine.scheduler, results, (read.number for read in reads))
+        pending = PendingRead(services.machine.scheduler, results, len(reads))
         if reads:
             self._begin(pending, reads, wait_ms)
         else:
@@ -161,23 +204,18 @@ class RemoteReads(Closeable):
 
     def _plan(self, request: RemoteRead) -> tuple[TieredPartition | None, RemoteReadResult]:
         """Find the term of a partition that can be read, else None; and what is answered of it so far."""
-        partition = self._find_partition(request.topic_id_partition)
-        log = self._services.find_log(request.topic_id_partition)
-        result = RemoteReadResult(request.topic_id_partition, empty_data(request))
+        topic_id_partition, offset = request.topic_id_partition, request.fetch_offset
+        partition, log = self._find_partition(topic_id_partition), self._services.find_log(topic_id_partition)
+        empty = empty_data(request)
         if partition is None or partition.has_ended or log is None:
-            return None, result._replace(error=KafkaError.NOT_LEADER_OR_FOLLOWER)
+            return None, RemoteReadResult(topic_id_partition, empty, KafkaError.NOT_LEADER_OR_FOLLOWER)
         try:
-            result = result._replace(
-                high_watermark=log.high_watermark,
-                last_stable_offset=log.last_stable_offset,
-                log_start_offset=log.log_start_offset,
-            )
-            in_range = result.log_start_offset <= request.fetch_offset < log.log_end_offset
-            if not in_range or not log.remote_log_enabled():
-                return None, result._replace(error=KafkaError.OFFSET_OUT_OF_RANGE)
+            ends = log.high_watermark, log.last_stable_offset, log.log_start_offset
+            if not ends[-1] <= offset < log.log_end_offset or not log.remote_log_enabled():
+                return None, RemoteReadResult(topic_id_partition, empty, KafkaError.OFFSET_OUT_OF_RANGE, None, *ends)
         except Exception as error:  # noqa: BLE001 - of this partition alone
-            return None, result._replace(error=_answer(error), cause=error)
-        return partition, result
+            return None, RemoteReadResult(topic_id_partition, empty, _answer(error), error)
+        return partition, RemoteReadResult(topic_id_partition, empty, None, None, *ends)
 
     def _is_throttled(self) -> bool:
         """Whether the quota is used up; it is measured then."""
@@ -195,29 +233,40 @@ class RemoteReads(Closeable):
         if closed:
             pending.cancel()
             return
-        pending.on_end(partial(self._forget, pending))
-        deadline = self._schedule.add(partial(self._expire, pending), delay_seconds=wait_ms / 1000)
-        pending.on_end(deadline.end)
         for read in reads:
             read.pending = pending
-            scope = read.partition.scope
-            token = scope.enter(partial(self._lose, read))
-            pending.on_end(partial(scope.leave, token))
+        deadline = self._schedule.add(partial(self._expire, pending), delay_seconds=wait_ms / 1000)
+        pending.on_end(partial(self._release, pending, reads, deadline))
         for read in reads:
-            self._submit(read)
+            read.token = read.partition.scope.enter(read.lose)
+        if pending.has_ended:  # perhaps before the last token was noted
+            self._release(pending, reads, deadline)
+        for read in reads:
+            self.submit(read)
 
-    def _forget(self, pending: PendingRead) -> None:
+    def _release(self, pending: PendingRead, reads: Sequence[_PartitionRead], deadline: ScheduledTask) -> None:
+        """Give back all that a fetch has, but for the threads that read for it."""
         with self._lock:
             self._under_way.discard(pending)
+            for read in reads if self._awaiting else ():
+                self._awaiting.get(read.request.topic_id_partition, set()).discard(read)
+        deadline.drop()
+        for read in reads:
+            read.partition.scope.leave(read.token)
+            self._take_back(read)
+
+    def _take_back(self, read: _PartitionRead) -> None:
+        """Take back a read of a fetch that has ended, if no thread has it; likewise in the thread that just gave it up,
+        when the fetch may have ended meanwhile.
+        """
+        if read.pending.has_ended:
+            self.pool.withdraw(read)
+            if read.again is not None:
+                read.again.drop()
 
     def _expire(self, pending: PendingRead) -> None:
         if pending.expire(leaves_reads=self._services.config.kafka_semantics):
             self._services.metrics.add_lone("fetch_expired")
-
-    def _lose(self, read: _PartitionRead) -> None:
-        """End a fetch: this broker is no longer a replica of one of its partitions."""
-        refused = read.empty._replace(error=KafkaError.NOT_LEADER_OR_FOLLOWER)
-        read.pending.refuse(read.number, refused)
 
     # ---- a read
 
@@ -238,15 +287,12 @@ class RemoteReads(Closeable):
         """Submit a read when its partition is ready. There is one callback a partition, however many reads wait."""
         topic_id_partition = read.request.topic_id_partition
         with self._lock:
+            if read.pending.has_ended:
+                return
             is_first = topic_id_partition not in self._awaiting
             self._awaiting.setdefault(topic_id_partition, set()).add(read)
-        read.pending.on_end(partial(self._await_no_more, read))
         if is_first:
             ready.add_done_callback(partial(self._go_on, topic_id_partition))
-
-    def _await_no_more(self, read: _PartitionRead) -> None:
-        with self._lock:
-            self._awaiting.get(read.request.topic_id_partition, set()).discard(read)
 
     def _go_on(self, topic_id_partition: TopicIdPartition, ready: Future[None]) -> None:
         with self._lock:
@@ -254,26 +300,26 @@ class RemoteReads(Closeable):
         error: BaseException | None = CancelledError() if ready.cancelled() else ready.exception()
         for read in waiting:
             if error is None:
-                self._submit(read)
+                self.submit(read)
             elif isinstance(error, RemoteResourceNotFoundException):
-                self._lose(read)
+                read.lose()
             else:
                 self._failed(read, error)
 
-    def _submit(self, read: _PartitionRead) -> None:
+    def submit(self, read: _PartitionRead) -> None:
+        """Have a reader thread read a partition, when one is free."""
         if read.pending.has_ended:
             return
         try:
-            submitted = self.pool.submit(partial(self._run, read))
+            self.pool.submit(read)
         except Exception as error:  # noqa: BLE001 - full, closed, no thread: of this partition alone
             self._count_error(read, error)
-            read.pending.put(read.number, read.refused(KafkaError.UNKNOWN_SERVER_ERROR, error))
-        else:
-            read.pending.on_end(submitted.cancel)
+            read.pending.put(read.number, read.result(error=KafkaError.UNKNOWN_SERVER_ERROR, cause=error))
+        self._take_back(read)
 
-    def _run(self, read: _PartitionRead) -> None:
+    def run(self, read: _PartitionRead) -> None:
         """Read a partition, in a reader thread."""
-        pending, topic = read.pending, read.request.topic_id_partition.topic
+        pending, metrics, topic = read.pending, self._services.metrics, read.request.topic_id_partition.topic
         if pending.has_ended:
             return
         began = self._clock.monotonic_seconds()
@@ -281,22 +327,19 @@ class RemoteReads(Closeable):
             with cancelled_by(pending.scope):
                 if self._awaits_metadata(read):
                     return
-                self._services.metrics.add("fetch_requests", topic)
+                metrics.add("fetch_requests", topic)
                 data = self._reads.read(
-                    read.request,
-                    max_bytes=read.max_bytes,
-                    is_first_whole=read.is_first_whole,
-                    on_part=lambda part: pending.note(read.number, read.empty._replace(data=part)),
+                    read.request, max_bytes=read.max_bytes, is_first_whole=read.is_first_whole, on_part=read.note
                 )
         except Exception as error:  # noqa: BLE001 - whatever a manager raises, the fetch is answered
             self._quota.record(0)
             self._failed(read, error)
         else:
             self._quota.record(data.size_bytes)
-            self._services.metrics.add("fetch_bytes", topic, data.size_bytes)
-            pending.put(read.number, read.empty._replace(data=data))
+            metrics.add("fetch_bytes", topic, data.size_bytes)
+            pending.put(read.number, read.result(data))
         finally:
-            self._services.metrics.observe("reader_fetch_seconds", self._clock.monotonic_seconds() - began)
+            metrics.observe("reader_fetch_seconds", self._clock.monotonic_seconds() - began)
 
     def _failed(self, read: _PartitionRead, error: BaseException) -> None:
         """Answer a read that failed, or try it again."""
@@ -304,18 +347,14 @@ class RemoteReads(Closeable):
         if pending.has_ended:
             return
         self._count_error(read, error)
-        refused = read.refused(_answer(error), error)
         if self._services.config.kafka_semantics or not isinstance(error, TierlogError) or not error.retriable:
-            pending.put(read.number, refused)
+            pending.put(read.number, read.result(error=_answer(error), cause=error))
             return
-        pending.note(read.number, read.empty._replace(cause=error))
+        pending.note(read.number, read.result(cause=error))
         pause = min(_RETRY_SECONDS * 2**read.attempts, self._services.config.task_retry_backoff_ms / 1000)
         read.attempts += 1
-
-        def again() -> None:
-            self._submit(read)
-
-        pending.on_end(self._schedule.add(again, delay_seconds=pause).end)
+        read.again = self._schedule.add(read.submit_again, delay_seconds=pause)
+        self._take_back(read)
 
     def _count_error(self, read: _PartitionRead, error: BaseException) -> None:
         if isinstance(error, OffsetOutOfRangeError | ReplicationError):
@@ -340,7 +379,7 @@ class RemoteReads(Closeable):
         for pending in under_way:
             pending.cancel()
         self._schedule.close()
-        self.pool.close(cancel=True, wait_seconds=_CLOSE_SECONDS)
+        self.pool.close(wait_seconds=_CLOSE_SECONDS)
 
 
 def _answer(error: BaseException) -> KafkaError:

@@ -6,8 +6,7 @@ are an error of that manager, and what it gives beyond them is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
@@ -95,16 +94,17 @@ class RemoteSource:
         """Read a range, as LogSource says."""
         yield from ()
         cached = None if self._ours is None else self._ours.find_cached(log.metadata, start, end_exclusive, again=again)
-        return cached or self.fetch_range(log, start, end_exclusive, least_bytes=least_bytes)
+        if cached is not None:
+            return cached
+        return self.fetch_range(log, start, end_exclusive, least_bytes=least_bytes)
 
     def fetch_range(self, log: RemoteLog, start: int, end_exclusive: int, *, least_bytes: int) -> list[memoryview]:
         """Fetch a range like ``read_waits``."""
         pieces: list[memoryview] = []
         at, least = start, start + min(least_bytes, end_exclusive - start)
         try:
-            with self._opened(
-                lambda: self._storage.fetch_log_segment(log.metadata, start, end_exclusive - 1)
-            ) as stream:
+            require_wanted()
+            with _Closed(self._storage.fetch_log_segment(log.metadata, start, end_exclusive - 1)) as stream:
                 for given in self._views(stream, end_exclusive - start):
                     piece = _bytes_of(given)[: end_exclusive - at]
                     if len(piece):
@@ -149,24 +149,32 @@ class RemoteSource:
         cached = None if self._ours is None else self._ours.find_cached_index(metadata, index_type)
         if cached is not None:
             return cached
-        with self._opened(lambda: self._storage.fetch_index(metadata, index_type)) as stream:
+        require_wanted()
+        with _Closed(self._storage.fetch_index(metadata, index_type)) as stream:
             pieces = [_bytes_of(given) for given in stream.buffers()]
         return pieces[0] if len(pieces) == 1 else joined(pieces)
 
-    @contextmanager
-    def _opened(self, fetch: Callable[[], SegmentStream]) -> Iterator[SegmentStream]:
-        """Open a stream for a block, which is closed early if this thread's read is cancelled.
 
-        Raises:
-            CancelledReadError: it is cancelled.
-        """
-        require_wanted()
-        stream = fetch()
+class _Closed:
+    """A block that has an open stream, which is closed at its end, and early if this thread's read is cancelled."""
+
+    __slots__ = ("_block", "_stream")
+
+    def __init__(self, stream: SegmentStream) -> None:
+        self._stream = stream
+        self._block = ended_by_scopes(stream.close)
+
+    def __enter__(self) -> SegmentStream:
         try:
-            with ended_by_scopes(stream.close):
-                yield stream
-        finally:
-            stream.close()
+            self._block.__enter__()
+        except BaseException:
+            self._stream.close()
+            raise
+        return self._stream
+
+    def __exit__(self, *raised: object) -> None:
+        self._block.__exit__(None, None, None)
+        self._stream.close()
 
 
 def _bytes_of(given: memoryview) -> memoryview:

@@ -57,6 +57,12 @@ class ScheduledTask:
         """End the task: no run begins any more. The future is done when the present run has ended."""
         return self.schedule.end(self)
 
+    def drop(self) -> None:
+        """End the task likewise, for a caller that does not wait for its run. What it runs is not referenced any
+        more.
+        """
+        self.schedule.drop(self)
+
 
 class TaskSchedule(Closeable):
     """Threads that run tasks when they are due, those that are due for longest first. A context manager.
@@ -221,6 +227,13 @@ class TaskSchedule(Closeable):
             ended.set_result(None)  # without the lock: what it calls may call here
         return ended
 
+    def drop(self, task: ScheduledTask) -> None:
+        """End a task, as its ``drop`` says."""
+        with self._changed:
+            task.is_ending = True
+            task.run = _nothing
+            self._take_out(task)
+
     # ---- threads
 
     def _tick(self) -> None:
@@ -287,3 +300,7 @@ class TaskSchedule(Closeable):
                 self._put(task, 0.0 if is_again else delay_seconds or 0.0)
         if ended is not None:
             ended.set_result(None)
+
+
+def _nothing() -> None:
+    """The task was dropped."""

@@ -35,7 +35,6 @@ from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records, offsets_of_log
 from tierlog.replication.messages import ReplicationError
 from tierlog.runtime.waiting.waits import WaitingThreads
-from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +76,8 @@ class TierReads:
         self._source = RemoteSource(services.storage, services.machine)
         self._threads = WaitingThreads(services.machine)
         #: Where what counts of a segment ends, by the segment and a log's epochs.
-        self._ends: WeightedCache[tuple[Uuid, LeaderEpochs], int] = WeightedCache(
-            UNBOUNDED, machine=services.machine, entries_max=_ENDS_MAX
-        )
+        self._ends: dict[tuple[Uuid, LeaderEpochs], int] = {}
+        self._lock = services.machine.scheduler.lock()
         self._batches: BatchReads[RemoteLogSegmentMetadata, RemoteLog] = BatchReads(
             self._source, services.machine, checks=BatchChecks()
         )
@@ -193,10 +191,13 @@ class TierReads:
         if self._services.config.kafka_semantics:
             return segment.end_offset + 1
         key = segment.remote_log_segment_id.id, tiered.epochs
-        end = self._ends.find(key)
+        end = self._ends.get(key)
         if end is None:
             end = offsets_of_log(segment, tiered.epochs, log_end_offset=segment.end_offset + 1)[1]
-            self._ends.put(key, end, 0)
+            with self._lock:
+                self._ends[key] = end
+                if len(self._ends) > _ENDS_MAX:
+                    del self._ends[next(iter(self._ends))]
         return min(end, tiered.log.log_end_offset)
 
     def _aborted(

@@ -7,118 +7,59 @@ it finds later is dropped. From ``begin_change`` on none of that ends it, so tha
 
 from __future__ import annotations
 
-import enum
-import logging
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from tierlog.remote.manager.task_schedule import TaskSchedule
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.process import Closeable
-from tierlog.runtime.machine.scheduling import CancelledError, Future, PendingFuture, Pool, Scheduler
-
-_log = logging.getLogger(__name__)
+from tierlog.runtime.machine.scheduling import CancelledError, Future
+from tierlog.runtime.waiting.cancellable_future import CancellableFuture
 
 Result = TypeVar("Result")
 
 
-class _State(enum.Enum):
-    OPEN = "may end early"
-    CHANGING = "goes through"
-    CANCELLED = "cancelled"
-    ENDED = "ended"
-
-
-class TimedCall(Future[Result], Generic[Result]):
-    """The answer of a call: a Future.
-
-    Attributes:
-        scope: Of the call's reads.
+class TimedCall(CancellableFuture[Result]):
+    """The answer of a call. From ``begin_change`` on its caller cannot cancel it, and waits for the result.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scope = CancelScope(scheduler)
-        self._lock = scheduler.lock()
-        self._state = _State.OPEN
-        self._answer: PendingFuture[Result] = scheduler.future()
-
-    # ---- the caller
-
-    def result(self, timeout: float | None = None) -> Result:
-        """Wait for the result, as ``Future`` says."""
-        return self._answer.result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the error, as ``Future`` says."""
-        error = self._answer.exception(timeout)
-        if self.cancelled():
-            raise CancelledError
-        return error
-
-    def done(self) -> bool:
-        """Whether there is an answer."""
-        return self._answer.done()
-
-    def cancelled(self) -> bool:
-        """Whether the call was cancelled."""
-        return self._state is _State.CANCELLED and self.done()
-
-    def cancel(self) -> bool:
-        """Cancel the call, unless it has changed something, does so now, or has ended; whether it is cancelled. After
-        False the caller waits for the result.
-        """
-        return self._end_early(_State.CANCELLED, CancelledError()) or self._state is _State.CANCELLED
-
-    def add_done_callback(self, function: Callable[[Future[Result]], object], /) -> None:
-        """Call a function when the answer is there, as ``Future`` says."""
-        self._answer.add_done_callback(lambda _: function(self))
-
-    # ---- the call itself
+    __slots__ = ()
 
     def begin_change(self) -> None:
         """Let nothing end the call any more: it changes something now. Raises CancelledReadError: it has ended."""
         with self._lock:
-            if self._state is _State.OPEN:
-                self._state = _State.CHANGING
-            elif self._state is not _State.CHANGING:
+            if self.has_ended:
                 raise CancelledReadError("the call has ended")
+            self._ends_early = False
 
     def fail(self, error: BaseException) -> bool:
         """End the call with an error, unless it changes something; whether it was ended so."""
-        return self._end_early(_State.ENDED, error)
+        has_failed = self._end()
+        if has_failed:
+            self._answer(None, error)
+        return has_failed
 
     def run(self, call: Callable[[TimedCall[Result]], Result]) -> None:
         """Run the call in this thread, if it has not ended."""
-        if self._state is not _State.OPEN:
+        if self.has_ended:
             return
         try:
             with cancelled_by(self.scope):
                 found = call(self)
         except BaseException as error:  # noqa: BLE001 - whatever it is, its caller waits for it
-            if self._end():
-                self._answer.set_exception(error)
+            if self._end(is_early=False):
+                self._answer(None, error)
         else:
-            if self._end():
-                self._answer.set_result(found)
+            if self._end(is_early=False):
+                self._answer(found)
 
-    def _end(self) -> bool:
-        with self._lock:
-            if self._state not in (_State.OPEN, _State.CHANGING):
-                return False
-            self._state = _State.ENDED
-            return True
 
-    def _end_early(self, state: _State, error: BaseException) -> bool:
-        with self._lock:
-            if self._state is not _State.OPEN:
-                return False
-            self._state = state
-        self.scope.cancel()
-        self._answer.set_exception(error)
-        return True
+#: Has a thread of a pool make a call, when one is free. Raises what the pool raises; the call raises nothing.
+Submit = Callable[[Callable[[], None]], object]
 
 
 class TimedCalls(Closeable):
@@ -126,15 +67,15 @@ class TimedCalls(Closeable):
 
     Args:
         machine: Has the clock.
-        pool: Runs the calls; it is the caller's, and closed after this.
+        submit: Of the pool that runs the calls, which is closed after this.
         name: Of the thread that looks after the deadlines.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, machine: Machine, pool: Pool, *, name: str) -> None:
+    def __init__(self, machine: Machine, submit: Submit, *, name: str) -> None:
         self._scheduler = machine.scheduler
-        self._pool = pool
+        self._submit_call = submit
         self._deadlines = TaskSchedule(machine, name=name, workers=1)
         self._lock = machine.scheduler.lock()
         self._under_way: set[TimedCall[object]] = set()
@@ -169,18 +110,17 @@ class TimedCalls(Closeable):
         if self._closed:
             made.cancel()
             return made
-        deadline = self._deadlines.add(lambda: _expire(made, late), delay_seconds=seconds)
+        deadline = self._deadlines.add(partial(_expire, made, late), delay_seconds=seconds)
         token = None if term is None else term.enter(made.cancel)
 
-        def ended(_: object) -> None:
-            deadline.run = _nothing  # the schedule remembers the task until it is due, and would hold the answer
-            deadline.end()
+        def ended() -> None:
+            deadline.drop()
             if term is not None and token is not None:
                 term.leave(token)
             with self._lock:
                 self._under_way.discard(made)
 
-        made.add_done_callback(ended)
+        made.on_end(ended)
         if after is None:
             self._submit(made, call)
         else:
@@ -195,10 +135,10 @@ class TimedCalls(Closeable):
             made.fail(error)
 
     def _submit(self, made: TimedCall[Result], call: Callable[[TimedCall[Result]], Result]) -> None:
-        if made.done():
+        if made.has_ended:
             return
         try:
-            self._pool.submit(lambda: made.run(call))
+            self._submit_call(partial(made.run, call))
         except Exception as error:  # noqa: BLE001 - closed, full, no thread: whatever the pool says, the caller gets
             made.fail(error)
 
@@ -214,7 +154,3 @@ class TimedCalls(Closeable):
 
 def _expire(call: TimedCall[Result], late: Callable[[], Exception]) -> None:
     call.fail(late())
-
-
-def _nothing() -> None:
-    """The call has its answer."""

@@ -8,9 +8,9 @@ Tierlog and the plugin differ).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NoReturn
 
 from tierlog.arguments import require_function, require_int, require_number, require_text, require_type
 from tierlog.errors import ConfigError, ForkedProcessError, StoreError
@@ -181,6 +181,8 @@ class TieredStorageManager(RemoteStorageManager):
         Raises:
             RemoteStorageException: closed, or not configured; or the segment's description is wrong.
         """
+        if not self._configured().fetcher.has_memory_cache:
+            return None
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.find_cached(metadata, start, end_exclusive, again=again)
 
@@ -299,20 +301,44 @@ class TieredStorageManager(RemoteStorageManager):
             raise RemoteStorageException("the storage manager is " + ("closed" if self._closed else "not configured"))
         return parts
 
-    @contextmanager
-    def _translated(self, operation: Operation, metadata: RemoteLogSegmentMetadata) -> Iterator[ManagerParts]:
-        parts = self._configured()
-        try:
-            yield parts
-        except Exception as error:  # noqa: BLE001 - whatever it is, the broker's task must live on
-            kind = error_kind(error)
-            self.metrics.add_error(operation, kind)
-            self.metrics.add_of(metadata.topic_id_partition, "errors_total", label=operation)
-            made = kip_error(error, operation, metadata.remote_log_segment_id, masked=parts.masked)
-            if operation == "copy":
-                _log.warning("%s", made, exc_info=error if kind == "other" else None)
-            # The cause would print a prefix that is to be masked.
-            raise made from (None if parts.masked else error)
+    def _translated(self, operation: Operation, metadata: RemoteLogSegmentMetadata) -> _Translated:
+        return _Translated(self._configured(), self.metrics, operation, metadata)
+
+
+class _Translated:
+    """A block whose errors are counted, and become the KIP's. Once."""
+
+    __slots__ = ("_metadata", "_metrics", "_operation", "_parts")
+
+    def __init__(
+        self,
+        parts: ManagerParts,
+        metrics: StorageMetrics,
+        operation: Operation,
+        metadata: RemoteLogSegmentMetadata,
+    ) -> None:
+        self._parts = parts
+        self._metrics = metrics
+        self._operation = operation
+        self._metadata = metadata
+
+    def __enter__(self) -> ManagerParts:
+        return self._parts
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception):  # whatever it is, the broker's task must live on
+            self._raise(error)
+
+    def _raise(self, error: Exception) -> NoReturn:
+        operation, metadata, masked = self._operation, self._metadata, self._parts.masked
+        kind = error_kind(error)
+        self._metrics.add_error(operation, kind)
+        self._metrics.add_of(metadata.topic_id_partition, "errors_total", label=operation)
+        made = kip_error(error, operation, metadata.remote_log_segment_id, masked=masked)
+        if operation == "copy":
+            _log.warning("%s", made, exc_info=error if kind == "other" else None)
+        # The cause would print a prefix that is to be masked.
+        raise made from (None if masked else error)
 
 
 def _require_metadata(metadata: object) -> None:

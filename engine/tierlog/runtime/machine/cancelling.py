@@ -7,7 +7,7 @@ parties' among them, need not pass anything on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
@@ -84,14 +84,24 @@ class CancelledReadError(CancelledCallError):
 _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_scopes", default=())
 
 
-@contextmanager
-def cancelled_by(scope: CancelScope) -> Iterator[None]:
+class _CancelledBy:
+    """The block of ``cancelled_by``. Once."""
+
+    __slots__ = ("_scope", "_token")
+
+    def __init__(self, scope: CancelScope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._token = _scopes.set((*_scopes.get(), self._scope))
+
+    def __exit__(self, *_: object) -> None:
+        _scopes.reset(self._token)
+
+
+def cancelled_by(scope: CancelScope) -> AbstractContextManager[None]:
     """Return a block whose reads, in this thread, raise CancelledReadError once the scope is cancelled. Blocks nest."""
-    token = _scopes.set((*_scopes.get(), scope))
-    try:
-        yield
-    finally:
-        _scopes.reset(token)
+    return _CancelledBy(scope)
 
 
 def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
@@ -125,12 +135,30 @@ def require_wanted() -> None:
         raise CancelledReadError("cancelled")
 
 
-@contextmanager
-def ended_by_scopes(cancel: Callable[[], object]) -> Iterator[None]:
+class _EndedByScopes:
+    """The block of ``ended_by_scopes``. Once."""
+
+    __slots__ = ("_cancel", "_entered")
+
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self._cancel = cancel
+        self._entered: list[tuple[CancelScope, int]] = []
+
+    def __enter__(self) -> None:
+        try:
+            for scope in _scopes.get():
+                self._entered.append((scope, scope.enter(self._cancel)))
+        except BaseException:  # of the function, which was called at once
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        for scope, token in self._entered:
+            scope.leave(token)
+
+
+def ended_by_scopes(cancel: Callable[[], object]) -> AbstractContextManager[None]:
     """Return a block during which ``cancel`` is called, in any thread, if the scope of one of this thread's blocks is
     cancelled.
     """
-    with ExitStack() as entered:
-        for scope in _scopes.get():
-            entered.enter_context(scope.entered(cancel))
-        yield
+    return _EndedByScopes(cancel)

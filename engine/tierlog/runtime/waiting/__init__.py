@@ -16,6 +16,7 @@ Three disciplines:
 
 For threads and loops:
 
+- ``cancellable_future.CancellableFuture``: a caller waits for one result, or cancels what makes it.
 - ``waits.Wait``: code cannot go on without something; ``WaitingThreads`` and ``Worker.drive`` drive such code.
 - ``waits.SharedLoads``: several callers want the same value at the same time, and one load serves all.
 - ``turns.MemoryBudget``: memory is lent to many streams that hold it for a while.

@@ -184,6 +184,11 @@ class SegmentReader:
         """
         return open_log(self._key_ring, segment)
 
+    @property
+    def has_memory_cache(self) -> bool:
+        """Whether chunks are cached in memory, so that ``find_range`` may find them."""
+        return self._cache is not None and not self._cache.is_slow
+
     def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
         """Return the bytes of a range whose chunks are all in the cache in memory; None if one is not. Does not wait.
         The views are the chunks' own memory, which stays as it is when the cache drops them.
