@@ -66,6 +66,7 @@ class ClusterJudge:
         self._facts: dict[tuple[str, int], deque[tuple[int, TopicFacts]]] = {}
         self._faults: set[str] = set()
         self._seen: dict[tuple[int, Partition], object] = {}
+        self._rotten: list[str] = []
         self._view: ClusterView
 
     # ---- the cluster
@@ -132,6 +133,13 @@ class ClusterJudge:
 
     def fault_began(self, name: str, text: str, now_ms: int) -> None:
         self._faults.add(name)
+        if name == "local rot":
+            self._rotten.append(text)
+
+    def _is_rotten(self, broker: int, partition: Partition) -> bool:
+        """Whether bits of a replica's log rotted: what it stores is not judged any more, what it serves is."""
+        folder = f"/{partition.topic}-{partition.number}/"
+        return any(text.startswith(f"{broker} ") and folder in text for text in self._rotten)
 
     def fault_ended(self, name: str, text: str, now_ms: int) -> None:
         pass
@@ -254,10 +262,13 @@ class ClusterJudge:
 
     def metadata_appended(self, broker: int, partition: int, value: bytes, now_ms: int) -> None:
         segment = self._tier.apply(value)
-        if segment is None or segment.state != FINISHED:
+        if segment is None:
+            return
+        of = self._partition_of(segment.partition)
+        self._trace.note("segment", of, segment)
+        if segment.state != FINISHED:
             return
         self._trace.count("tiered segments")
-        of = self._partition_of(segment.partition)
         if of is not None:
             check_copied_below_stable(segment, self._view.replica(broker, of))
 
@@ -306,12 +317,15 @@ class ClusterJudge:
         replicas.check_offsets(view)
         if view.role == "leader":
             self._look_at_leader(view, known, now_ms)
-        replicas.check_tier(view, facts, self._tier, known.published_start)
+        if known.contents.is_current(view.lineage, view.log_end_offset):
+            replicas.check_tier(view, facts, self._tier, known.published_start)
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
         if view.leader_epoch == known.current:
+            if view.log_start_offset > known.sizes.start:
+                self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
             retention.check_rise(known.sizes, self._late_facts(view.partition, now_ms), view)
             known.published_start = max(known.published_start, view.log_start_offset)
 
@@ -354,14 +368,14 @@ class ClusterJudge:
         """All running replicas of a partition."""
         partition = known.contents.partition
         facts = self._topic(partition)
-        is_rotten = bool(self._faults & _ROTTING)
-        current = [each for each in views if each.leader_epoch == known.current and known.epoch == known.current]
+        current = [
+            each
+            for each in views
+            if each.leader_epoch == known.current == known.epoch and not self._is_rotten(each.broker, partition)
+        ]
         logs: list[tuple[ReplicaView, list[Batch]]] = []
         for view in current:
-            data = self._view.log_bytes(view.broker, partition)
-            log = parse_sound(data) if is_rotten else parse(data)
-            if log is None:
-                continue
+            log = parse(self._view.log_bytes(view.broker, partition))
             replicas.check_log(view, log, is_compacted=facts.is_compacted)
             logs.append((view, log))
             if view.broker in known.in_sync:
@@ -382,26 +396,32 @@ class ClusterJudge:
         leader = next((each for each in logs if each[0].role == "leader"), None)
         for other in logs if leader is not None else []:
             if leader is not None and other is not leader and other[0].broker in known.in_sync:
-                replicas.check_agreement(*leader, *other, is_rotten=is_rotten)
+                replicas.check_agreement(*leader, *other)
 
     # ---- the end
 
     def settled(self, now_ms: int) -> None:
         views = {(each.broker, each.partition): each for each in self._view.replicas()}
         self.checkpoint(now_ms)
+        for view in views.values():
+            if view.partition in self._partitions and not self._is_rotten(view.broker, view.partition):
+                replicas.check_lineage(view)
         self._objects.check_settled()
         for partition, known in self._partitions.items():
             leader = None if known.leader is None else views.get((known.leader, partition))
             if leader is None or leader.role != "leader":
                 raise Violation(10, "no leader", f"{partition}: broker {known.leader} does not lead it")
-            self._check_settled(known, leader)
+            self._check_settled(known, leader, {broker for broker, each in views if each == partition})
         self._objects.check(self._view.stored())
 
-    def _check_settled(self, known: JudgedPartition, leader: ReplicaView) -> None:
+    def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
         partition, facts = leader.partition, self._topic(leader.partition)
-        if known.in_sync != leader.in_sync or len(known.in_sync) < len(facts.replicas):
-            text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)} of {facts.replicas}"
+        if any(self._is_rotten(each, partition) for each in facts.replicas):
+            return  # an operator has to act
+        if known.in_sync != leader.in_sync or not running <= known.in_sync:
+            text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)}"
+            text = f"{text} of {sorted(running)}, which run"
             raise Violation(10, "followers out of sync", f"{partition}: {text}")
         if leader.high_watermark != leader.log_end_offset:
             text = f"high watermark {leader.high_watermark}, log end {leader.log_end_offset}"

@@ -287,6 +287,10 @@ class Contents:
         self.exempt += sum(1 for offset in lost if self.at[offset].is_acked)
         self.cut(cut)
 
+    def is_current(self, lineage: Lineage, log_end: int) -> bool:
+        """Whether a log has none of what an unclean election took."""
+        return all(log_end <= cut or epoch_of(lineage, log_end - 1) >= epoch for epoch, cut in self.cuts)
+
     def cut(self, offset: int) -> None:
         """Forget what was at an offset and behind."""
         for each in [each for each in self.at if each >= offset]:

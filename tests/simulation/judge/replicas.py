@@ -25,13 +25,21 @@ def check_offsets(view: ReplicaView) -> None:
         raise Violation(9, "lineage out of order", f"{_name(view)}: {view.lineage}, log end {end}")
 
 
+def check_lineage(view: ReplicaView) -> None:
+    """Invariant 9, of a replica at rest: its lineage reaches back to its log start."""
+    start = view.log_start_offset
+    if start < view.log_end_offset and (not view.lineage or view.lineage[0][1] > start):
+        raise Violation(9, "lineage begins late", f"{_name(view)}: the log starts at {start}, {view.lineage}")
+
+
 def check_served(view: ReplicaView, batches: Iterable[Batch]) -> None:
     """Invariant 2: what a broker serves is of its own lineage."""
     known = list(pieces(view.lineage, view.log_end_offset))
+    log_start = view.log_start_offset  # it may have risen while the tier was read: what lies below is nobody's now
     for batch in batches:
-        if not any(
-            epoch == batch.leader_epoch and start <= batch.base_offset and batch.last_offset < end
-            for epoch, start, end in known
+        first = max(batch.base_offset, log_start)
+        if batch.last_offset >= log_start and not any(
+            epoch == batch.leader_epoch and start <= first and batch.last_offset < end for epoch, start, end in known
         ):
             text = f"serves {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch}"
             raise Violation(2, "dead branch read", f"{_name(view)}: {text}, its lineage is {view.lineage}")
@@ -49,23 +57,24 @@ def check_tier(view: ReplicaView, facts: TopicFacts, tier: SegmentTable, publish
     if not facts.is_tiered:
         return
     partition = (facts.topic_id, view.partition.number)
-    start = max(view.log_start_offset, published_start)
+    # A lineage is cut a moment before the log start is published.
+    start = max(view.log_start_offset, published_start, view.lineage[0][1] if view.lineage else 0)
     local = view.local_log_start_offset
     hole = tier.hole(partition, view.lineage, start, local) if start < local else None
     if hole is not None and not facts.is_copy_disabled:
         text = f"the local log begins at {local}, the log at {start}, and offset {hole} is not finished in the tier"
+        text = f"{text}: {tier.around(partition, hole)}; lineage {view.lineage}"
         raise Violation(4, "lost write", f"{_name(view)}: {text}")
     copied = view.copied_offset + 1
     if view.role == "leader" and start < copied:
         hole = tier.hole(partition, view.lineage, start, copied)
         if hole is not None:
             text = f"copied up to {view.copied_offset}, the log begins at {start}, and offset {hole} is not finished"
+            text = f"{text}: {tier.around(partition, hole)}; lineage {view.lineage}"
             raise Violation(3, "hole in the tier", f"{_name(view)}: {text}")
 
 
-def check_agreement(
-    one: ReplicaView, one_log: Iterable[Batch], other: ReplicaView, other_log: Iterable[Batch], *, is_rotten: bool
-) -> None:
+def check_agreement(one: ReplicaView, one_log: Iterable[Batch], other: ReplicaView, other_log: Iterable[Batch]) -> None:
     """Invariant 13: two replicas have the same below the high watermark.
 
     Args:
@@ -73,7 +82,6 @@ def check_agreement(
         one_log: Its local log.
         other: Another one.
         other_log: Its local log.
-        is_rotten: Whether bits may have rotted: batches whose checksum is wrong are not compared.
     """
     start = max(one.local_log_start_offset, other.local_log_start_offset)
     end = min(one.high_watermark, other.high_watermark)
@@ -87,8 +95,6 @@ def check_agreement(
     for offset in sorted(ours.keys() | theirs.keys()):
         mine, its = ours.get(offset), theirs.get(offset)
         if mine is not None and its is not None and mine.raw == its.raw:
-            continue
-        if is_rotten and any(each is not None and not each.is_sound() for each in (mine, its)):
             continue
         raise Violation(13, "parted logs", f"{where}: batch at {offset}: {_words(mine)} and {_words(its)}")
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from tests.simulation.judge.lineage import Lineage, pieces
 
 STARTED, FINISHED, DELETING, DELETED = range(4)
+NAMES: Final = ("started", "finished", "deleting", "deleted")
 #: What each state may become; None = no state yet.
 _ALLOWED: Final = {
     None: {STARTED},
@@ -45,6 +46,10 @@ class Segment:
     epochs: tuple[tuple[int, int], ...]
     broker: int
     state: int
+
+    def __str__(self) -> str:
+        epochs = ", ".join(f"{epoch} from {start}" for epoch, start in self.epochs)
+        return f"{self.start_offset}..{self.end_offset} ({epochs}) of broker {self.broker}, {NAMES[self.state]}"
 
 
 class Change(NamedTuple):
@@ -201,6 +206,13 @@ class SegmentTable:
     def of(self, partition: PartitionId) -> Iterable[Segment]:
         """The segments of a partition that are not deleted."""
         return self._by_partition.get(partition, {}).values()
+
+    def around(self, partition: PartitionId, offset: int) -> str:
+        """In words, the segments that have an offset, and the first and last of the partition."""
+        every = sorted(self.of(partition), key=lambda each: (each.start_offset, each.end_offset))
+        chosen = [each for each in every if each.start_offset <= offset <= each.end_offset]
+        ends = f", all of {every[0].start_offset}..{every[-1].end_offset}" if every else ""
+        return f"{'; '.join(map(str, chosen)) or 'no segment'}{ends}"
 
     def hole(self, partition: PartitionId, lineage: Lineage, start: int, end_exclusive: int) -> int | None:
         """The first offset of a log's range that no finished segment has in the log's own epoch; None: none."""
