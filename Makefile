@@ -47,7 +47,7 @@ test: test-native test-java test-python ## set up everything and pass the tests
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
 	@ctest --test-dir $(CORE) --output-on-failure
 	@ctest --test-dir $(SANITIZE) --output-on-failure
-	@ctest --test-dir $(THREADS) --output-on-failure --tests-regex "test_files|test_segment_readers"
+	@ctest --test-dir $(THREADS) --output-on-failure --tests-regex "test_buffer_pool|test_segment_readers"
 
 test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xcheck:jni, and under ASan and UBSan
 	@.ci/test-native-jvm.sh $(BIN)/python $(PYTEST_ARGUMENTS)

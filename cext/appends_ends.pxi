@@ -44,18 +44,8 @@ cdef class WaitingEntries:
                 self.data = NULL
 
 
-cdef int64_t _append_natively(void *file, const uint8_t *data, size_t size) noexcept nogil:
+cdef int64_t _append(void *file, const uint8_t *data, size_t size) noexcept nogil:
     return tl_growing_file_append(<tl_growing_file *>file, data, size)
-
-
-cdef int64_t _append_by_python(void *file, const uint8_t *data, size_t size) noexcept with gil:
-    cdef SegmentEnd segment = <SegmentEnd>file
-    try:
-        segment.file.append(PyMemoryView_FromMemory(<char *>data, <Py_ssize_t>size, PyBUF_READ))
-    except BaseException as error:
-        segment.error = error
-        return -EIO
-    return 0
 
 
 @cython.final
@@ -64,7 +54,8 @@ cdef class SegmentEnd:
     cdef IndexTail index_tail
     cdef object offsets, times
     cdef WaitingEntries offset_entries, time_entries
-    cdef object file, growing, error
+    cdef object growing
+    cdef bint waits
 
     def __cinit__(self, offsets, times, *, int64_t size_bytes=0):
         self.segment.end.size = size_bytes
@@ -100,18 +91,17 @@ cdef class SegmentEnd:
 
     @property
     def has_file(self):
-        return self.file is not None
+        return self.growing is not None
 
     def write_to(self, file):
         growing = None if file is None else file.growing
-        if file is None:
+        if growing is None:
             self.segment.append, self.segment.file = NULL, NULL
-        elif growing is None:
-            self.segment.append, self.segment.file = _append_by_python, <void *>self
         else:
-            self.segment.append = _append_natively
+            self.segment.append = _append
             self.segment.file = PyCapsule_GetPointer(growing.core, "tierlog.growing_file")
-        self.file, self.growing = file, growing
+            self.waits = growing.waits
+        self.growing = growing
 
     def must_roll(self, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms, *, int64_t limit_bytes,
                   int64_t limit_ms):
@@ -122,13 +112,6 @@ cdef class SegmentEnd:
             &self.segment.end, self.segment.tail, &limits, size_bytes, last_offset, max_timestamp_ms
         )
         return None if roll == TL_ROLL_BY_CLOCK else roll == TL_ROLL_NOW
-
-    cdef object _failure(self, int64_t error):
-        """The exception of a file that could not be written."""
-        if self.error is None:
-            return self.growing.error(-error)
-        failure, self.error = self.error, None
-        return failure
 
     cdef int _index(self, const tl_segment_growth *growth) except -1:
         """Take the index entries of a batch, which lies in front of the segment's end by now."""
@@ -152,7 +135,7 @@ cdef class SegmentEnd:
         cdef int32_t size
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if view.len > INT32_MAX or self.index_tail is None or self.file is None:
+            if view.len > INT32_MAX or self.index_tail is None or self.growing is None:
                 raise ValueError("no batch can be appended: it is too large, or the segment is not written to")
             size = <int32_t>view.len
             held = self.growing  # the memory of the file
@@ -164,7 +147,7 @@ cdef class SegmentEnd:
             PyBuffer_Release(&view)
         check_status(status, &fault, CorruptRecordError)
         if error:
-            raise self._failure(error)
+            raise held.error(-error)
         tl_segment_grow(&self.segment, &growth)
         self._index(&growth)
 

@@ -158,13 +158,14 @@ cdef class LeaderAppends:
             self.log.latest = self.latest._now()
             self.check._set(end.log_end_offset_, leader_epoch, now_ms, from_client)
             held = None if segment is None else segment.growing  # the memory of the file
-            refusal = self.check._run(&self.log, &view, held is not None or view.len >= LONG_BYTES, &found)
+            is_long = view.len >= LONG_BYTES or (segment is not None and segment.waits)
+            refusal = self.check._run(&self.log, &view, is_long, &found)
         finally:
             PyBuffer_Release(&view)
         if refusal is not None:
             return refusal
         if found.error:
-            raise segment._failure(found.error)
+            raise held.error(-found.error)
         if not found.is_written:
             return _assigned(&found.batch)
         return self._took(end, segment, producer, &found)

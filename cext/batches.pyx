@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_SetFromErrno
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_RawFree, PyMem_RawMalloc
 from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -123,15 +124,15 @@ cdef class BatchSearch:
             PyBuffer_Release(&view)
         check_status(status, &fault, CorruptRecordError)
 
-    def run(self, int descriptor):
+    def run(self, growing):
+        cdef tl_growing_file *file = <tl_growing_file *>PyCapsule_GetPointer(growing.core, "tierlog.growing_file")
         cdef tl_fault fault
         cdef tl_status status
         cdef int64_t error
         with nogil:
-            status = tl_batch_search_run(&self.search, tl_posix_files(), descriptor, &error, &fault)
+            status = tl_batch_search_run(&self.search, file.files, file.file, &error, &fault)
         if error:
-            errno.errno = <int>-error
-            PyErr_SetFromErrno(OSError)
+            raise growing.error(-error)
         check_status(status, &fault, CorruptRecordError)
 
     @property

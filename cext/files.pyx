@@ -1,8 +1,10 @@
-"""Files that native code appends to, and files that are read without waiting, over ``tierlog/file_ops.h``."""
+"""Files that native code reads and appends to, and files that are read without waiting, over ``tierlog/file_ops.h``."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrno
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_New
 from libc cimport errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
@@ -43,6 +45,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     VIEWS_MAX = 64
+    FAILURES_FROM = 1 << 20    # numbers of what Python files raised: behind those of any system
 
 SEND_VIEWS_MAX = VIEWS_MAX
 
@@ -54,13 +57,27 @@ cdef extern from "Python.h":
 @cython.final
 cdef class GrowingFile:
     cdef tl_growing_file growing
-    cdef object to_error
+    cdef readonly bint waits
+    cdef object to_error, file
+    cdef dict failures
+    cdef int failure_count
 
-    def __cinit__(self, int descriptor, *, uint64_t size_bytes, to_error):
-        self.growing.files = tl_posix_files()
-        self.growing.file = descriptor
+    def __cinit__(self, file, *, uint64_t size_bytes, to_error):
         self.growing.size = size_bytes
         self.to_error = to_error
+        if isinstance(file, int):
+            self.growing.files = tl_posix_files()
+            self.growing.file = file
+            self.waits = True
+        else:
+            self.growing.files = tl_files(&_PYTHON_OPS, <void *>self)
+            self.file, self.failures = file, {}
+
+    cdef int64_t _fail(self, error) noexcept:
+        """Remember what a Python file raised, under a number that native code passes on to its caller."""
+        self.failure_count += 1
+        self.failures[FAILURES_FROM + self.failure_count] = error
+        return -FAILURES_FROM - self.failure_count
 
     @property
     def size_bytes(self):
@@ -89,7 +106,10 @@ cdef class GrowingFile:
         cdef uint64_t position = self.growing.size
         cdef int64_t error
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        with nogil:
+        if self.waits:
+            with nogil:
+                error = tl_growing_file_append(&self.growing, <const uint8_t *>view.buf, <size_t>view.len)
+        else:
             error = tl_growing_file_append(&self.growing, <const uint8_t *>view.buf, <size_t>view.len)
         PyBuffer_Release(&view)
         if error:
@@ -97,10 +117,58 @@ cdef class GrowingFile:
         return position
 
     def error(self, int number):
+        if number > FAILURES_FROM:
+            return self.failures.pop(number)
         return self.to_error(OSError(number, strerror(number).decode()))
 
     def close(self):
         self.growing.file = -1
+
+
+# The table over a Python file, as far as code that has an open file calls it.
+
+
+cdef int64_t _python_pread(void *context, int64_t file, uint64_t position, uint8_t *out,
+                           size_t size) noexcept with gil:
+    cdef GrowingFile growing = <GrowingFile>context
+    try:
+        return growing.file.read_into(
+            PyMemoryView_FromMemory(<char *>out, <Py_ssize_t>size, PyBUF_WRITE), position
+        )
+    except BaseException as error:
+        return growing._fail(error)
+
+
+cdef int64_t _python_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data,
+                            size_t size) noexcept with gil:
+    cdef GrowingFile growing = <GrowingFile>context
+    try:
+        growing.file.write(PyBytes_FromStringAndSize(<const char *>data, <Py_ssize_t>size), position)
+    except BaseException as error:
+        return growing._fail(error)
+    return 0
+
+
+cdef int64_t _python_truncate(void *context, int64_t file, uint64_t size) noexcept with gil:
+    cdef GrowingFile growing = <GrowingFile>context
+    try:
+        growing.file.truncate(size)
+    except BaseException:  # of a write that failed: its own error is the one that counts
+        return -errno.EIO
+    return 0
+
+
+cdef int64_t _python_reserve(void *context, int64_t file, uint64_t position, uint64_t size) noexcept nogil:
+    return -errno.EOPNOTSUPP
+
+
+cdef tl_file_ops _PYTHON_OPS
+memset(&_PYTHON_OPS, 0, sizeof(_PYTHON_OPS))
+_PYTHON_OPS.struct_size = sizeof(_PYTHON_OPS)
+_PYTHON_OPS.pread = _python_pread
+_PYTHON_OPS.pwrite = _python_pwrite
+_PYTHON_OPS.truncate = _python_truncate
+_PYTHON_OPS.reserve = _python_reserve
 
 
 @cython.final

@@ -130,6 +130,10 @@ cdef extern from "tierlog/file_ops.h" nogil:
         int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) noexcept nogil
         int64_t (*pread_ready)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) noexcept nogil
         int64_t (*holds)(void *context, int64_t file, uint64_t position, uint64_t size) noexcept nogil
+        int64_t (*pwrite)(void *context, int64_t file, uint64_t position, const uint8_t *data,
+                          size_t size) noexcept nogil
+        int64_t (*truncate)(void *context, int64_t file, uint64_t size) noexcept nogil
+        int64_t (*reserve)(void *context, int64_t file, uint64_t position, uint64_t size) noexcept nogil
 
     ctypedef struct tl_files:
         const tl_file_ops *ops

@@ -23,6 +23,8 @@ from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import LogAppendInfo, ProducerSettings, UnifiedLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.posix_files import PosixFiles
 
 #: Kafka's answer to what has no code of its own.
 UNKNOWN_SERVER_ERROR = -1
@@ -39,9 +41,9 @@ def config_of(words: str) -> LogConfig:
 class OurLog:
     """Ours, asked in the same words."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files | None = None) -> None:
         self.clock = ToldClock()
-        self.machine = Machine(clock=self.clock)
+        self.machine = Machine(clock=self.clock, files=files or PosixFiles())
         self.log: UnifiedLog | None = None
         self._commands: Mapping[str, Callable[..., str]] = {
             "open": self._open,
@@ -160,8 +162,9 @@ class OurLog:
         return "done"
 
     def _from_tier(self, offset: str, log_start: str, epochs: str) -> str:
-        known = sorted(pathlib.Path(self._log.folder).glob("*.snapshot"))
-        producers = known[-1].read_bytes() if known else encode_producer_snapshot(())
+        files = self.machine.files
+        known = [each.path for each in files.iter_directory(self._log.folder) if each.name.endswith(".snapshot")]
+        producers = files.read_whole(known[-1]) if known else encode_producer_snapshot(())
         pairs = [entry.split(":") for entry in epochs.split(",") if epochs != "-"]
         entries = [(int(epoch), int(start)) for epoch, start in pairs]
         self._log.start_from_tier(

@@ -95,6 +95,7 @@ class LogLife:
         seed: Of all that is done.
         policy: One of POLICIES.
         machine: Where it lives.
+        logs: Its log directory.
 
     Attributes:
         config: The log's.
@@ -103,7 +104,8 @@ class LogLife:
         is_open: Whether ``log`` is, as far as the life went.
     """
 
-    def __init__(self, seed: int, policy: str, machine: Machine) -> None:
+    def __init__(self, seed: int, policy: str, machine: Machine, *, logs: str = LOGS) -> None:
+        self._logs = logs
         self.seed = seed
         self.policy = policy
         self.config = POLICIES[policy]
@@ -117,7 +119,9 @@ class LogLife:
 
     def open(self) -> None:
         """Open the directory and the log."""
-        self.directory = LogDirectory.open(LOGS, machine=self._machine, config=self.config, remote_log_enabled=True)
+        self.directory = LogDirectory.open(
+            self._logs, machine=self._machine, config=self.config, remote_log_enabled=True
+        )
         self.log: UnifiedLog = self.directory.log(TOPIC, PARTITION)
         self.is_open = True
 

@@ -1,6 +1,7 @@
 /* A search that passes a batch over hides its records; one that goes astray reads headers out of records. */
+#define _XOPEN_SOURCE 700
 #include "check.h"
-#include "files/memory_files.h"
+#include "folder.h"
 #include "tierlog/batch_search.h"
 
 #include <string.h>
@@ -81,10 +82,9 @@ static void test_a_torn_end(void) {
 /* A file of many small batches, and a large one among them. */
 static void test_a_file(void) {
     enum { COUNT = 400, LARGE = 100000 };
-    tl_memory_files *memory = NULL;
-    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
-    tl_files files = tl_memory_files_of(memory);
-    int64_t file = files.ops->open(files.context, "/log", TL_OPEN_NEW), error;
+    folder root = new_folder();
+    tl_files files = tl_posix_files();
+    int64_t file = files.ops->open(files.context, PATH_IN(&root, "log"), TL_OPEN_NEW), error;
     CHECK(file >= 0);
     uint64_t end = 0;
     for (unsigned i = 0; i < COUNT; i++) {
@@ -109,7 +109,7 @@ static void test_a_file(void) {
     CHECK_STATUS(tl_batch_search_run(&search, tl_posix_files(), -1, &error, &fault), TL_OK);
     CHECK(error < 0 && !search.is_done);
     files.ops->close(files.context, file);
-    tl_memory_files_destroy(memory);
+    remove_folder(&root);
 }
 
 static void test_faults(void) {

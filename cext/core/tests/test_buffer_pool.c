@@ -1,8 +1,9 @@
 /* Memory that is used again: never two holders of one block, what is accounted is what is there, idle blocks go back,
  * a child of a fork has a pool that works. */
 #define _DEFAULT_SOURCE 1
+#define _XOPEN_SOURCE 700
 #include "check.h"
-#include "files/memory_files.h"
+#include "folder.h"
 #include "tierlog/read_range.h"
 
 #include <pthread.h>
@@ -170,41 +171,42 @@ static void test_forks(void) {
 }
 #endif
 
-static void expect_range(tl_files files, tl_buffer_pool *pool, uint64_t start, uint64_t end, const char *expected) {
+static void expect_range(const char *path, tl_buffer_pool *pool, uint64_t start, uint64_t end, const char *expected) {
+    tl_files files = tl_posix_files();
     tl_block *block;
-    CHECK_EQUAL(tl_read_range(files, pool, "/f", start, end, &block), strlen(expected));
+    CHECK_EQUAL(tl_read_range(files, pool, path, start, end, &block), strlen(expected));
     CHECK(!memcmp(block->data, expected, strlen(expected)));
     tl_buffer_give(block);
     uint8_t out[16] = {0};
     size_t size = start < end ? (size_t)(end - start) : 0;
-    CHECK_EQUAL(tl_read_range_into(files, "/f", start, out, size < sizeof out ? size : sizeof out), strlen(expected));
+    CHECK_EQUAL(tl_read_range_into(files, path, start, out, size < sizeof out ? size : sizeof out), strlen(expected));
     CHECK(!memcmp(out, expected, strlen(expected)));
     CHECK_EQUAL(out[strlen(expected)], 0);
 }
 
 static void test_ranges(void) {
     tl_buffer_pool *pool = pool_of(MIB, MIB, 1000);
-    tl_memory_files *memory;
-    CHECK_STATUS(tl_memory_files_create(&memory, MIB), TL_OK);
-    tl_files files = tl_memory_files_of(memory);
-    int64_t file = files.ops->open(files.context, "/f", TL_OPEN_NEW);
+    folder root = new_folder();
+    const char *path = PATH_IN(&root, "f");
+    tl_files files = tl_posix_files();
+    int64_t file = files.ops->open(files.context, path, TL_OPEN_NEW);
     CHECK_EQUAL(files.ops->pwrite(files.context, file, 0, (const uint8_t *)"0123456789", 10), 0);
     files.ops->close(files.context, file);
-    expect_range(files, pool, 0, 10, "0123456789");
-    expect_range(files, pool, 3, 5, "34");
-    expect_range(files, pool, 8, UINT64_MAX, "89");
-    expect_range(files, pool, 10, 20, "");
-    expect_range(files, pool, 5, 5, "");
-    expect_range(files, pool, 7, 3, "");
-    expect_range(files, pool, UINT64_MAX, UINT64_MAX, "");
+    expect_range(path, pool, 0, 10, "0123456789");
+    expect_range(path, pool, 3, 5, "34");
+    expect_range(path, pool, 8, UINT64_MAX, "89");
+    expect_range(path, pool, 10, 20, "");
+    expect_range(path, pool, 5, 5, "");
+    expect_range(path, pool, 7, 3, "");
+    expect_range(path, pool, UINT64_MAX, UINT64_MAX, "");
     tl_block *block;
-    CHECK(tl_read_range(files, pool, "/none", 0, 1, &block) < 0);
+    CHECK(tl_read_range(files, pool, PATH_IN(&root, "none"), 0, 1, &block) < 0);
     CHECK(!block);
-    CHECK_EQUAL(tl_read_range(files, pool, "/", 0, 1, &block), TL_NOT_REGULAR);
-    CHECK(tl_read_range_into(files, "/none", 0, NULL, 0) < 0);
-    CHECK_EQUAL(tl_read_range_into(files, "/", 0, NULL, 0), TL_NOT_REGULAR);
+    CHECK_EQUAL(tl_read_range(files, pool, root.path, 0, 1, &block), TL_NOT_REGULAR);
+    CHECK(tl_read_range_into(files, PATH_IN(&root, "none"), 0, NULL, 0) < 0);
+    CHECK_EQUAL(tl_read_range_into(files, root.path, 0, NULL, 0), TL_NOT_REGULAR);
     CHECK_EQUAL(tl_buffer_pool_figures(pool).lent, 0);
-    tl_memory_files_destroy(memory);
+    remove_folder(&root);
     tl_buffer_pool_destroy(pool);
 }
 

@@ -1,30 +1,24 @@
-/* What runs over one table of file operations must see the same over the other, or the simulator proves nothing. */
+/* What a table of file operations promises, of the machine's. */
 #define _XOPEN_SOURCE 700
 #include "check.h"
-#include "files/memory_files.h"
+#include "folder.h"
 #include "tierlog/file_ops.h"
 #include "tierlog/growing_file.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 256, THREADS = 4, ROUNDS = 200, PIECE = 1000 };
+enum { THREADS = 4, ROUNDS = 200, PIECE = 1000 };
 
-/* A file system with an empty directory in it. */
+/* A file system with an empty folder in it. */
 typedef struct place {
     tl_files files;
-    char root[PATH_SIZE];
+    folder root;
 } place;
 
-static const char *at(const place *p, const char *below, char *out) {
-    CHECK(snprintf(out, PATH_SIZE, "%s/%s", p->root, below) < PATH_SIZE);
-    return out;
-}
-
-#define AT(below) at(p, below, (char[PATH_SIZE]){0})
+#define AT(below) PATH_IN(&p->root, below)
 #define CALL(function, ...) p->files.ops->function(p->files.context, __VA_ARGS__)
 
 static int64_t write_text(const place *p, int64_t file, uint64_t position, const char *text) {
@@ -161,8 +155,8 @@ static void test_growing_torn(const place *p) {
 static void test_opening(const place *p) {
     CHECK_EQUAL(CALL(open, AT("missing"), TL_OPEN_READ), -ENOENT);
     CHECK_EQUAL(CALL(open, AT("no/directory"), TL_OPEN_WRITE), -ENOENT);
-    CHECK_EQUAL(CALL(open, p->root, TL_OPEN_READ), TL_NOT_REGULAR);
-    CHECK_EQUAL(CALL(open, p->root, TL_OPEN_WRITE), -EISDIR);
+    CHECK_EQUAL(CALL(open, p->root.path, TL_OPEN_READ), TL_NOT_REGULAR);
+    CHECK_EQUAL(CALL(open, p->root.path, TL_OPEN_WRITE), -EISDIR);
     int64_t file = CALL(open, AT("opened"), TL_OPEN_WRITE);
     CHECK(file >= 0);
     CHECK_EQUAL(write_text(p, file, 0, "kept"), 0);
@@ -225,7 +219,7 @@ static void *write_pieces(void *argument) {
         snprintf(name, sizeof name, "own-%d", w->number);
         CALL(close, make(p, AT(name), name));
         CHECK_EQUAL(CALL(rename, AT(name), AT("contended")), 0);
-        if (round % 16 == 0) CHECK_EQUAL(CALL(fsync_dir, p->root), 0);
+        if (round % 16 == 0) CHECK_EQUAL(CALL(fsync_dir, p->root.path), 0);
     }
     CALL(close, shared);
     return NULL;
@@ -249,7 +243,13 @@ static void test_threads(const place *p) {
     CALL(close, shared);
 }
 
-static void test_all(const place *p) {
+static void test_pipe(const place *p) {
+    CHECK(!mkfifo(AT("pipe"), 0600));
+    CHECK_EQUAL(CALL(open, AT("pipe"), TL_OPEN_READ), TL_NOT_REGULAR); /* and does not wait for a writer */
+}
+
+int main(void) {
+    place here = {tl_posix_files(), new_folder()}, *p = &here;
     test_content(p);
     test_cutting(p);
     test_growing(p);
@@ -258,116 +258,7 @@ static void test_all(const place *p) {
     test_opening(p);
     test_names(p);
     test_threads(p);
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk) {
-    (void)info, (void)type, (void)walk;
-    return remove(path);
-}
-
-static void test_pipe(const place *p) {
-    CHECK(!mkfifo(AT("pipe"), 0600));
-    CHECK_EQUAL(CALL(open, AT("pipe"), TL_OPEN_READ), TL_NOT_REGULAR); /* and does not wait for a writer */
-}
-
-static void test_full(void) {
-    tl_memory_files *memory;
-    CHECK_STATUS(tl_memory_files_create(&memory, 10), TL_OK);
-    place here = {tl_memory_files_of(memory), ""}, *p = &here;
-    int64_t first = make(p, "a", "12345678"), second = make(p, "b", "12");
-    CHECK_EQUAL(write_text(p, second, 2, "3"), -ENOSPC);
-    CHECK_EQUAL(write_text(p, first, 0, "87654321"), 0);
-    CHECK_EQUAL(CALL(unlink, "a"), 0);
-    CHECK_EQUAL(write_text(p, second, 2, "3"), -ENOSPC); /* it is open still */
-    CALL(close, first);
-    CHECK_EQUAL(write_text(p, second, 2, "3"), 0);
-    CALL(close, second);
-    tl_memory_files_destroy(memory);
-}
-
-/* A file that is whole under its name only once both the file and its directory were synced, as on a disk. */
-static void test_crash(void) {
-    tl_memory_files *memory;
-    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
-    place here = {tl_memory_files_of(memory), ""}, *p = &here;
-    CHECK_EQUAL(CALL(mkdir, "/kept"), 0);
-    CHECK_EQUAL(CALL(mkdir, "/lost"), 0);
-    CHECK_EQUAL(CALL(mkdir, "/lost/below"), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/lost"), 0);
-    int64_t file = make(p, "/kept/file", "synced");
-    CALL(close, make(p, "/lost/file", "synced"));
-    CHECK_EQUAL(CALL(fsync, file), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/kept"), 0);
-    CALL(close, make(p, "/kept/unsynced", "gone"));
-    CHECK_EQUAL(write_text(p, file, 6, " and not"), 0);
-    CHECK_EQUAL(CALL(rename, "/kept/file", "/kept/renamed"), 0);
-    tl_memory_files_crash(memory);
-    CHECK_EQUAL(CALL(open, "/kept/file", TL_OPEN_READ), -ENOENT); /* its directory was never synced in the root */
-
-    CHECK_EQUAL(CALL(size, file), -EIO);
-    CALL(close, file);
-    CHECK_EQUAL(CALL(mkdir, "/kept"), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/"), 0);
-    file = make(p, "/kept/file", "synced");
-    CHECK_EQUAL(CALL(fsync, file), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/kept"), 0);
-    CHECK_EQUAL(write_text(p, file, 6, " and not"), 0);
-    CALL(close, make(p, "/kept/unsynced", "gone"));
-    CHECK_EQUAL(CALL(rename, "/kept/file", "/kept/renamed"), 0);
-    tl_memory_files_crash(memory);
-    CALL(close, file);
-    CHECK_EQUAL(CALL(open, "/kept/renamed", TL_OPEN_READ), -ENOENT);
-    CHECK_EQUAL(CALL(open, "/kept/unsynced", TL_OPEN_READ), -ENOENT);
-    CHECK_EQUAL(CALL(open, "/lost/below", TL_OPEN_READ), -ENOENT);
-    file = CALL(open, "/kept/file", TL_OPEN_READ);
-    check_text(p, file, 0, "synced", 6);
-    CALL(close, file);
-    tl_memory_files_destroy(memory);
-}
-
-/* After a rename from one directory to another, of which one was synced, the file is under one of the names. */
-static void test_crash_of_a_move(const char *synced) {
-    tl_memory_files *memory;
-    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
-    place here = {tl_memory_files_of(memory), ""}, *p = &here;
-    CHECK_EQUAL(CALL(mkdir, "/from"), 0);
-    CHECK_EQUAL(CALL(mkdir, "/to"), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/"), 0);
-    int64_t file = make(p, "/from/name", "moved");
-    CHECK_EQUAL(CALL(fsync, file), 0);
-    CHECK_EQUAL(CALL(fsync_dir, "/from"), 0);
-    CALL(close, file);
-    CHECK_EQUAL(CALL(rename, "/from/name", "/to/name"), 0);
-    if (synced) CHECK_EQUAL(CALL(fsync_dir, synced), 0);
-    tl_memory_files_crash(memory);
-    CHECK_EQUAL(CALL(open, synced ? "/from/name" : "/to/name", TL_OPEN_READ), -ENOENT);
-    file = CALL(open, synced ? "/to/name" : "/from/name", TL_OPEN_READ);
-    check_text(p, file, 0, "moved", 5);
-    CALL(close, file);
-    tl_memory_files_destroy(memory);
-}
-
-int main(void) {
-    const char *folder = getenv("TMPDIR");
-    char root[PATH_SIZE];
-    CHECK(snprintf(root, sizeof root, "%s/tierlog-files-XXXXXX", folder ? folder : P_tmpdir) < (int)sizeof root);
-    CHECK(mkdtemp(root));
-    place disk = {tl_posix_files(), ""};
-    strcpy(disk.root, root);
-    test_all(&disk);
-    test_pipe(&disk);
-    CHECK(!nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS));
-
-    tl_memory_files *memory;
-    CHECK_STATUS(tl_memory_files_create(&memory, 16 << 20), TL_OK);
-    place here = {tl_memory_files_of(memory), "/./root/"};
-    CHECK_EQUAL(here.files.ops->mkdir(here.files.context, "root"), 0);
-    test_all(&here);
-    tl_memory_files_destroy(memory);
-    test_full();
-    test_crash();
-    test_crash_of_a_move(NULL);
-    test_crash_of_a_move("/from");
-    test_crash_of_a_move("/to");
+    test_pipe(p);
+    remove_folder(&here.root);
     return 0;
 }

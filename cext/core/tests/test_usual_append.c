@@ -1,7 +1,8 @@
 /* A batch that is taken for usual, and is not, loses a roll, an epoch or a duplicate; one that is written twice, or
  * half taken over, leaves indexes that point past the log. */
+#define _XOPEN_SOURCE 700
 #include "check.h"
-#include "files/memory_files.h"
+#include "folder.h"
 #include "log/usual_append.h"
 #include "tierlog/checksum.h"
 #include "tierlog/growing_file.h"
@@ -27,9 +28,16 @@ static bytes batch_of(int64_t producer_id, int32_t sequence) {
     return batch;
 }
 
-/* A log over a file in memory. */
+/* A disk with room for so many bytes of a file. */
+static uint64_t capacity;
+static int64_t pwrite_within(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
+    return position + size > capacity ? -ENOSPC : tl_posix_files().ops->pwrite(context, file, position, data, size);
+}
+
+/* A log over a file. */
 typedef struct life {
-    tl_memory_files *memory;
+    folder root;
+    tl_file_ops ops;
     tl_growing_file file;
     tl_leader_options options;
     tl_scratch scratch;
@@ -45,7 +53,7 @@ static int64_t append_bytes(void *file, const uint8_t *data, size_t size) {
     return tl_growing_file_append(file, data, size);
 }
 
-static void begin(life *life, uint64_t capacity) {
+static void begin(life *life, uint64_t room) {
     *life = (struct life){.options = {.struct_size = sizeof(tl_leader_options),
                                       .first_offset = LOG_END,
                                       .now_ms = MAX_TIMESTAMP,
@@ -56,9 +64,12 @@ static void begin(life *life, uint64_t capacity) {
                                       .max_message_bytes = 1048588,
                                       .target_codec = -1},
                           .producer = {.producer_id = PRODUCER, .transaction_offset = -1}};
-    CHECK_STATUS(tl_memory_files_create(&life->memory, capacity), TL_OK);
-    tl_files files = tl_memory_files_of(life->memory);
-    life->file = (tl_growing_file){.files = files, .file = files.ops->open(files.context, "/log", TL_OPEN_NEW)};
+    capacity = room;
+    life->root = new_folder();
+    life->ops = *tl_posix_files().ops;
+    life->ops.pwrite = pwrite_within;
+    life->file = (tl_growing_file){.files = {&life->ops, NULL},
+                                   .file = life->ops.open(NULL, PATH_IN(&life->root, "log"), TL_OPEN_NEW)};
     CHECK(life->file.file >= 0);
     tl_index_begin(&life->tail, LOG_END, 0, 2, 2);
     life->segment = (tl_active_segment){.tail = &life->tail, .append = append_bytes, .file = &life->file};
@@ -72,7 +83,7 @@ static void begin(life *life, uint64_t capacity) {
 
 static void end(life *life) {
     life->file.files.ops->close(life->file.files.context, life->file.file);
-    tl_memory_files_destroy(life->memory);
+    remove_folder(&life->root);
 }
 
 static tl_status run(life *life, bytes batch) {

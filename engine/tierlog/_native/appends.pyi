@@ -205,8 +205,7 @@ class _Writable(Protocol):
     """An UpdatableFile, as far as a segment writes to it."""
 
     @property
-    def growing(self) -> GrowingFile | None: ...
-    def append(self, data: Buffer) -> int: ...
+    def growing(self) -> GrowingFile: ...
 
 class _Index(Protocol):
     """An IndexFile, as far as a segment's end adds to it."""

@@ -5,6 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from tierlog._native.files import GrowingFile
 from tierlog.errors import CorruptDataError, CorruptObjectError, CorruptRecordError
 
 class BatchHeader(NamedTuple):
@@ -61,11 +62,11 @@ class BatchSearch:
         Raises:
             CorruptRecordError: no batch stands at ``position``.
         """
-    def run(self, descriptor: int) -> None:
-        """Search an open file of this process to the end: as ``feed`` of its bytes, and without the GIL.
+    def run(self, growing: GrowingFile) -> None:
+        """Search an open file to the end: as ``feed`` of its bytes, and without the GIL.
 
         Raises:
-            OSError: a read failed. CorruptRecordError: as ``feed``; or the file ends before the log.
+            StoreError: a read failed. CorruptRecordError: as ``feed``; or the file ends before the log.
         """
     @property
     def is_done(self) -> bool:

@@ -1,23 +1,34 @@
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from typing_extensions import Buffer
 
 from tierlog.errors import StoreError
 
+class _File(Protocol):
+    """An open file of Python's, as far as native code calls it."""
+
+    def read_into(self, buffer: memoryview, position: int) -> int: ...
+    def write(self, data: bytes, position: int) -> None: ...
+    def truncate(self, size_bytes: int) -> None: ...
+
 @final
 class GrowingFile:
-    """The end of a file that is open to write: where native code appends, ``append`` of Python's file too.
+    """A file that is open to write: how native code reads it, and its end, where native code appends, ``append`` of
+    Python's file too.
 
     Args:
-        descriptor: Its number in this process. It is not closed here.
+        file: Its number in this process, which is not closed here; or an object whose methods native code calls.
         size_bytes: Its size.
         to_error: Translates an operating system's error of the file.
 
-    Thread safety: one thread at a time appends; any number read the size.
+    Thread safety: one thread at a time appends; any number read the bytes and the size.
     """
 
-    def __init__(self, descriptor: int, *, size_bytes: int, to_error: Callable[[OSError], StoreError]) -> None: ...
+    def __init__(self, file: int | _File, *, size_bytes: int, to_error: Callable[[OSError], StoreError]) -> None: ...
+    @property
+    def waits(self) -> bool:
+        """Whether its calls may wait for a disk, so that they are made without the interpreter's lock."""
     size_bytes: int
     """Position of the next byte."""
 
@@ -29,17 +40,19 @@ class GrowingFile:
         """A capsule with the address of the ``tl_growing_file``, which is valid while this object is held."""
 
     def append(self, data: Buffer) -> int:
-        """Write behind the end, without the interpreter's lock; returns the position of the first byte.
+        """Write behind the end; returns the position of the first byte.
 
         Raises:
             StoreError: the size is as it was, and what of the bytes came into the file is cut off, if that works.
         """
 
-    def error(self, number: int) -> StoreError:
-        """Make the error that the caller of a failed append gets; ``number`` is the ``errno``."""
+    def error(self, number: int) -> BaseException:
+        """Make the error that the caller of failed native code gets: that of ``number``, the ``errno``; or what the
+        file's method raised, once, if native code has its number from there.
+        """
 
     def close(self) -> None:
-        """The descriptor is another file's from now on: ``append`` fails."""
+        """The file's number is another file's from now on: native code fails."""
 
 @final
 class ReadyFile:

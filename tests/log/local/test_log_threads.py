@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,13 +16,14 @@ from tests.support.living_logs import batch_of, ended
 from tests.support.open_files import count_open_files
 from tests.support.waiting import LIMIT_SECONDS
 from tierlog._native.batches import scan_batches
+from tierlog._native.files import GrowingFile
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import SystemClock
-from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.machine.files import UpdatableFile, store_error
 from tierlog.runtime.machine.posix_files import PosixFiles
 
 CLOCK = SystemClock()
@@ -183,9 +185,7 @@ def test_readers_beside_a_writer_for_longer(tmp_path: Path, cuts: bool) -> None:
 class _HeldFile:
     def __init__(self, inner: UpdatableFile, files: HeldFiles) -> None:
         self._inner, self._files = inner, files
-
-    #: Of native code, which would pass ``append`` by.
-    growing = None
+        self.growing = GrowingFile(self, size_bytes=inner.size_bytes, to_error=partial(store_error, path=""))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -200,9 +200,16 @@ class _HeldFile:
         self._files.wait("fsync")
         self._inner.fsync()
 
-    def append(self, data: Any) -> int:
+    def read_into(self, buffer: Any, position: int) -> int:
+        return self._inner.read_into(buffer, position=position)
+
+    def write(self, data: bytes, position: int) -> None:
         self._files.wait("append")
-        return self._inner.append(data)
+        self._inner.write_at(data, position=position)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._inner.truncate(size_bytes)
+        self.growing.size_bytes = size_bytes
 
 
 class HeldFiles(PosixFiles):

@@ -1,8 +1,8 @@
 /* The calls of a file system that the core makes, as a table: the only way in which C reaches a file.
  *
- * Two tables: the machine's, over POSIX, and one in memory (memory_files.h), for tests and simulation. Code that
- * needs files takes a tl_files and calls through it, so that a short write, a full disk or a crash can be injected
- * at any call. */
+ * Code that needs files takes a tl_files and calls through it, so that a short write, a full disk or a crash can be
+ * injected at any call: Python's files in memory, for tests and simulation, are behind such a table. Here is the
+ * machine's, over POSIX. */
 #ifndef TIERLOG_FILE_OPS_H
 #define TIERLOG_FILE_OPS_H
 

@@ -26,7 +26,7 @@ from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import KafkaError, LogTruncatedError
-from tierlog.log.local.segments.segment_view import TimestampAndOffset, find_record_by_timestamp, search_pieces
+from tierlog.log.local.segments.segment_view import ReadInto, TimestampAndOffset, find_record_by_timestamp
 from tierlog.log.partition_log import PartitionLog
 from tierlog.remote.api import (
     IndexType,
@@ -46,6 +46,8 @@ from tierlog.runtime.machine.process import Closeable
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: Bytes of a segment that are fetched at once: an index entry is a few KiB before the wanted batch, as a rule.
 _WINDOW_BYTES: Final = 64 << 10
+#: Bytes that are looked at together for headers of batches.
+_PIECE_BYTES: Final = 4096
 _DECOMPRESSED_LIMIT: Final = LogConfig().max_decompressed_message_bytes
 
 Search = TimedCall[TimestampAndOffset | None]
@@ -278,7 +280,7 @@ def _scan(
             least_max_timestamp=timestamp_ms,
         )
         try:
-            search_pieces(search, log.read_into)
+            _search_pieces(search, log.read_into)
         except CorruptRecordError as error:
             raise error.located(log.name) from None
         batch = search.found
@@ -330,3 +332,14 @@ class SegmentWindows:
             self._start, at = position, 0
         copy_into(out[:size], self._window[at : at + size])
         return size
+
+
+def _search_pieces(search: BatchSearch, read_into: ReadInto) -> None:
+    """Run a search over a log that the process has no file of. Raises CorruptRecordError, and as ``read_into``."""
+    piece = bytearray(_PIECE_BYTES)
+    while not search.is_done:
+        position = search.position
+        count = read_into(piece, position)
+        search.feed(memoryview(piece)[:count])
+        if search.position == position and not search.is_done:
+            raise CorruptRecordError("the file ends before the log does", position=position + count)

@@ -105,9 +105,8 @@ class UpdatableFile(Protocol):
         """The number of the open file in this process, for ``os.sendfile`` and the like; None where it has none."""
 
     @property
-    def growing(self) -> GrowingFile | None:
-        """The handle by which native code appends without a call of Python's; None: ``append`` is the only way."""
-        return None
+    def growing(self) -> GrowingFile:
+        """The handle by which native code reads and appends."""
 
     @property
     def size_bytes(self) -> int:

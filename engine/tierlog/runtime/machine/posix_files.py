@@ -245,7 +245,7 @@ class PosixUpdatableFile(UpdatableFile):
         return self._file.number
 
     @property
-    def growing(self) -> GrowingFile | None:
+    def growing(self) -> GrowingFile:
         return self._growing
 
     @property

@@ -237,20 +237,23 @@ class OpenContent:
         with self.disk.held():
             self._check()
             fault = self.disk.fault(DiskOperation.WRITE, self.path)
-            if fault is not None:
-                taken = b"" if fault.rng is None else taken[: fault.rng.integer_below(len(taken) + 1)]
-            if fault is None or taken:
+            if fault is None:
                 self._write(taken, position)
-            if fault is not None:
-                raise fault.error(self.path)
+                return
+            taken = b"" if fault.rng is None else taken[: fault.rng.integer_below(len(taken) + 1)]
+            if taken:
+                self._write(taken, position)
+            raise fault.error(self.path)
 
     def _write(self, data: bytes, position: int) -> None:
-        content = self.content
+        content, disk = self.content, self.disk
+        growth_bytes = content.growth_bytes(position, len(data))
+        if growth_bytes:
+            disk.require_room(self.path, growth_bytes)
         before = len(content.data)
-        self.disk.require_room(self.path, content.growth_bytes(position, len(data)))
         content.write(data, position, self.base)
-        self.disk.note_size(content, len(content.data) - before)
-        content.modified_ms = self.disk.clock.time_ms()
+        disk.note_size(content, len(content.data) - before)
+        content.modified_ms = disk.clock.time_ms()
 
     def truncate(self, size_bytes: int) -> None:
         with self.disk.held():

@@ -1,5 +1,16 @@
 """A file system in memory: for tests and simulation, where a crash loses bytes that were not fsynced; and for dry runs,
 over another file system that is only read.
+
+A log's native appends and searches run over it, through the core's table of file operations (``cext/files.pyx``): each
+write and read is an operation of the disk, which can fail, and a crash loses what was not fsynced. What takes another
+path than over the machine's files:
+
+- A file has no ``descriptor``: bytes of a log are read into memory, not sent by ``os.sendfile``.
+- ``open_ready`` returns None: whatever would be read without waiting for a disk (a broker's answers, the checks of
+  stored batches, ``ReadyFile``) is read by a thread or a task that may wait.
+- ``read_range`` and ``read_range_into`` are Python's calls, and not one native call.
+- No space is reserved ahead of a log's end, and no write-out begun early.
+- SQLite opens its own files (``runtime.sqlite``): it has none here.
 """
 
 from __future__ import annotations
@@ -10,7 +21,7 @@ from functools import partial
 
 from typing_extensions import Buffer
 
-from tierlog._native.files import ReadyFile
+from tierlog._native.files import GrowingFile, ReadyFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.clock import Clock, ManualClock
@@ -23,6 +34,7 @@ from tierlog.runtime.machine.files import (
     ReadableFile,
     UpdatableFile,
     WritableFile,
+    store_error,
 )
 from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.simulated.directory_tree import Directory, Place
@@ -389,36 +401,33 @@ class _MemoryUpdatableFile(UpdatableFile):
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
-        self._size_bytes = file.size_bytes
+        self._growing = GrowingFile(file, size_bytes=file.size_bytes, to_error=partial(store_error, path=file.path))
 
     @property
     def descriptor(self) -> int | None:
         return None
 
     @property
+    def growing(self) -> GrowingFile:
+        return self._growing
+
+    @property
     def size_bytes(self) -> int:
-        return self._size_bytes
+        return self._growing.size_bytes
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         return self._file.read_into(buffer, position)
 
     def append(self, data: Buffer) -> int:
-        position = self._size_bytes
-        try:
-            self.write_at(data, position=position)
-        except StoreError:
-            with contextlib.suppress(StoreError):  # as on a real disk: a part of it does not count
-                self.truncate(position)
-            raise
-        return position
+        return self._growing.append(data)
 
     def write_at(self, data: Buffer, *, position: int) -> None:
         self._file.write(data, position)
-        self._size_bytes = max(self._size_bytes, position + memoryview(data).nbytes)
+        self._growing.size_bytes = max(self._growing.size_bytes, position + memoryview(data).nbytes)
 
     def truncate(self, size_bytes: int) -> None:
         self._file.truncate(size_bytes)
-        self._size_bytes = size_bytes
+        self._growing.size_bytes = size_bytes
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
         pass  # bytes without an fsync may survive a crash or not, as before

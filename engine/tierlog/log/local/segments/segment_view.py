@@ -13,7 +13,7 @@ from tierlog._native.appends import SegmentEnd
 from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog._native.decoding import RecordDecoder
 from tierlog.arguments import INT64_MAX, INT64_MIN, require_int64
-from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.errors import CorruptDataError, CorruptRecordError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
@@ -24,7 +24,7 @@ from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
 from tierlog.log.local.segments.transaction_index_file import TransactionIndexFile
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
-from tierlog.runtime.machine.files import UpdatableFile, store_error
+from tierlog.runtime.machine.files import UpdatableFile
 
 
 class LogCuts:
@@ -109,7 +109,6 @@ class TimestampAndOffset(NamedTuple):
     leader_epoch: int | None
 
 
-_PIECE_BYTES: Final = 4096
 #: Of one read of many batches: it stays in a processor's cache until its checksums are done.
 WINDOW_BYTES: Final = 1 << 20
 _RECORDS_PIECE_BYTES: Final = 1 << 20
@@ -121,34 +120,15 @@ def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> Ba
     Raises:
         CorruptRecordError: no batch stands where one must, or the log ends before the search does. StoreError.
     """
-    descriptor = file.descriptor
     try:
-        if descriptor is None:
-            search_pieces(search, lambda piece, position: file.read_into(piece, position=position))
-        else:
-            search.run(descriptor)
+        search.run(file.growing)
     except CorruptRecordError as error:
         raise error.located(path) from None
-    except StoreError:
-        raise
-    except OSError as cause:
-        raise store_error(cause, path) from cause
     return search
 
 
 #: Fills a buffer from a position of a log on; returns the bytes read, fewer at the log's end alone.
 ReadInto = Callable[[Buffer, int], int]
-
-
-def search_pieces(search: BatchSearch, read_into: ReadInto) -> None:
-    """Run a search over a log that the process has no file of. Raises CorruptRecordError, and as ``read_into``."""
-    piece = bytearray(_PIECE_BYTES)
-    while not search.is_done:
-        position = search.position
-        count = read_into(piece, position)
-        search.feed(memoryview(piece)[:count])
-        if search.position == position and not search.is_done:
-            raise CorruptRecordError("the file ends before the log does", position=position + count)
 
 
 def find_record_by_timestamp(
