@@ -36,6 +36,10 @@ _CHECKPOINT_EVENTS: Final = 1_000
 _START_SECONDS: Final = 60.0
 _HEAL_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 60.0
+#: Beyond the intervals: clocks that are wrong, and the network's delays.
+_SETTLE_SECONDS: Final = 4.0
+#: That a copy of one segment may take.
+_COPY_SECONDS: Final = 2.0
 #: Tasks of production have names that begin so.
 _TASKS: Final = "tierlog-"
 
@@ -129,24 +133,41 @@ class World:
         self.clients.stop_writing()
         self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
         self._wait_for("all replicas that run are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
-        self._sleep(3 * self._task_interval_seconds + 1.0)
+        self._let_tasks_end()
         self.judge.settled(self.network.now_ms)
         self.nemesis.heal_all()
         self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
         self._wait_for("all replicas are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
         self.judge.checkpoint(self.network.now_ms)
 
-    @property
-    def _task_interval_seconds(self) -> float:
-        """The longest interval of the tasks: retention, copies, expiry."""
-        names = ("log.retention.check.interval.ms", "remote.log.manager.task.interval.ms")
-        found = [
-            int(config[name])
-            for config in (dict(self.settings.broker_config), dict(self.settings.changed_config))
-            for name in names
-            if name in config
-        ]
-        return max(found, default=1_000) / 1000
+    def _let_tasks_end(self) -> None:
+        """Wait three intervals of the tasks behind the last segment that was closed, and for what a backlog takes."""
+        interval = self._longest("log.retention.check.interval.ms", "remote.log.manager.task.interval.ms")
+        self._sleep(3 * interval + self._longest("remote.log.manager.unfinished.copy.retention.ms") + _SETTLE_SECONDS)
+        closed = self._closed_segments()
+        until = self.scheduler.clock.monotonic_seconds() + 3 * interval + _COPY_SECONDS * len(closed)
+        while closed and self.scheduler.clock.monotonic_seconds() < until:
+            self._look()
+            now_closed = self._closed_segments()
+            if not now_closed <= closed:
+                until = self.scheduler.clock.monotonic_seconds() + 3 * interval + _COPY_SECONDS * len(now_closed)
+            closed = now_closed
+
+    def _longest(self, *names: str) -> float:
+        """The longest of some times of the brokers' settings, in seconds."""
+        configs = dict(self.settings.broker_config), dict(self.settings.changed_config)
+        return max(int(config.get(name, 1_000)) for config in configs for name in names) / 1000
+
+    def _closed_segments(self) -> set[tuple[Partition, int]]:
+        """The segments that a leader still has to copy."""
+        return {
+            (partition, segment.base_offset)
+            for life in self.lives.values()
+            for partition, replica in list(life.replicas.items())
+            if replica.leader.is_leading and replica.log.remote_log_enabled()
+            for segment, end in replica.log.closed_segments()
+            if end - 1 > replica.log.highest_offset_in_remote_storage
+        }
 
     def _sleep(self, seconds: float) -> None:
         until = self.scheduler.clock.monotonic_seconds() + seconds
