@@ -19,14 +19,14 @@ def view_of(world: World) -> ClusterView:
     def replica(broker: int, partition: Partition) -> ReplicaView | None:
         life = world.lives.get(broker)
         found = None if life is None else life.replicas.get(partition)
-        return None if found is None else _replica_view(found)
+        return None if found is None or found.is_changing else _replica_view(found)
 
     def replicas() -> list[ReplicaView]:
         return [
             _replica_view(each)
             for _, life in sorted(world.lives.items())
             for each in list(life.replicas.values())
-            if not each.log.is_closed
+            if not each.log.is_closed and not each.is_changing
         ]
 
     def log_bytes(broker: int, partition: Partition) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tests.simulation.cluster_messages import Altered, AskAlter, PartitionState
 from tests.simulation.messages import Partition
@@ -22,6 +22,7 @@ from tierlog.replication import (
     LeaderSettings,
 )
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.simulated.strands import ManualLock
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Broker
@@ -64,6 +65,11 @@ class Replica:
             min_insync_replicas=config.min_insync_replicas,
             deletes_records="delete" in config.cleanup_policy,
         )
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a task is in the middle of a change of the log, or of the machines."""
+        return cast("ManualLock", self.log._lock).is_held or cast("ManualLock", self._lock).is_held
 
     def config_changed(self) -> None:
         """The log has another configuration."""

@@ -30,6 +30,7 @@ from tierlog.runtime.simulated.strands import Strand
 
 #: How often the task of the world looks whether the run is over.
 _LOOK_SECONDS: Final = 0.05
+_MOMENT_SECONDS: Final = 0.0005
 #: Garbage is collected at these events alone: finalizers take locks.
 _GARBAGE_EVENTS: Final = 5_000
 _CHECKPOINT_EVENTS: Final = 1_000
@@ -112,7 +113,20 @@ class World:
             gc.collect()
         if self._is_judged and self.trace.events >= self._next_checkpoint:
             self._next_checkpoint += _CHECKPOINT_EVENTS
+            self._let_changes_end()
             self.judge.checkpoint(self.network.now_ms)
+
+    def _let_changes_end(self) -> None:
+        """Wait until no task is in the middle of a change of a log. A paused one stays there: its broker's are left out
+        by the view.
+        """
+        while any(
+            replica.is_changing
+            for life in self.lives.values()
+            if not life.group.is_paused
+            for replica in life.replicas.values()
+        ):
+            self.scheduler.clock.sleep(_MOMENT_SECONDS)
 
     def _wait_for(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
         until = self.scheduler.clock.monotonic_seconds() + seconds
@@ -134,6 +148,7 @@ class World:
         self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
         self._wait_for("all replicas that run are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
         self._let_tasks_end()
+        self._let_changes_end()
         self.judge.settled(self.network.now_ms)
         self.nemesis.heal_all()
         self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)

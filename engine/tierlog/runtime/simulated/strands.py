@@ -102,6 +102,11 @@ class ManualLock:
         self._owner: Strand | None = None
         self._queue = WaitList(scheduler)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a strand holds it."""
+        return self._owner is not None
+
     def __enter__(self) -> None:
         self._scheduler.may_switch()
         self.take()
