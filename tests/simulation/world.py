@@ -156,16 +156,21 @@ class World:
         self.judge.checkpoint(self.network.now_ms)
 
     def _let_tasks_end(self) -> None:
-        """Wait three intervals of the tasks behind the last segment that was closed, and for what a backlog takes."""
+        """Let a backlog be copied; then wait three intervals of the tasks, and for what was closed meanwhile."""
         interval = self._longest("log.retention.check.interval.ms", "remote.log.manager.task.interval.ms")
+        self._let_copies_end(3 * interval)
         self._sleep(3 * interval + self._longest("remote.log.manager.unfinished.copy.retention.ms") + _SETTLE_SECONDS)
+        self._let_copies_end(3 * interval)
+
+    def _let_copies_end(self, seconds: float) -> None:
+        """Wait until all that is closed is copied: so long behind the last segment that was closed, and for each."""
         closed = self._closed_segments()
-        until = self.scheduler.clock.monotonic_seconds() + 3 * interval + _COPY_SECONDS * len(closed)
+        until = self.scheduler.clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(closed)
         while closed and self.scheduler.clock.monotonic_seconds() < until:
             self._look()
             now_closed = self._closed_segments()
             if not now_closed <= closed:
-                until = self.scheduler.clock.monotonic_seconds() + 3 * interval + _COPY_SECONDS * len(now_closed)
+                until = self.scheduler.clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(now_closed)
             closed = now_closed
 
     def _longest(self, *names: str) -> float:
