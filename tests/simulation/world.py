@@ -41,8 +41,19 @@ _STOP_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 4.0
 #: That a copy of one segment may take.
 _COPY_SECONDS: Final = 2.0
-#: Tasks of production have names that begin so.
-_TASKS: Final = "tierlog-"
+#: The tasks whose runs are events; those that only look at the time are none.
+_TASKS: Final = frozenset(
+    f"tierlog-{name}"
+    for name in (
+        "log-tasks",
+        "log-cleaner-0",
+        "rlm-copy",
+        "rlm-expiration",
+        "rlm-follower",
+        "rlm-stop",
+        "rlm-aux-state",
+    )
+)
 
 
 class World:
@@ -208,7 +219,7 @@ class World:
         broker = self._by_group.get(id(strand.group))
         if broker is None:
             return
-        if not was_woken and strand.name.startswith(_TASKS):
+        if not was_woken and strand.name in _TASKS:
             self.trace.event("task", broker, strand.name)
         self.judge.step(self._touched[broker], self.network.now_ms)
 
