@@ -12,7 +12,18 @@ import pytest
 from tests.scenarios.tiered_campaign import campaign
 
 #: What has to have happened in the seeds of a test together, or they show nothing.
-WANTED = ("appends", "aborts", "elections", "crashes", "wipes", "reads in the tier", "searches", "copy_bytes", "builds")
+WANTED = (
+    "appends",
+    "aborts",
+    "elections",
+    "crashes",
+    "wipes",
+    "reads in the tier",
+    "searches",
+    "copy_bytes",
+    "builds",
+    "aborted transactions",
+)
 
 
 def counted(seeds: range, **more: int | bool) -> Counter[str]:

@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tests.support.log_consumer import batches_in, last_offset, number
+from tests.support.log_consumer import aborted_in, batches_in, last_offset, number
 from tests.support.tiered_brokers import CONFIG, END, METADATA_PARTITIONS, Broker, BrokerReplica, partition_of
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.local.log_config import LogConfig
-from tierlog.records.builder import RecordBatchBuilder
+from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
     RemoteLogMetadataManager,
@@ -287,6 +290,33 @@ class Cluster:
         self.commit(replica)
         return info.first_offset
 
+    def append_transactional(self, partition: int, sequence: int, *, producer: int = 7) -> int:
+        """Append a batch of a producer's open transaction; where it is."""
+        data = batch_of(
+            [b"t%d" % sequence],
+            now_ms=self.now_ms,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        guard = self.replica(self.leaders[partition] or 0, partition).log.begin_transaction_verification(
+            producer, sequence=sequence, producer_epoch=0, supports_epoch_bump=False
+        )
+        return self.append(partition, data=data, verification_guard=guard)
+
+    def abort(self, partition: int, *, producer: int = 7) -> int:
+        """Append the marker by which a producer's transaction is aborted."""
+        data = build_end_transaction_marker(
+            0,
+            ControlRecordType.ABORT,
+            producer_id=producer,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=self.now_ms,
+        )
+        return self.append(partition, data=bytearray(data), origin=AppendOrigin.COORDINATOR, transaction_version=1)
+
     def commit(self, replica: BrokerReplica) -> None:
         """Note what the leader says is committed: it must stay so."""
         log, written = replica.log, self.written[replica.log.partition]
@@ -445,6 +475,31 @@ class Cluster:
                 assert log.leader_epoch_cache.epoch_for_offset(at) == number(batch, 12, 4), f"the lineage at {at}"
                 at = last_offset(batch) + 1
                 yield batch
+
+    def check_aborted(self, broker: int, partition: int = 0) -> int:
+        """A reader of committed records is told of every aborted transaction of the log, by disk and tier, and of no
+        other; their number. Of one that began in front of the log's start a replica may know the part behind it alone.
+        """
+        node, written = self.brokers[broker], self.written[partition]
+        log = node.replicas[partition].log
+        at, start, listed = log.log_start_offset, log.log_start_offset, set[tuple[int, int]]()
+        while at < log.last_stable_offset:
+            batches, aborted = node.fetch(partition, at, FetchIsolation.TXN_COMMITTED)
+            assert batches, f"broker {broker}: nothing committed at {at} of {log.offsets}"
+            at = last_offset(batches[-1]) + 1
+            assert all(first < at for _, first in aborted), f"broker {broker}: {aborted} begin behind {at}"
+            listed |= set(aborted)
+        known = [written.batches[epoch, base] for base, epoch in sorted(written.committed.items()) if base < at]
+        cut, found = set[tuple[int, int]](), 0
+        for producer, first, marker in aborted_in(known):
+            if first < start:
+                cut |= {each for each in listed if each[0] == producer and first <= each[1] <= marker}
+            else:
+                assert (producer, first) in listed, f"broker {broker}, partition {partition}: {producer} at {first}"
+                listed.remove((producer, first))
+                found += 1
+        assert listed <= cut, f"broker {broker}, partition {partition}: {listed - cut} were not aborted"
+        return found
 
     def values(self, broker: int, partition: int = 0, *, start: int | None = None) -> list[bytes]:
         """The values that a consumer is given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -35,6 +35,20 @@ def batches_in(data: bytes) -> Iterator[bytes]:
             return
         yield data[position:end]
         position = end
+
+
+def aborted_in(batches: Iterable[bytes]) -> list[tuple[int, int, int]]:
+    """(producer, first offset, offset of the marker) of the transactions that are aborted in some batches."""
+    aborted, first = [], dict[int, int]()
+    for batch in batches:
+        producer, attributes = number(batch, 43, 8), number(batch, 21, 2)
+        if attributes & _CONTROL:
+            began, marker = first.pop(producer, None), find_marker(batch)
+            if began is not None and marker is not None and not marker.is_commit:
+                aborted.append((producer, began, number(batch, 0, 8)))
+        elif attributes & _TRANSACTIONAL:
+            first.setdefault(producer, number(batch, 0, 8))
+    return aborted
 
 
 def fetches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tests.support.log_consumer import batches_in
@@ -290,25 +290,35 @@ class Broker:
         self, partition: int, offset: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
     ) -> list[bytes]:
         """Whole batches from an offset on, from here or from the tier; none at the end."""
+        return self.fetch(partition, offset, isolation)[0]
+
+    def fetch(
+        self, partition: int, offset: int, isolation: FetchIsolation
+    ) -> tuple[list[bytes], Sequence[tuple[int, int]]]:
+        """The same, with the (producer, first offset) of the aborted transactions that touch what was read."""
         log = self.replicas[partition].log
         try:
-            parts = log.read(offset, max_bytes=1 << 20, isolation=isolation).records
+            found = log.read(offset, max_bytes=1 << 20, isolation=isolation)
         except OffsetOutOfRangeError as error:
             if not error.is_in_tier:
                 raise
-            found = self._read_tier(partition, offset, isolation)
-            if found is None:
+            remote = self._fetch_tier(partition, offset, isolation)
+            if remote is None:
                 raise
-            return found
-        return list(batches_in(b"".join(bytes(part.read()) for part in parts)))
+            return remote
+        data = b"".join(bytes(part.read()) for part in found.records)
+        return list(batches_in(data)), found.aborted_transactions or ()
 
-    def _read_tier(self, partition: int, offset: int, isolation: FetchIsolation) -> list[bytes] | None:
+    def _fetch_tier(
+        self, partition: int, offset: int, isolation: FetchIsolation
+    ) -> tuple[list[bytes], Sequence[tuple[int, int]]] | None:
         asked = RemoteRead(self.replicas[partition].partition, offset, 1 << 20, isolation)
         (found,) = (self.manager or self.reads).read([asked], max_wait_ms=60_000).result()
         if found.error is KafkaError.OFFSET_OUT_OF_RANGE:
             return None
         assert found.error is None, f"broker {self.broker_id}: offset {offset}: {found.error!r} {found.cause!r}"
-        return list(batches_in(b"".join(bytes(cast("memoryview", part)) for part in found.data.records)))
+        data = b"".join(bytes(cast("memoryview", part)) for part in found.data.records)
+        return list(batches_in(data)), found.data.aborted_transactions or ()
 
     def _find_term(self, partition: TopicIdPartition) -> TieredPartition | None:
         found = self.replicas.get(partition.partition)

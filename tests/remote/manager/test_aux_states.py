@@ -22,9 +22,6 @@ from tests.support.index_stores import HangingStore, IndexStore
 from tests.support.tiered_brokers import CONFIG, BrokerReplica, Endpoint
 from tierlog.errors import StoreError
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producers.producer_appends import AppendOrigin
-from tierlog.records.builder import build_end_transaction_marker
-from tierlog.records.control import ControlRecordType
 from tierlog.remote.api import (
     IndexType,
     RemoteResourceNotFoundException,
@@ -42,35 +39,6 @@ from tierlog.testing.failing_disk import PowerCut
 LOCAL_CONFIG = replace(CONFIG, local_retention_bytes=300)
 
 
-def transactional(cluster: Cluster, sequence: int, *, producer: int = 7) -> int:
-    """A batch of a producer's open transaction; where it is."""
-    data = batch_of(
-        [b"t%d" % sequence],
-        now_ms=cluster.now_ms,
-        producer_id=producer,
-        producer_epoch=0,
-        base_sequence=sequence,
-        transactional=True,
-    )
-    leader = cluster.replica(cluster.leaders[0] or 0)
-    guard = leader.log.begin_transaction_verification(
-        producer, sequence=sequence, producer_epoch=0, supports_epoch_bump=False
-    )
-    return cluster.append(0, data=data, verification_guard=guard)
-
-
-def abort(cluster: Cluster, *, producer: int = 7) -> int:
-    data = build_end_transaction_marker(
-        0,
-        ControlRecordType.ABORT,
-        producer_id=producer,
-        producer_epoch=0,
-        coordinator_epoch=0,
-        timestamp_ms=cluster.now_ms,
-    )
-    return cluster.append(0, data=bytearray(data), origin=AppendOrigin.COORDINATOR, transaction_version=1)
-
-
 def producers(replica: BrokerReplica) -> dict[int, tuple[int, int, int]]:
     return {
         entry.producer_id: (entry.producer_epoch, entry.last_sequence, entry.transaction_first_offset)
@@ -85,11 +53,11 @@ def tiered(cluster: Cluster) -> None:
     for epoch in range(3):
         cluster.elect(1)
         cluster.append(0, b"m%d" % epoch)
-        transactional(cluster, epoch)
+        cluster.append_transactional(0, epoch)
         if epoch == 1:
             cluster.settle()
             cluster.roll()
-    abort(cluster)
+    cluster.abort(0)
     cluster.settle()
     cluster.roll()
     cluster.append(0, b"last")
@@ -269,6 +237,24 @@ class TestFailures:
             assert counts.count("build_aux_state_errors", "orders") == failed
             node.storage.refuses = None
             assert node.aux_states.execute(replica.term, build).result(60).next_offset == 4
+
+    def test_the_metadata_manager_fails(self) -> None:
+        with cluster_of() as cluster:
+            build = prepared(cluster)
+            replica, node = cluster.replica(2), cluster.brokers[2]
+            assert replica.term is not None
+            error = RemoteStorageException("no answer")
+
+            def fail(*_: object) -> None:
+                raise error
+
+            node.metadata.remote_log_segment_metadata = fail  # type: ignore[method-assign,assignment]
+            assert node.aux_states.execute(replica.term, build).exception(60) is error
+            cluster.machine.clock.sleep(0.1)
+            counts = node.services.metrics
+            assert counts.count("build_aux_state_requests", "orders") == 1
+            assert counts.count("build_aux_state_errors", "orders") == 1
+            assert replica.log.log_end_offset == 0
 
     def test_the_segment_is_not_known_yet(self) -> None:
         with cluster_of() as cluster:

@@ -63,12 +63,12 @@ def found(search: OffsetSearch, timestamp: int) -> tuple[int, int, int | None] |
     return None if answer is None else tuple(answer)  # type: ignore[return-value]
 
 
-def timed(cluster: Cluster, *timestamps: int, **producer: Any) -> int:
+def timed(cluster: Cluster, *timestamps: int, partition: int = 0, **producer: Any) -> int:
     """A batch of records of these times."""
     builder = RecordBatchBuilder(0, **producer)
     for timestamp in timestamps:
         builder.append(None, b"x", timestamp_ms=timestamp)
-    return cluster.append(0, data=bytearray(builder.build()))
+    return cluster.append(partition, data=bytearray(builder.build()))
 
 
 def rows(cluster: Cluster, broker: int) -> list[tuple[int, int, int]]:
@@ -144,16 +144,16 @@ def replace_state(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata
     return replace(segment.plain(), state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)  # type: ignore[attr-defined]
 
 
-def grown(cluster: Cluster, *segments: tuple[int, ...]) -> None:
+def grown(cluster: Cluster, *segments: tuple[int, ...], partition: int = 0) -> None:
     """Segments of one batch each in the tier alone, and a last record of time 1000 here."""
     for timestamps in segments:
-        timed(cluster, *timestamps)
-        cluster.settle()
-        cluster.roll()
-    timed(cluster, 1000)
-    cluster.settle()
-    cluster.tier()
-    cluster.retain()
+        timed(cluster, *timestamps, partition=partition)
+        cluster.settle(partition)
+        cluster.roll(partition)
+    timed(cluster, 1000, partition=partition)
+    cluster.settle(partition)
+    cluster.tier(partition)
+    cluster.retain(partition)
 
 
 class TestBranches:
@@ -355,6 +355,37 @@ def test_what_a_manager_raises_is_the_answer(error: Exception) -> None:
         with search_of(cluster.brokers[1]) as search:
             assert search.list_offsets(partition_of(), 70).exception() is error
             assert found(search, 900) == (1000, 2, 0), "others go on"
+
+
+def test_one_partitions_error_is_its_own() -> None:
+    """DelayedRemoteListOffsetsTest: a request has the answers of its other partitions, whichever ends how."""
+    with Cluster(partitions=4) as cluster:
+        for partition in range(4):
+            cluster.elect(1, partition)
+            grown(cluster, (80, 2), partition=partition)
+        broker = cluster.brokers[1]
+        store, clock = IndexStore(broker), cluster.machine.clock
+
+        def change(segment: RemoteLogSegmentMetadata) -> None:
+            if segment.topic_id_partition.partition == 1:
+                raise RemoteStorageException("broken")
+            if segment.topic_id_partition.partition == 2:
+                clock.sleep(100)
+
+        store.before = change
+        term = cluster.replica(1, 2).term
+        assert term is not None
+        with search_of(broker, threads=4) as search:
+            whole, broken, ended, there = (
+                search.list_offsets(partition_of(each), 70, term=term.scope if each == 2 else None) for each in range(4)
+            )
+            none = search.list_offsets(partition_of(9), 70)
+            clock.sleep(1)
+            term.end()
+            assert [None if each is None else each.offset for each in (whole.result(), there.result())] == [0, 0]
+            assert isinstance(broken.exception(), RemoteStorageException)
+            assert isinstance(none.exception(), ReplicationError)
+            assert ended.cancelled()
 
 
 class TestEnds:
