@@ -8,16 +8,14 @@ import pathlib
 import subprocess
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of, machine_of
 from tests.support.message_set_builder import MessageSetBuilder
 from tests.support.waiting import LIMIT_SECONDS
-from tierlog.errors import CorruptIndexError, StoreError
+from tierlog.errors import StoreError
 from tierlog.log.formats.identity_files import Uuid
-from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import (
     AppendRefusedError,
@@ -537,64 +535,3 @@ def descriptors_of(name: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             found += name in str(link.readlink())
     return found
-
-
-def test_a_beginning_from_the_tier_that_is_refused_changes_nothing(machine: Machine) -> None:
-    """If this fails, a follower whose tier is damaged has lost the log that it had."""
-    config = LogConfig(remote_storage_enable=True)
-    none = encode_producer_snapshot(())
-    refused: list[tuple[type[Exception], dict[str, Any]]] = [
-        (ValueError, {"log_start_offset": 6, "epochs": [(0, 0)], "producer_snapshot": none}),
-        (ValueError, {"log_start_offset": 1, "epochs": [], "producer_snapshot": none}),
-        (ValueError, {"log_start_offset": 1, "epochs": [(0, 2)], "producer_snapshot": none}),
-        (ValueError, {"log_start_offset": 1, "epochs": [(1, 0), (0, 2)], "producer_snapshot": none}),
-        (CorruptIndexError, {"log_start_offset": 1, "epochs": [(0, 0)], "producer_snapshot": none[:-1]}),
-        (TypeError, {"log_start_offset": 1, "epochs": [(0, 0)], "producer_snapshot": None}),
-    ]
-    with UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True) as log:
-        log.append_as_leader(batch_of(b"a"), leader_epoch=0)
-        for error, arguments in refused:
-            with pytest.raises(error):
-                log.start_from_tier(5, **arguments)
-            assert (log.log_start_offset, log.log_end_offset, log.is_offline) == (0, 1, False)
-
-
-def test_a_cut_takes_back_what_is_copied(machine: Machine) -> None:
-    """If this fails, local retention deletes what was appended behind a cut, and no tier has it."""
-    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
-    with UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True, is_sole_replica=True) as log:
-        for _ in range(10):
-            log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
-        log.update_highest_offset_in_remote_storage(8)
-        assert not log.truncate_to(10)
-        assert log.highest_offset_in_remote_storage == 8
-        assert log.truncate_to(3)
-        assert log.highest_offset_in_remote_storage == 2
-        for _ in range(7):
-            log.append_as_leader(batch_of(b"b" * 100), leader_epoch=1)
-        log.roll()
-        assert log.delete_old_segments() == 3
-        assert log.local_log_start_offset == 3
-        log.truncate_to(1)
-        assert log.highest_offset_in_remote_storage == 0
-
-
-def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:
-    """If this fails, a leader that starts after a kill clips the start of its log to 0, and offers what has expired."""
-    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
-
-    def opened() -> UnifiedLog:
-        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
-
-    log = opened()
-    for _ in range(10):
-        log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
-    log.maybe_increment_high_watermark(10)
-    log.update_highest_offset_in_remote_storage(8)
-    log.delete_old_segments()
-    assert log.offsets[:5] == (0, 9, 10, 10, 10)
-    with opened() as killed:  # no checkpoint says anything of the high watermark
-        assert killed.offsets[:5] == (0, 9, 9, 9, 10)
-        assert killed.update_high_watermark(4) == 9, "a leader that lags behind in deleting"
-        assert killed.update_log_start_offset_from_remote_tier(7) == 7
-        assert killed.update_log_start_offset_from_remote_tier(10) == 9

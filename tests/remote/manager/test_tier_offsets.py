@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.tier_tasks import TaskTier, failing, moved_to_another_disk, reopened, task_tier
+from tierlog.remote.api import RemoteLogSegmentState as STATE
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
+
+LOOK_UP = ["list_remote_log_segments", "highest_offset_for_epoch", "remote_log_segment_metadata"]
 
 
 def require(tier: TaskTier) -> CopiedOffset:
@@ -29,7 +32,7 @@ def test_both_are_looked_up_once() -> None:
         reopened(tier)
         assert require(tier) == (19, 0)
         assert tier.log.highest_offset_in_remote_storage == 19
-        assert asked(tier) == ["list_remote_log_segments", "highest_offset_for_epoch"]
+        assert asked(tier) == LOOK_UP
         assert require(tier) == (19, 0)
         assert asked(tier) == []
 
@@ -53,7 +56,7 @@ def test_a_log_in_another_directory_is_looked_up_again() -> None:
         moved_to_another_disk(tier)
         tier.calls.clear()
         assert require(tier) == (19, 0)
-        assert asked(tier) == ["list_remote_log_segments", "highest_offset_for_epoch"]
+        assert asked(tier) == LOOK_UP
 
 
 def test_a_log_that_was_cut_is_looked_up_again() -> None:
@@ -63,7 +66,33 @@ def test_a_log_that_was_cut_is_looked_up_again() -> None:
         tier.log.truncate_to(15)
         tier.calls.clear()
         assert require(tier) == (14, 0)
-        assert asked(tier) == ["highest_offset_for_epoch"]
+        assert asked(tier) == LOOK_UP[1:]
+
+
+@pytest.mark.parametrize(("start", "deleted", "expected"), [(0, 4, (-1, -1)), (0, 1, (29, 0)), (40, 4, (39, 0))])
+def test_what_is_deleted_from_the_tier_is_not_copied(start: int, deleted: int, expected: tuple[int, int]) -> None:
+    """If this fails, a topic that enters the tier again, or whose cut branch was deleted there, loses what only its
+    local log has. What lies below the log's start is no loss.
+    """
+    with task_tier() as tier:
+        segments = tier.filled(4)
+        reopened(tier)
+        for segment in reversed(segments[-deleted:]):
+            tier.finish_copy(segment, STATE.DELETE_SEGMENT_STARTED)
+            tier.finish_copy(segment, STATE.DELETE_SEGMENT_FINISHED)
+        tier.log.update_high_watermark(tier.log.log_end_offset)
+        tier.log.maybe_increment_log_start_offset(start, "retention")
+        assert require(tier) == expected
+        assert tier.log.highest_offset_in_remote_storage == expected[0]
+
+
+def test_kafka_goes_on_behind_what_was_deleted() -> None:
+    with task_tier(manager={"remote.log.manager.kafka.semantics": "true"}) as tier:
+        (segment,) = tier.filled(1)
+        reopened(tier)
+        tier.finish_copy(segment, STATE.DELETE_SEGMENT_STARTED)
+        tier.finish_copy(segment, STATE.DELETE_SEGMENT_FINISHED)
+        assert require(tier) == (9, 0)
 
 
 def test_a_copy_that_finishes_during_a_look_up() -> None:

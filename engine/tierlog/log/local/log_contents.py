@@ -198,7 +198,7 @@ class LogContents:
     def set_config(self, config: LogConfig, *, is_tiered: bool) -> None:
         """Use another configuration from now on; the active segment's index sizes stay. Raises TypeError."""
         self._local.set_config(config)
-        self.is_tiered = is_tiered
+        self.is_tiered, self.copied = is_tiered, self.copied if is_tiered else -1  # a later tier begins with nothing
         self._begin_leading(config)
         self.publish()
 

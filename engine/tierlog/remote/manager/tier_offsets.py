@@ -17,6 +17,7 @@ from tierlog.remote.manager.tiered_lineage import (
     CopiedOffset,
     epochs_with_records,
     find_copied_offset,
+    find_held_offset,
     find_log_start_offset,
 )
 from tierlog.runtime.machine.cancelling import CancelScope
@@ -76,17 +77,31 @@ class TierOffsets:
     def look_up_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
         """Look up the copied offset, whether it is known or not, and let the log know it."""
         changes = self._changes
-        copied = find_copied_offset(
-            _epochs_of(log),
-            lambda epoch: services.metadata.highest_offset_for_epoch(self.topic_id_partition, epoch),
-            log_end_offset=log.log_end_offset,
-        )
+        copied = self._find_copied(services, log)
         with self._lock:
             if self._term.cancelled or changes != self._changes:
                 return copied
             self._change(copied)
         log.update_highest_offset_in_remote_storage(copied.offset)
         return copied
+
+    def _find_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
+        """Find the copied offset. At or above the log's start a segment must have it: they are deleted there too, when
+        the topic leaves the tier, or with a branch that was cut. Kafka goes on behind it, and local retention deletes
+        what no tier has.
+        """
+        metadata, partition = services.metadata, self.topic_id_partition
+        epochs, log_end_offset = _epochs_of(log), log.log_end_offset
+        copied = find_copied_offset(
+            epochs, lambda epoch: metadata.highest_offset_for_epoch(partition, epoch), log_end_offset=log_end_offset
+        )
+        if copied.offset < max(log.log_start_offset, 0) or services.config.kafka_semantics:
+            return copied
+        if metadata.remote_log_segment_metadata(partition, copied.epoch, copied.offset) is not None:
+            return copied
+        return find_held_offset(
+            epochs, lambda epoch: metadata.list_remote_log_segments(partition, epoch), log_end_offset=log_end_offset
+        )
 
     def find_log_start(self, services: TierServices, log: PartitionLog) -> int:
         """Look up where the log starts."""

@@ -120,6 +120,31 @@ def find_copied_offset(
     return NOTHING_COPIED
 
 
+def find_held_offset(
+    epochs: LeaderEpochs,
+    list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
+    *,
+    log_end_offset: int,
+) -> CopiedOffset:
+    """Find the last offset of a log that a finished segment has now: what the highest copied offset of an epoch says
+    stays true when its segments are deleted.
+
+    Args:
+        epochs: Of the log, those with records.
+        list_segments: As for ``find_log_start_offset``.
+        log_end_offset: Exclusive.
+    """
+    for entry in reversed(epochs.entries):
+        end = 0
+        for segment in list_segments(entry.epoch):
+            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                end = max(end, offsets_of_log(segment, epochs, log_end_offset=log_end_offset)[1])
+        epoch = epochs.epoch_for_offset(end - 1) if end else None
+        if epoch is not None:
+            return CopiedOffset(end - 1, epoch)
+    return NOTHING_COPIED
+
+
 def find_log_start_offset(
     epochs: LeaderEpochs,
     list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
