@@ -259,6 +259,7 @@ class StorageManagerContract:
     def test_optional_calls(self, manager: RemoteStorageManager, segment: ClosedSegment) -> None:
         """A broker makes them of every manager: they raise nothing, and a copy that does not run is none to end."""
         manager.set_next_segment(lambda _: None)
+        assert manager.resize_index_cache(1000) in (True, False)
         assert not manager.call_off_copy(segment.metadata.remote_log_segment_id)
         custom = manager.copy_log_segment_data(segment.metadata, segment.data)
         assert not manager.call_off_copy(segment.metadata.remote_log_segment_id)

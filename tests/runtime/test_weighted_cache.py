@@ -129,6 +129,29 @@ class TestBounds:
         assert {key: cache.find(key) for key in held} == held
         assert len(cache) == len(held)
 
+    def test_a_cache_that_shrinks_and_grows(self) -> None:
+        """If this fails, memory that an operator takes away is used all the same, or more is never used."""
+        told: list[int] = []
+        cache: WeightedCache[int, str] = WeightedCache(
+            10, machine=Machine(clock=ManualClock()), entry_bytes_min=0, on_evict=told.append
+        )
+        for key in range(10):
+            cache.put(key, "", 1)
+        assert len(cache.resize(4)) == 6
+        assert (cache.size_bytes, len(cache), told) == (4, 4, [6])
+        assert cache.resize(UNBOUNDED) == []
+        for key in range(100, 200):
+            assert cache.put(key, "", 1) == []
+        assert len(cache.resize(0)) == 104
+        assert cache.put(1, "", 1) == [(1, "")]
+
+    def test_a_cache_of_few_entries_keeps_them_when_it_grows(self) -> None:
+        cache = cache_of(10, entries_max=3)
+        for key in range(3):
+            cache.put(key, "", 1)
+        assert cache.resize(20) == []
+        assert len(cache) == 3
+
 
 class TestFigures:
     """What an operator sizes a cache by."""
@@ -208,19 +231,29 @@ class PlainS3Fifo:
         self.main.append(key)
         return []
 
+    def resize(self, limit: int) -> list[int]:
+        self.limit, left = limit, []
+        while self.bytes_of(self.small) + self.bytes_of(self.main) > limit:
+            left += self.evict()
+        while self.bytes_of(self.ghosts) > limit:
+            self.ghosts.pop(0)
+        return left
+
 
 @pytest.mark.parametrize("seed", range(40))
 def test_who_leaves_is_whom_the_paper_says(seed: int) -> None:
     """If this fails, the cache keeps others than those that will be asked for, and serves less from memory."""
     chance = random.Random(seed)
     limit = chance.randint(6, 20)
-    steps = [(chance.choice("pppppffffffffffar"), chance.randint(0, 14), chance.randint(1, 3)) for _ in range(400)]
+    steps = [(chance.choice("pppppffffffffffars"), chance.randint(0, 14), chance.randint(1, 3)) for _ in range(400)]
     cache, plain = cache_of(limit), PlainS3Fifo(limit)
     for step, key, size in steps:
         if step == "p":
             assert [gone for gone, _ in cache.put(key, "", size)] == plain.put(key, size)
         elif step == "r":
             assert [gone for gone, _ in cache.remove(key)] == plain.remove(key)
+        elif step == "s":
+            assert [gone for gone, _ in cache.resize(6 + key)] == plain.resize(6 + key)
         else:
             assert (cache.find(key, again=step == "a") is not None) == plain.find(key, again=step == "a")
 
@@ -250,6 +283,12 @@ class AgainstADict(RuleBasedStateMachine):
     def remove(self, key: int) -> None:
         self.cache.remove(key)
         assert key not in self.cache
+
+    @rule(limit=st.integers(0, 60))
+    def resize(self, limit: int) -> None:
+        self.limit = limit
+        before = len(self.cache)
+        assert len(self.cache.resize(limit)) == before - len(self.cache)
 
     @invariant()
     def sizes_add_up(self) -> None:

@@ -226,7 +226,7 @@ def test_list_offsets() -> None:
         assert offload(cluster) == [2]
         node = cluster.brokers[2]
         log = node.replicas[0].log
-        with node.machine.scheduler.pool(1, name="offsets") as pool, OffsetSearch(node.services, pool) as search:
+        with node.machine.scheduler.pool(1, name="offsets") as pool, OffsetSearch(node.services, pool.submit) as search:
 
             def listed(timestamp: int) -> tuple[int | None, int]:
                 found = search.list_offsets(partition_of(), timestamp).result()

@@ -172,6 +172,18 @@ class WeightedCache(Generic[Key, Value]):
             self._main_bytes += size_bytes
         return left
 
+    def resize(self, size_bytes_max: int) -> list[tuple[Key, Value]]:
+        """Change the limit; entries leave at once where they are more than it. Returns what left."""
+        with self._lock:
+            self._limit = size_bytes_max
+            left = []
+            while size_bytes_max != UNBOUNDED and self.size_bytes > size_bytes_max:
+                left.append(self._evict())
+            self._trim_ghosts()
+        if left and self._on_evict is not None:
+            self._on_evict(len(left))
+        return left
+
     def remove(self, key: Key) -> list[tuple[Key, Value]]:
         """Drop a key. Returns what left the cache."""
         with self._lock:
@@ -237,6 +249,9 @@ class WeightedCache(Generic[Key, Value]):
     def _remember(self, key: Key, size_bytes: int) -> None:
         self._ghosts[key] = size_bytes
         self._ghost_bytes += size_bytes
+        self._trim_ghosts()
+
+    def _trim_ghosts(self) -> None:
         most = max(_GHOSTS_MIN, _GHOSTS_PER_ENTRY * len(self))
         while self._ghosts and (self._ghost_bytes > self._limit or len(self._ghosts) > most):
             self._ghost_bytes -= self._ghosts.popitem(last=False)[1]

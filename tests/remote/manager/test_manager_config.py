@@ -32,6 +32,7 @@ KAFKAS: dict[str, object] = {
     "remote.list.offsets.request.timeout.ms": 30_000,
     "remote.log.metadata.custom.metadata.max.bytes": 128,
     "follower.fetch.last.tiered.offset.enable": False,
+    "remote.log.index.file.cache.total.size.bytes": None,  # Kafka: 1 GiB, of a cache of its own
 }
 FIELDS = rows(RemoteLogManagerConfig)
 NAMED = {name: field for field, row in FIELDS.items() for name in row.names}

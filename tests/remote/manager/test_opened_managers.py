@@ -11,6 +11,7 @@ import pytest
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.contract.folder_manager import FolderStorageManager
 from tierlog.errors import ConfigError
+from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.opened_managers import OpenedManagers, open_managers
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -46,7 +47,13 @@ class NotedMetadata(DictMetadataManager):
 
 def opened(given: dict[str, str], **client: str) -> OpenedManagers:
     return open_managers(
-        given, broker_id=7, cluster_id="a-cluster", client_configs=client, machine=Machine(), registry=None
+        given,
+        broker_id=7,
+        cluster_id="a-cluster",
+        client_configs=client,
+        index_cache_bytes=RemoteLogManagerConfig.read(given).index_cache_bytes,
+        machine=Machine(),
+        registry=None,
     )
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.support.forked import told_by_fork
+from tests.support.manager_configs import BASE
 from tests.support.tiered_log import LOGS, NONE, TIERED, TieredBroker, tiered_broker
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
+    IndexType,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -25,6 +27,7 @@ from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.partition_stops import StopPartition
 from tierlog.remote.manager.pending_reads import RemoteRead
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
@@ -40,6 +43,12 @@ def copied(broker: TieredBroker, partition: TopicIdPartition) -> list[tuple[int,
         for each in broker.metadata.list_remote_log_segments(partition)
         if each.state is FINISHED
     )
+
+
+FILES = BASE | {
+    "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
+    "storage.root": "/store",
+}
 
 
 def led(broker: TieredBroker, *, segments: int = 3) -> TopicIdPartition:
@@ -265,6 +274,58 @@ class TestConfigChanges:
                 with pytest.raises(ConfigError):
                     broker.manager.update_config(wrong)
             assert broker.manager.config.copier_thread_pool_size == 20
+
+    def test_the_index_cache_shrinks_and_grows(self) -> None:
+        """RemoteIndexCacheTest, testClearCacheAndIndexFilesWhenResizeCache, #testCorrectnessForCacheAndIndexFiles…: the
+        size counts at once, and no index is wrong by it.
+        """
+        name = "remote.log.index.file.cache.total.size.bytes"
+        machine, scheduler = ManualScheduler.machine(1)
+        with scheduler:
+            storage = TieredStorageManager(machine=machine)
+            machine.files.make_directories("/store")
+            storage.configure(FILES | {"fetch.indexes.cache.size": 1 << 20})
+            broker = TieredBroker(machine, topic=MemoryMetadataTopic(3, machine=machine), storage=storage)
+            partition = led(broker, segments=4)
+
+            def fetched() -> list[int]:
+                """The sizes of all indexes, by way of the cache."""
+                segments = broker.metadata.list_remote_log_segments(partition)
+                kinds = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.LEADER_EPOCH)
+                return [len(storage.fetch_index(each, kind).read()) for each in segments for kind in kinds]
+
+            def cached() -> float:
+                return storage.metrics.value("cache_bytes", cache="indexes")
+
+            sizes = fetched()
+            whole = cached()
+            assert whole >= sum(sizes) > 0
+            broker.manager.update_config({name: str(int(whole / 2))})
+            assert 0 < cached() <= whole / 2
+            assert fetched() == sizes
+            assert cached() <= whole / 2
+            broker.manager.update_config({name: str(1 << 20)})
+            assert fetched() == sizes
+            assert cached() == whole
+            for wrong in ("0", "-1", "many"):
+                with pytest.raises(ConfigError):
+                    broker.manager.update_config({name: wrong})
+            assert cached() == whole
+            broker.close()
+
+    def test_an_index_cache_that_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A third party's manager has none, or raises: the other keys count all the same."""
+        name, threads = "remote.log.index.file.cache.total.size.bytes", "remote.log.manager.copier.thread.pool.size"
+        with tiered_broker() as broker:
+            broker.manager.update_config({name: "7", threads: "11"})
+            assert broker.manager.config.copier_thread_pool_size == 11
+
+            def fail(_: int) -> bool:
+                raise RemoteStorageException("broken")
+
+            monkeypatch.setattr(broker.storage, "resize_index_cache", fail)
+            broker.manager.update_config({name: "8", threads: "12"})
+            assert broker.manager._copying.workers == 12
 
 
 def test_figures_by_partition() -> None:

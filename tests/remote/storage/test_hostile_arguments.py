@@ -41,6 +41,7 @@ def test_every_call_raises_what_it_says(manager: TieredStorageManager, segment: 
         manager.call_off_copy: {"segment_id": finished.remote_log_segment_id},
         manager.set_next_segment: {"next_segment": lambda _: None},
         manager.change_rate_limit: {"direction": "upload", "bytes_per_second": 1e9},
+        manager.resize_index_cache: {"size_bytes": 1000},
         manager.delete_log_segment_data: {"metadata": finished},
     }
     for call, sound in calls.items():

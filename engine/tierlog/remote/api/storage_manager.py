@@ -157,6 +157,15 @@ class RemoteStorageManager(Closeable, ABC):
         """
         return False
 
+    def resize_index_cache(self, size_bytes: int) -> bool:  # noqa: ARG002 - optional
+        """Change the size of the manager's cache of indexes while it runs: entries leave at once where it shrinks. Does
+        not block. Optional: by default False, for a manager without such a cache.
+
+        Returns:
+            Whether the manager has such a cache.
+        """
+        return False
+
     def store_time_ms(self) -> int | None:
         """Return the store's own time now, ms since 1970 UTC, by its last answer and the time since then. Does not
         block. Optional: by default None, for a manager that cannot say.

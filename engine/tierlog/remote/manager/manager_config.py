@@ -147,6 +147,13 @@ class RemoteLogManagerConfig:
         own=True,
         minimum=1,
     )
+    index_cache_bytes: int | None = key(
+        "Size of the storage manager's cache of indexes. At the start its own key wins (Tierlog's: "
+        "`fetch.indexes.cache.size`). A third party's manager may have none.",
+        name="remote.log.index.file.cache.total.size.bytes",
+        minimum=1,
+        live=True,
+    )
     metrics_recording_level: str = key(
         "`DEBUG` and `TRACE` collect figures by partition, too.",
         default="INFO",

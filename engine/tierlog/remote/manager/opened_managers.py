@@ -56,11 +56,6 @@ class OpeningKeys:
         name="remote.log.metadata.manager.impl.prefix",
         not_empty=True,
     )
-    index_cache_bytes: int | None = key(
-        "Size of Tierlog's storage manager's cache of indexes, `fetch.indexes.cache.size` of its own keys, which wins.",
-        name="remote.log.index.file.cache.total.size.bytes",
-        minimum=1,
-    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -79,6 +74,7 @@ def open_managers(
     broker_id: int,
     cluster_id: str,
     client_configs: Mapping[str, str],
+    index_cache_bytes: int | None,
     machine: Machine,
     registry: CollectorRegistry | None,
 ) -> OpenedManagers:
@@ -90,6 +86,7 @@ def open_managers(
         cluster_id: Of the cluster, as its brokers know it.
         client_configs: How the metadata manager's Kafka clients reach the cluster, from the broker's own listener: the
             broker's keys win over them.
+        index_cache_bytes: Of our storage manager, if its own keys do not say it.
         machine: Ours run on it.
         registry: Where ours collect their metrics.
 
@@ -108,8 +105,8 @@ def open_managers(
         storage = load_storage_manager(keys.storage_manager, **of_ours)
         opened.callback(storage.close)
         configs: dict[str, object] = dict(_below(given, keys.storage_prefix))
-        if keys.index_cache_bytes is not None and isinstance(storage, TieredStorageManager):
-            configs.setdefault(_INDEX_CACHE, keys.index_cache_bytes)
+        if index_cache_bytes is not None and isinstance(storage, TieredStorageManager):
+            configs.setdefault(_INDEX_CACHE, index_cache_bytes)
         storage.configure(configs | {"broker.id": broker_id})
         metadata = load_metadata_manager(keys.metadata_manager, **of_ours)
         opened.callback(metadata.close)

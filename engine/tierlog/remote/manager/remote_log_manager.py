@@ -227,6 +227,7 @@ class RemoteLogManager(Closeable):
             broker_id=broker_id,
             cluster_id=cluster_id,
             client_configs=client_configs or {},
+            index_cache_bytes=config.index_cache_bytes,
             machine=machine,
             registry=registry,
         )
@@ -431,21 +432,33 @@ class RemoteLogManager(Closeable):
     # ---- the operator
 
     def update_config(self, changes: Mapping[str, str]) -> None:
-        """Change keys while the manager runs: quotas, numbers of threads, waits.
+        """Change keys while the manager runs: quotas, numbers of threads, waits, the size of the index cache.
 
         Raises:
             ConfigError: as RemoteLogManagerConfig.changed; nothing has changed then.
         """
         self._require_open()
         with self._lock:
-            config = self._services.config.changed(changes)
+            before, config = self._services.config, self._services.config.changed(changes)
             self._services.config = config
+        if config.index_cache_bytes != before.index_cache_bytes:
+            self._resize_index_cache(config.index_cache_bytes)
         self._copying.resize(config.copier_thread_pool_size)
         self._expiring.resize(config.expiration_thread_pool_size)
         self._following.resize(config.follower_thread_pool_size)
         self._copy_quota.change(config.copy_max_bytes_per_second)
         self._fetch_quota.change(config.fetch_max_bytes_per_second)
         self._reads.apply_config()
+
+    def _resize_index_cache(self, size_bytes: int | None) -> None:
+        assert size_bytes is not None, "a key is changed, never taken away"
+        try:
+            has_one = self.storage.resize_index_cache(size_bytes)
+        except Exception as error:  # noqa: BLE001 - a third party's; the other keys count
+            _log.warning("the index cache has its old size: %s: %s", type(error).__name__, error)
+        else:
+            if not has_one:
+                _log.info("the storage manager has no index cache to be resized")
 
     @property
     def config(self) -> RemoteLogManagerConfig:

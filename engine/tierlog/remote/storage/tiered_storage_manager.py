@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
-from tierlog.arguments import require_function, require_int, require_number, require_text, require_type
+from tierlog.arguments import require_function, require_int, require_int64, require_number, require_text, require_type
 from tierlog.errors import ConfigError, ForkedProcessError, StoreError
 from tierlog.remote.api import (
     CustomMetadata,
@@ -278,6 +278,17 @@ class TieredStorageManager(RemoteStorageManager):
         if direction not in limiters:
             raise ValueError(f"{direction!r} is neither upload nor download")
         limiters[direction].change(bytes_per_second)
+
+    def resize_index_cache(self, size_bytes: int) -> bool:
+        """Change the size of the cache of indexes while running, as RemoteStorageManager says.
+
+        Raises:
+            ValueError: the size is negative, but for -1, which is no limit. TypeError: it is no integer.
+            RemoteStorageException: closed, or not configured.
+        """
+        require_int64("size_bytes", size_bytes, least=-1)
+        self._configured().fetcher.resize_index_cache(size_bytes)
+        return True
 
     def close(self) -> None:
         """Release all resources: running copies are cancelled and undone. In a fork nothing is closed, since it is the

@@ -98,6 +98,10 @@ class LoadingCache(Generic[Key, Value]):
     def figures(self) -> CacheFigures:
         return self._cache.figures
 
+    def resize(self, size_bytes_max: int) -> None:
+        """Change the number of bytes that are cached at most; -1 for no limit."""
+        self._cache.resize(size_bytes_max)
+
     def _loaded(self, load: SharedLoad[Key, Value], what: str) -> Waits[Value]:
         """The value of a load, for which the caller is counted as a reader until now."""
         try:

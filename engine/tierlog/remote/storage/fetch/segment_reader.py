@@ -296,6 +296,10 @@ class SegmentReader:
         """
         return self._indexes.fetch(segment, index_type)
 
+    def resize_index_cache(self, size_bytes_max: int) -> None:
+        """Change the number of bytes of indexes that are cached at most; -1 for no limit."""
+        self._indexes.resize(size_bytes_max)
+
     def forget_indexes(self, segment: StoredSegment) -> None:
         """Drop the indexes of a segment that has grown."""
         self._indexes.forget(segment.log.key)
