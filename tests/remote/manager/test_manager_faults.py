@@ -97,6 +97,46 @@ def test_one_slow_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> 
         assert broker.manager.health().uncopied is None
 
 
+def test_a_partition_that_hangs_holds_one_thread_however_often_it_is_led(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one partition whose store hangs takes all copier threads while its leader changes, and no other
+    partition is copied any more.
+    """
+    config = RemoteLogManagerConfig(task_interval_ms=5000, copier_thread_pool_size=2)
+    with tiered_broker(config=config) as broker:
+        hanging, other = broker.partition(0), broker.partition(1)
+        copy, clock = broker.storage.copy_log_segment_data, broker.machine.clock
+        until = clock.monotonic_seconds() + 3000
+
+        def hangs(metadata: Any, data: Any) -> Any:
+            if metadata.topic_id_partition == hanging:
+                clock.sleep(max(0.0, until - clock.monotonic_seconds()))
+            return copy(metadata, data)
+
+        monkeypatch.setattr(broker.storage, "copy_log_segment_data", hangs)
+        broker.produce(hanging, 2)
+        for _ in range(5):
+            broker.manager.on_leadership_change(frozenset({hanging}), NONE)
+            broker.machine.clock.sleep(20)
+            broker.manager.on_leadership_change(NONE, frozenset({hanging}))
+            broker.machine.clock.sleep(20)
+        broker.manager.on_leadership_change(frozenset({hanging, other}), NONE)
+        broker.produce(other, 2)
+        broker.machine.clock.sleep(20)
+        assert broker.manager.metrics.value("tasks_idle_ratio") == 0.5
+        assert broker.logs[other].highest_offset_in_remote_storage == broker.logs[other].active_segment.base_offset - 1
+        health = broker.manager.health()
+        assert [(run.topic_id_partition, run.task) for run in health.long_runs] == [(hanging, "copy")]
+        assert health.long_runs[0].seconds > 200
+        assert health.uncopied is not None
+        assert (health.uncopied.topic_id_partition, health.uncopied.reason) == (
+            hanging,
+            "a copy of an earlier term still runs",
+        )
+        broker.machine.clock.sleep(3000)
+        assert broker.manager.health().uncopied is None
+        assert broker.manager.health().long_runs == ()
+
+
 def test_a_store_that_is_away_for_ten_minutes() -> None:
     """Produce and local reads go on, nothing is lost, and the lag is gone soon after it is back."""
     with tiered_broker(config=RemoteLogManagerConfig(task_interval_ms=20_000)) as broker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -73,6 +74,39 @@ class TestTimes:
             simulated.clock.sleep(1000)
         assert other.at == [60]
         assert full.at == [60 * number for number in range(10)]
+
+    def test_a_task_behind_another_one(self, simulated: Machine) -> None:
+        """If this fails, of a partition two copies run at once; or one never begins, or begins after its end."""
+        with TaskSchedule(simulated, name="copy", workers=3) as schedule:
+            first = Runs(simulated, seconds=50)
+            before = schedule.add(first.run)
+            simulated.clock.sleep(1)
+            runs = [Runs(simulated, None) for _ in range(3)]
+            behind = [schedule.add_behind(before, each.run) for each in runs]
+            for task in behind:
+                task.wake()
+            behind[1].drop()
+            assert behind[2].end().done()
+            simulated.clock.sleep(48)
+            assert (schedule.running, schedule.waiting) == (1, 0)
+            simulated.clock.sleep(100)
+            late = Runs(simulated, None)
+            schedule.add_behind(before, late.run)
+            simulated.clock.sleep(1)
+        assert first.at == [0]
+        assert [each.at for each in runs] == [[50], [], []]
+        assert late.at == [149]
+
+    def test_what_is_dropped_is_not_referenced(self, simulated: Machine) -> None:
+        """If this fails, answers of fetches stay in memory until the deadlines that they did not need."""
+        with TaskSchedule(simulated, name="copy", workers=1) as schedule:
+            runs = Runs(simulated)
+            gone = weakref.ref(runs)
+            task = schedule.add(runs.run, delay_seconds=100)
+            task.drop()
+            del runs
+            assert gone() is None
+            simulated.clock.sleep(200)
 
     def test_a_run_that_raises_is_tried_again(self, simulated: Machine, caplog: pytest.LogCaptureFixture) -> None:
         """A fault in one partition's task ends neither that task nor the thread."""

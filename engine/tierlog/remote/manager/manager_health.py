@@ -208,16 +208,17 @@ class HealthCheck:
         now_ms = self._services.machine.clock.time_ms()
         if find_copy_candidate(log, copied_offset=log.highest_offset_in_remote_storage, now_ms=now_ms) is None:
             return "its topic delays copies, or a transaction is open"
+        if task is not None and task.is_held:
+            return "a copy of an earlier term still runs"
         return "it waits for a thread" if task is not None and task.is_queued else "it waits for its next run"
 
     def _long_runs(self, terms: Iterable[Term]) -> Iterator[LongRun]:
         now = self._services.machine.clock.monotonic_seconds()
-        for term in terms:
-            other = "expiration" if term.partition.role is Role.LEADER else "follower"
-            for name, task in (("copy", term.copying), (other, term.other)):
-                began = -1.0 if task is None else task.began_seconds
-                if 0 <= began <= now - LONG_RUN_SECONDS:
-                    yield LongRun(term.partition.topic_id_partition, name, now - began)
+        present = ((term.partition.topic_id_partition, task) for term in terms for task in term.tasks)
+        names = {schedule: name for name, schedule in self._schedules.items()}
+        for partition, task in (*present, *self._terms.lingering_runs()):
+            if 0 <= task.began_seconds <= now - LONG_RUN_SECONDS:
+                yield LongRun(partition, names[task.schedule], now - task.began_seconds)
 
 
 def _lag(log: PartitionLog) -> tuple[int, int]:

@@ -72,6 +72,8 @@ class PartitionTerms:
         self._terms: dict[TopicIdPartition, Term] = {}
         #: By topic and number: of one name there is one partition here, whatever its topic id.
         self._names: dict[str, dict[int, TopicIdPartition]] = {}
+        #: Tasks of terms that have ended, whose last run goes on: no later term has another thread for the same.
+        self._lingering: dict[tuple[TopicIdPartition, TaskSchedule], ScheduledTask] = {}
         #: Of terms that have not begun.
         self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
 
@@ -81,6 +83,11 @@ class PartitionTerms:
         """Return the present terms, in no order."""
         with self._lock:
             return list(self._terms.values())
+
+    def lingering_runs(self) -> list[tuple[TopicIdPartition, ScheduledTask]]:
+        """Return the tasks of ended terms whose last run goes on, whatever it waits for."""
+        with self._lock:
+            return [(partition, task) for (partition, _), task in self._lingering.items()]
 
     def find(self, partition: TopicIdPartition) -> TieredPartition | None:
         """Return a partition's present term."""
@@ -241,7 +248,10 @@ class PartitionTerms:
         self._settle(partition.topic_id_partition, error)
 
     def _add(self, task: TermTask, partition: TieredPartition) -> ScheduledTask:
-        return task.schedule.add(partial(task.run, partition))
+        """Add a task of a term, behind that of an earlier one which still runs. The caller holds the lock."""
+        run = partial(task.run, partition)
+        before = self._lingering.get((partition.topic_id_partition, task.schedule))
+        return task.schedule.add(run) if before is None else task.schedule.add_behind(before, run)
 
     def _copies(self, partition: TopicIdPartition) -> bool:
         """Whether a partition's topic is copied."""
@@ -250,13 +260,26 @@ class PartitionTerms:
 
     def _end(self, term: Term) -> None:
         for task in term.tasks:
-            task.end()
+            self._end_task(term.partition.topic_id_partition, task)
         term.partition.end()
         if not term.has_begun and self.find(term.partition.topic_id_partition) is None:
             partition = term.partition.topic_id_partition
             self._settle(partition, RemoteResourceNotFoundException(f"{partition} is neither led nor followed here"))
         self._call_off(term.partition)
         self._services.metrics.drop(term.partition.topic_id_partition)
+
+    def _end_task(self, partition: TopicIdPartition, task: ScheduledTask) -> None:
+        ended, key = task.end(), (partition, task.schedule)
+        if ended.done():
+            return
+        with self._lock:
+            self._lingering[key] = task
+        ended.add_done_callback(lambda _: self._ran(key, task))
+
+    def _ran(self, key: tuple[TopicIdPartition, TaskSchedule], task: ScheduledTask) -> None:
+        with self._lock:
+            if self._lingering.get(key) is task:
+                del self._lingering[key]
 
     def _call_off(self, partition: TieredPartition) -> None:
         for segment_id in partition.being_copied:

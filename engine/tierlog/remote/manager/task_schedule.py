@@ -36,13 +36,23 @@ class ScheduledTask:
     Thread safety: any number of threads.
     """
 
-    __slots__ = ("began_seconds", "due_seconds", "ended", "is_again", "is_ending", "is_queued", "run", "schedule")
+    __slots__ = (
+        "began_seconds",
+        "due_seconds",
+        "ended",
+        "is_again",
+        "is_ending",
+        "is_held",
+        "is_queued",
+        "run",
+        "schedule",
+    )
 
     def __init__(self, schedule: TaskSchedule, run: Run) -> None:
         self.schedule = schedule
         self.run = run
         self.due_seconds = self.began_seconds = -1.0  # monotonic: of its place in the heap, of its present run
-        self.is_queued = self.is_again = self.is_ending = False
+        self.is_queued = self.is_again = self.is_ending = self.is_held = False
         self.ended: PendingFuture[None] | None = None
 
     @property
@@ -118,6 +128,19 @@ class TaskSchedule(Closeable):
             if not self._closed:
                 self._put(task, delay_seconds)
         return task
+
+    def add_behind(self, before: ScheduledTask, run: Run) -> ScheduledTask:
+        """Add a task whose first run is due when another task has ended, which holds no thread until then."""
+        task = ScheduledTask(self, run)
+        task.is_held = True
+        before.end().add_done_callback(lambda _: self._release(task))
+        return task
+
+    def _release(self, task: ScheduledTask) -> None:
+        with self._changed:
+            task.is_held = False
+            if not (self._closed or task.is_ending):
+                self._put(task, 0.0)
 
     def resize(self, workers: int) -> None:
         """Change the number of threads. Present runs end in their threads."""
@@ -207,7 +230,7 @@ class TaskSchedule(Closeable):
     def wake(self, task: ScheduledTask) -> None:
         """Run a task now, as its ``wake`` says."""
         with self._changed:
-            if self._closed or task.is_ending or task.is_queued:
+            if self._closed or task.is_ending or task.is_queued or task.is_held:
                 return
             if task.is_running:
                 task.is_again = True
