@@ -19,21 +19,20 @@ Kafka's tests of RemoteLogManagerTest, and what stands for each here or beside:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.contract.metadata_events import PARTITION
+from tests.support.copying_tier import COPIED, REMOVED, copying_tier
 from tests.support.living_logs import batch_of, ended
 from tests.support.tier_tasks import (
     RECORDS,
     STATE,
-    TaskTier,
     failing,
     moved_to_another_disk,
     reopened,
-    task_tier,
 )
 from tierlog.errors import StoreError
 from tierlog.remote.api import (
@@ -45,51 +44,10 @@ from tierlog.remote.api import (
     SegmentFileError,
 )
 from tierlog.remote.manager.copy_candidates import find_copy_candidate
-from tierlog.remote.manager.segment_copies import CustomMetadataSizeLimitError, SegmentCopies
+from tierlog.remote.manager.segment_copies import CustomMetadataSizeLimitError
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
-from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 KAFKA = {"remote.log.manager.kafka.semantics": "true"}
-COPIED = ["add_remote_log_segment_metadata", "copy_log_segment_data", "COPY_SEGMENT_FINISHED"]
-REMOVED = ["DELETE_SEGMENT_STARTED", "delete_log_segment_data", "DELETE_SEGMENT_FINISHED"]
-
-
-class CopyingTier:
-    """An TaskTier whose log is copied by the task."""
-
-    def __init__(self, tier: TaskTier) -> None:
-        self.tier = tier
-        self.quota = ByteQuota(tier.machine, tier.services.config.copy_max_bytes_per_second)
-        self.copies = SegmentCopies(tier.services, self.quota)
-
-    def run(self) -> float | None:
-        return self.copies.run(self.tier.term)
-
-    def settle(self) -> float | None:
-        """Run the task until it has nothing to do at once."""
-        for _ in range(200):
-            pause = self.run()
-            if pause is None or pause > 0:
-                return pause
-        raise AssertionError("the task finds no end")
-
-    def changes(self) -> list[str]:
-        """Return the calls of the managers that change something, and forget them."""
-        names = []
-        for name, subject in self.tier.calls:
-            if name == "update_remote_log_segment_metadata":
-                names.append(subject.state.name)
-            elif name in (*COPIED, "delete_log_segment_data"):
-                names.append(name)
-        self.tier.calls.clear()
-        return names
-
-
-@contextlib.contextmanager
-def copying_tier(seed: int = 1, *, manager: dict[str, str] | None = None, segments: int = 3) -> Iterator[CopyingTier]:
-    with task_tier(seed, manager=manager) as tier:
-        tier.append(segments=segments)
-        yield CopyingTier(tier)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -97,6 +55,7 @@ def test_a_segment_is_copied_in_order(seed: int) -> None:
     """If this fails, a segment counts as copied before it is, or one run holds a thread for a whole partition."""
     with copying_tier(seed) as made:
         tier, log = made.tier, made.tier.log
+        made.others_wait = True
         for number in range(3):
             assert log.highest_offset_in_remote_storage == number * RECORDS - 1
             assert made.run() == 0
@@ -193,6 +152,7 @@ def test_the_quota() -> None:
         assert 0 < pause <= 1
         assert made.changes() == []
         made.tier.pass_time(15_000)
+        made.others_wait = True
         assert made.run() == 0
         assert made.changes() == COPIED
         assert made.tier.services.metrics.registry.get_sample_value(
@@ -294,7 +254,7 @@ def test_custom_metadata_beyond_the_limit() -> None:
 def test_a_damaged_local_segment() -> None:
     """If this fails, a damaged segment is tried for ever, deleted locally, or shown nowhere."""
     with copying_tier() as made:
-        tier = made.tier
+        tier, made.others_wait = made.tier, True
         made.run()
         tier.storage.hooks["copy_log_segment_data"] = failing(SegmentFileError("the log is damaged"))
         made.run()

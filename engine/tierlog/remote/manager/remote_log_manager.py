@@ -148,10 +148,11 @@ class RemoteLogManager(Closeable):
         self._following = schedule("follower", config.follower_thread_pool_size)
         self._notices = MetadataNotices(services)
         expirations = Expirations(services)
+        copies = SegmentCopies(services, self._copy_quota, others_wait=lambda: self._copying.waiting > 0)
         self._terms = PartitionTerms(
             services,
             self._notices,
-            copying=TermTask(self._copying, behind(SegmentCopies(services, self._copy_quota).run)),
+            copying=TermTask(self._copying, behind(copies.run)),
             expiring=TermTask(self._expiring, expirations.run),
             following=TermTask(self._following, behind(FollowerLookups(services).run)),
         )

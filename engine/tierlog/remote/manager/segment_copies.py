@@ -1,7 +1,9 @@
 """Closed segments are copied to the tier: the copy task of the partitions that this broker leads.
 
-A run copies one segment; each further run copies one more, so that a partition with many of them delays no other. A
-segment counts as copied once its metadata say so, in state COPY_SEGMENT_FINISHED; then, and not before, the log gets
+A run copies one segment, or a few while no other task waits for its thread: a partition with many of them delays no
+other. The next copy is announced while the end of the last one is confirmed, and begins once that is.
+
+A segment counts as copied once its metadata say so, in state COPY_SEGMENT_FINISHED; then, and not before, the log gets
 its copied offset, by which local retention may delete the segment.
 
 What may go wrong, and what becomes of it:
@@ -21,7 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.log.formats.segment_files import LogSegmentData
@@ -37,6 +40,7 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
     SegmentFileError,
+    TopicIdPartition,
 )
 from tierlog.remote.manager.copy_candidates import CopyCandidate, find_copy_candidate
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
@@ -45,6 +49,7 @@ from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
+from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.waiting.byte_quota import ByteQuota
 
 _log = logging.getLogger(__name__)
@@ -52,10 +57,29 @@ _log = logging.getLogger(__name__)
 _STATE = RemoteLogSegmentState
 #: The longest pause for the quota, after which it is looked at again; and the one for a segment that has gone.
 _PAUSE_SECONDS: Final = 1.0
+#: A run that has lasted so long begins no further copy.
+_RUN_SECONDS: Final = 5.0
 
 
 class CustomMetadataSizeLimitError(RemoteStorageException):
     """The storage manager gave more custom metadata for a segment than the broker stores."""
+
+
+class _BegunCopy(NamedTuple):
+    """A copy that is announced.
+
+    Attributes:
+        files: Of the segment.
+        added: Whether its metadata is stored.
+        copied: Of the log, once the copy has been made.
+        leased: Closed when the copy ends: the lease of the files, and that the segment is being copied.
+    """
+
+    metadata: RemoteLogSegmentMetadata
+    files: LogSegmentData
+    added: Future[None]
+    copied: CopiedOffset
+    leased: contextlib.ExitStack
 
 
 class SegmentCopies:
@@ -64,13 +88,17 @@ class SegmentCopies:
     Args:
         services: What the manager works with.
         quota: Of all copies.
+        others_wait: Whether other tasks wait for a thread: then a run copies one segment.
 
     Thread safety: any number of threads, for one partition one at a time.
     """
 
-    def __init__(self, services: TierServices, quota: ByteQuota) -> None:
+    def __init__(
+        self, services: TierServices, quota: ByteQuota, others_wait: Callable[[], bool] = lambda: False
+    ) -> None:
         self._services = services
         self._quota = quota
+        self._others_wait = others_wait
         self._deletions = SegmentDeletions(services)
 
     def run(self, partition: TieredPartition) -> float | None:
@@ -109,14 +137,24 @@ class SegmentCopies:
         return partition.copy_faults.note(error, self._services.config, self._services.machine.rng)
 
     def _step(self, partition: TieredPartition, log: PartitionLog) -> float | None:
-        """Copy the next segment. Seconds until the next step; None: there is none to copy."""
+        """Copy the next segment, or a few. Seconds until the next step; None: there is none to copy."""
         if partition.unfinished is not None:
             self._remove_unfinished(partition)
-        if partition.copying_stopped or log.must_be_rebuilt or log.config.remote_log_copy_disable:
+        if not _may_copy(partition, log):
             return None
+        until = self._services.machine.clock.monotonic_seconds() + _RUN_SECONDS
         copied = partition.offsets.require(self._services, log)
+        begun = self._begin(partition, log, copied.offset)
+        while isinstance(begun, _BegunCopy):
+            begun = self._copy(partition, log, begun, until)
+        return begun
+
+    # ---- one copy
+
+    def _begin(self, partition: TieredPartition, log: PartitionLog, copied_offset: int) -> _BegunCopy | float | None:
+        """Lease the next segment and announce its copy. Else seconds until the next step; None: there is none."""
         now_ms = self._services.machine.clock.time_ms()
-        candidate = find_copy_candidate(log, copied_offset=copied.offset, now_ms=now_ms)
+        candidate = find_copy_candidate(log, copied_offset=copied_offset, now_ms=now_ms)
         if candidate is None or partition.has_ended:
             return None
         throttle_ms = self._quota.admit(candidate.segment.size_bytes)
@@ -133,16 +171,17 @@ class SegmentCopies:
                 mark("copies: the segment had gone")
                 _log.debug("%s: %s", partition.topic_id_partition, error)
                 return _PAUSE_SECONDS
-            self._copy(partition, log, candidate, files)
-        return 0.0
+            metadata, copied = self._described(log, partition.topic_id_partition, candidate)
+            self._services.metrics.add("copy_requests", partition.topic_id_partition.topic)
+            leased.enter_context(partition.copying(metadata.remote_log_segment_id))
+            added = self._services.metadata.add_remote_log_segment_metadata(metadata)
+            return _BegunCopy(metadata, files, added, copied, leased.pop_all())
 
-    # ---- one copy
-
-    def _copy(
-        self, partition: TieredPartition, log: PartitionLog, candidate: CopyCandidate, files: LogSegmentData
-    ) -> None:
-        services, segment = self._services, candidate.segment
-        topic_id_partition = partition.topic_id_partition
+    def _described(
+        self, log: PartitionLog, topic_id_partition: TopicIdPartition, candidate: CopyCandidate
+    ) -> tuple[RemoteLogSegmentMetadata, CopiedOffset]:
+        """Return the metadata of a new copy, and the log's copied offset once it has been made."""
+        segment, machine = candidate.segment, self._services.machine
         epochs = log.leader_epoch_cache.epoch_entries_in_range(segment.base_offset, candidate.end_offset)
         try:
             has_aborted = bool(segment.collect_aborted(fetch_offset=0, upper_bound_offset=candidate.end_offset)[0])
@@ -150,25 +189,70 @@ class SegmentCopies:
             text = f"{log.folder}: the segment of base offset {segment.base_offset}: {error}"
             raise SegmentFileError(text) from error
         metadata = RemoteLogSegmentMetadata(
-            RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng),
+            RemoteLogSegmentId.generate_new(topic_id_partition, rng=machine.rng),
             start_offset=segment.base_offset,
             end_offset=candidate.end_offset - 1,
             max_timestamp_ms=segment.largest_timestamp_ms,
-            broker_id=services.broker_id,
-            event_timestamp_ms=services.machine.clock.time_ms(),
+            broker_id=self._services.broker_id,
+            event_timestamp_ms=machine.clock.time_ms(),
             segment_size_in_bytes=segment.size_bytes,
             segment_leader_epochs={entry.epoch: entry.start_offset for entry in epochs},
             txn_idx_empty=not has_aborted,
         )
-        services.metrics.add("copy_requests", topic_id_partition.topic)
-        with partition.copying(metadata.remote_log_segment_id):
-            added = services.metadata.add_remote_log_segment_metadata(metadata)
-            self._deletions.await_stored(added, metadata.remote_log_segment_id)
-            custom = self._store(partition, metadata, files)
-            self._finish(partition, metadata, custom)
-        services.metrics.add("copy_bytes", topic_id_partition.topic, metadata.segment_size_in_bytes)
         last_epoch = epochs.latest.epoch if epochs.latest is not None else -1
-        partition.offsets.set_copied(log, CopiedOffset(metadata.end_offset, last_epoch))
+        return metadata, CopiedOffset(metadata.end_offset, last_epoch)
+
+    def _copy(
+        self, partition: TieredPartition, log: PartitionLog, begun: _BegunCopy, until_seconds: float
+    ) -> _BegunCopy | float | None:
+        """Make a copy that has begun. Return the one that has begun behind it, else seconds until the next step."""
+        metadata, following = begun.metadata, None
+        with begun.leased:
+            self._deletions.await_stored(begun.added, metadata.remote_log_segment_id)
+            custom = self._store(partition, metadata, begun.files)
+            update = self._finished(metadata, custom)
+            partition.unfinished = None  # it may be finished from here on
+            try:
+                stored = self._services.metadata.update_remote_log_segment_metadata(update)
+                following = self._begin_following(partition, log, metadata, until_seconds)
+                self._deletions.await_stored(stored, metadata.remote_log_segment_id)
+            except BaseException as error:
+                self._give_up(partition, following)
+                if isinstance(error, Exception):
+                    self._finish_failed(partition, metadata.create_with_updates(update), error)
+                raise
+        self._services.metrics.add("copy_bytes", metadata.topic_id_partition.topic, metadata.segment_size_in_bytes)
+        partition.offsets.set_copied(log, begun.copied)
+        if following is not None and not _may_copy(partition, log):
+            self._give_up(partition, following)
+            following = None
+        return 0.0 if following is None else following
+
+    def _begin_following(
+        self, partition: TieredPartition, log: PartitionLog, last: RemoteLogSegmentMetadata, until_seconds: float
+    ) -> _BegunCopy | None:
+        """Begin the copy behind one whose end is not confirmed yet, if no other task waits for this thread. Nothing of
+        it is stored before that is, and its objects and metadata are removed if it never is.
+        """
+        if self._others_wait() or self._services.machine.clock.monotonic_seconds() >= until_seconds:
+            return None
+        try:
+            begun = self._begin(partition, log, last.end_offset) if _may_copy(partition, log) else None
+        except Exception as error:  # noqa: BLE001 - the next step meets it again, and shows it
+            _log.debug("%s: the next copy has not begun: %s", partition.topic_id_partition, error)
+            return None
+        return begun if isinstance(begun, _BegunCopy) else None
+
+    def _give_up(self, partition: TieredPartition, begun: _BegunCopy | None) -> None:
+        """Give up a copy of which nothing is stored but its metadata: the next step removes them. At the end of a term
+        they are the next leader's, who removes them as those of an unfinished copy.
+        """
+        if begun is None:
+            return
+        mark("copies: one that had begun is given up")
+        begun.leased.close()
+        if not partition.has_ended:
+            partition.unfinished = begun.metadata
 
     def _store(
         self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, files: LogSegmentData
@@ -192,24 +276,20 @@ class SegmentCopies:
             raise
         return custom
 
-    def _finish(
-        self, partition: TieredPartition, metadata: RemoteLogSegmentMetadata, custom: CustomMetadata | None
-    ) -> None:
-        """Store the last state of a copy."""
-        update = self._finished(metadata, custom)
-        partition.unfinished = None  # it may be finished from here on
-        try:
-            self._deletions.change(update)
-        except (InvalidTransitionError, RemoteResourceNotFoundException) as error:
-            mark("copies: finished too late")
-            # Refused: it never counts. Another leader has removed what it took for given up, and this came late.
-            partition.offsets.forget_copied()
-            self._delete_late(metadata.create_with_updates(update))
-            raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error
-        except Exception:
+    def _finish_failed(self, partition: TieredPartition, finished: RemoteLogSegmentMetadata, error: Exception) -> None:
+        """Handle that the last state of a copy was not stored, or perhaps not.
+
+        Raises:
+            RemoteStorageException: it was refused.
+        """
+        partition.offsets.forget_copied()  # it may have been stored: the next run looks
+        if not isinstance(error, InvalidTransitionError | RemoteResourceNotFoundException):
             mark("copies: nobody knows whether it is finished")
-            partition.offsets.forget_copied()  # it may have been stored: the next run looks
-            raise
+            return
+        mark("copies: finished too late")
+        # It never counts. Another leader has removed what it took for given up, and this came late.
+        self._delete_late(finished)
+        raise RemoteStorageException(f"{finished.remote_log_segment_id}: the copy came late: {error}") from error
 
     def _finished(
         self, metadata: RemoteLogSegmentMetadata, custom: CustomMetadata | None
@@ -251,7 +331,8 @@ class SegmentCopies:
         begun = self._deletions.begin(unfinished)
         if begun is None:  # another leader removed its metadata
             mark("copies: another leader removed the failed one")
-            self._services.storage.delete_log_segment_data(unfinished)
+            with contextlib.suppress(RemoteResourceNotFoundException):
+                self._services.storage.delete_log_segment_data(unfinished)
         else:
             mark("copies: a failed one is removed")
             partition.unfinished = begun
@@ -266,6 +347,10 @@ class SegmentCopies:
             pass  # there are none
         except Exception as error:  # noqa: BLE001 - nobody knows of them but the store
             _log.warning("%s: its objects are left: %s", metadata.remote_log_segment_id, error)
+
+
+def _may_copy(partition: TieredPartition, log: PartitionLog) -> bool:
+    return not (partition.copying_stopped or log.must_be_rebuilt or log.config.remote_log_copy_disable)
 
 
 def _is_over(partition: TieredPartition) -> bool:
