@@ -61,6 +61,7 @@ class TransactionMetadata:
 
     Attributes:
         marker_producer: Producer id and epoch of the markers of the transaction that is being ended.
+        ended_by: Producer id and epoch of the EndTransaction that ended the last transaction: its answer may be lost.
         transaction: The judge's name of the open transaction, or of the last one.
         begun_ms: When the open transaction began.
         unmarked: Partitions whose marker is not written yet.
@@ -71,6 +72,7 @@ class TransactionMetadata:
     producer_epoch: int
     state: State = State.EMPTY
     marker_producer: tuple[int, int] = (-1, -1)
+    ended_by: tuple[int, int] = (-1, -1)
     partitions: set[Partition] = field(default_factory=set)
     transaction: str = ""
     begun_ms: int = 0
@@ -152,6 +154,7 @@ class Coordinator:
     def _fence(self, known: TransactionMetadata) -> None:
         """Abort the open transaction in a newer epoch."""
         known.producer_epoch += 1
+        known.ended_by = -1, -1
         self._decide(known, is_commit=False, marker_epoch=known.producer_epoch)
 
     def _refusal(self, producer_id: int, producer_epoch: int, known: TransactionMetadata | None) -> str | None:
@@ -206,17 +209,18 @@ class Coordinator:
         if self._is_bumping and not request.is_commit and not is_again:  # nothing was added to it
             self._bump(known)
             known.state = State.COMPLETE_ABORT
-            known.marker_producer = request.producer_id, request.producer_epoch + 1
+            known.ended_by = request.producer_id, request.producer_epoch
             return TransactionAnswer(None, known.producer_id, known.producer_epoch)
         return TransactionAnswer("INVALID_TXN_STATE")
 
     def _is_ended_by(self, request: EndTransaction, known: TransactionMetadata) -> bool:
         """Whether the last transaction was ended by this request's first copy: its answer was lost."""
         is_ended = known.state not in (State.EMPTY, State.ONGOING)
-        return is_ended and known.marker_producer == (request.producer_id, request.producer_epoch + 1)
+        return is_ended and known.ended_by == (request.producer_id, request.producer_epoch)
 
     def _decide_for(self, request: EndTransaction, known: TransactionMetadata) -> None:
         marker_epoch = known.producer_epoch + self._is_bumping
+        known.ended_by = request.producer_id, request.producer_epoch
         if self._is_bumping:
             self._bump(known)
         self._decide(known, is_commit=request.is_commit, marker_epoch=marker_epoch, producer_id=request.producer_id)

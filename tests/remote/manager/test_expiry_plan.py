@@ -76,6 +76,21 @@ def test_by_time_segments_go_whose_newest_record_is_too_old(cutoff: int, gone: l
     assert starts(plan) == [(each, REASON.RETENTION_TIME) for each in gone]
 
 
+@pytest.mark.parametrize(
+    ("breached", "gone", "start"), [(99, [], None), (100, [0, 0], 10), (250, [0, 0, 10, 10, 15], 25)]
+)
+def test_offsets_that_the_tier_has_twice_count_once(breached: int, gone: list[int], start: int | None) -> None:
+    """If this fails, a topic loses records for the copies that a change of its leader left."""
+    twins = [
+        an_entry(at, end, {0: at}, size_bytes=100, max_timestamp_ms=end, number=90 + at)
+        for at, end in ((0, 9), (10, 14), (15, 24))
+    ]
+    segments = sorted([*tier(), *twins], key=lambda each: each.start_offset)
+    assert size_within(segments, LOG, log_end_offset=60) == 500
+    plan = planned(segments, ExpiryRules(None, breached))
+    assert (starts(plan), plan.log_start_offset) == ([(each, REASON.RETENTION_SIZE) for each in gone], start)
+
+
 def test_what_goes_by_time_counts_for_the_size() -> None:
     """Else a log of both limits loses twice as much as it must."""
     plan = planned(tier(), ExpiryRules(10, 150))
@@ -199,17 +214,20 @@ def test_a_plan_is_sound(
     plan = planned(segments, ExpiryRules(cutoff, breached), epochs=epochs, log_start=log_start)
     ids = [each.segment.remote_log_segment_id for each in plan.expired]
     assert len(set(ids)) == len(ids)
-    by_size = 0
+    by_size = next_offset = 0
     for segment, reason in plan.expired:
         if reason in (REASON.RETENTION_TIME, REASON.RETENTION_SIZE):
             assert is_within(segment, epochs, log_end_offset=60)
             assert plan.log_start_offset is not None
             assert segment.end_offset < plan.log_start_offset
+            next_offset, before = max(next_offset, segment.end_offset + 1), next_offset
         if reason is REASON.RETENTION_TIME:
             assert cutoff is not None
             assert segment.max_timestamp_ms < cutoff
         if reason is REASON.RETENTION_SIZE:
-            by_size += segment.segment_size_in_bytes
+            count = segment.end_offset + 1 - segment.start_offset
+            new = max(0, min(count, segment.end_offset + 1 - before))  # what another one has goes once
+            by_size += segment.segment_size_in_bytes * new // count
         if reason is REASON.LOG_START_OFFSET:
             assert segment.end_offset < log_start
     assert by_size <= breached

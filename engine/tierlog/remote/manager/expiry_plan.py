@@ -110,13 +110,25 @@ def find_expiry_rules(
 
 
 def size_within(segments: Iterable[RemoteLogSegmentMetadata], epochs: LeaderEpochs, *, log_end_offset: int) -> int:
-    """Bytes of the segments that are copied and all the log's, each once."""
-    sizes = {
-        each.remote_log_segment_id: each.segment_size_in_bytes
+    """Bytes of the segments that are copied and all the log's, each offset once: after a change of the leader the tier
+    may have two copies of a segment, or two segments that overlap. (Kafka counts both.)
+    """
+    found = {
+        each.remote_log_segment_id: each
         for each in segments
         if each.state is _STATE.COPY_SEGMENT_FINISHED and is_within(each, epochs, log_end_offset=log_end_offset)
     }
-    return sum(sizes.values())
+    size = next_offset = 0
+    for each in sorted(found.values(), key=lambda segment: segment.start_offset):
+        size += _bytes_from(each, next_offset)
+        next_offset = max(next_offset, each.end_offset + 1)
+    return size
+
+
+def _bytes_from(segment: RemoteLogSegmentMetadata, offset: int) -> int:
+    """The bytes of a segment from an offset on; within the segment, by the number of its offsets."""
+    size, start, end = segment.segment_size_in_bytes, segment.start_offset, segment.end_offset
+    return size if offset <= start else size * max(0, end + 1 - offset) // (end + 1 - start)
 
 
 def plan_expiry(
@@ -197,17 +209,18 @@ class _Planning:
         return segment.end_offset < self._log_start and all(epoch <= first.epoch for epoch in epochs)
 
     def _breaks_a_limit(self, segment: RemoteLogSegmentMetadata) -> bool:
-        size = segment.segment_size_in_bytes
+        new_start = self._new_start or 0
+        size = _bytes_from(segment, new_start)
         if self._cutoff_ms is not None and segment.max_timestamp_ms < self._cutoff_ms:
             mark("expiry: by time")
             self._expire(segment, ExpiryReason.RETENTION_TIME)
-        elif 0 < self._breached >= size:
+        elif segment.end_offset < new_start or 0 < self._breached >= size:
             mark("expiry: by size")
             self._expire(segment, ExpiryReason.RETENTION_SIZE)
         else:
             return False
         self._breached = max(0, self._breached - size)
-        self._new_start = max(self._new_start or 0, segment.end_offset + 1)
+        self._new_start = max(new_start, segment.end_offset + 1)
         return True
 
 
