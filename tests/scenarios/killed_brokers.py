@@ -183,7 +183,7 @@ class KilledCampaign(Campaign):
     def live(self) -> Iterator[None]:
         """Do one thing after another, for ever."""
         while True:
-            self.step(without=("crash", "delete_topic", "wait"))
+            self.step(without=("crash", "forget", "delete_topic", "wait"))
             yield
 
 

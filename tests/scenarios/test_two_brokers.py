@@ -18,6 +18,7 @@ WANTED = (
     "elections",
     "crashes",
     "wipes",
+    "lineages lost",
     "reads in the tier",
     "searches",
     "copy_bytes",

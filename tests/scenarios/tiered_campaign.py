@@ -18,6 +18,8 @@ from tests.scenarios.two_brokers import Cluster, Written, batch_of
 from tests.support.log_consumer import last_offset, number
 from tests.support.tiered_brokers import CONFIG, TOPIC, BrokerReplica
 from tierlog.errors import TierlogError
+from tierlog.log.formats.leader_epochs import encode_leader_epochs
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.records.builder import build_end_transaction_marker
@@ -42,6 +44,7 @@ _WEIGHTS: Final = {
     "prefer": 3,
     "crash": 1,
     "wipe": 1,
+    "forget": 1,
     "wait": 4,
 }
 #: What a copy or a read may end with, where its log was cut, its broker was stopped or lost its power.
@@ -264,6 +267,26 @@ class Campaign:
         self.cluster.hear(broker, partition)
         self.counts["wipes"] += 1
 
+    def forget(self) -> None:
+        """A broker stops, and starts without the lineage of what it has in the tier alone, as a Kafka that was killed
+        while it began from there leaves it.
+        """
+        up = self._up()
+        if len(up) < 2:
+            return
+        broker = self.cluster.brokers[self.rng.choice(up)]
+        lineages = {}
+        for log in (replica.log for replica in broker.replicas.values()):
+            epochs = log.leader_epoch_cache.epochs.truncate_from_start(log.local_log_start_offset)
+            lineages[f"{log.folder}/{LEADER_EPOCH_CHECKPOINT}"] = epochs
+        broker.stop()
+        for path, epochs in lineages.items():
+            broker.files.write_whole(path, encode_leader_epochs(epochs))
+        self.cluster.leave(broker.broker_id)
+        broker.start()
+        self.counts["lineages lost"] += sum(replica.log.must_be_rebuilt for replica in broker.replicas.values())
+        self.cluster.join(broker.broker_id)
+
     def wait(self) -> None:
         self.cluster.machine.clock.sleep(self.rng.choice((0.1, 1.0, 4.0)))
         for broker in self.cluster.brokers.values():
@@ -370,6 +393,8 @@ class Campaign:
         cluster.machine.clock.sleep(5)
         for partition in range(self.partitions):
             cluster.retain(partition)
+        cluster.machine.clock.sleep(5)  # a log starts later where the tier has nothing of what went here
+        for partition in range(self.partitions):
             cluster.settle(partition, seconds=120)
         for broker in cluster.brokers.values():
             assert broker.manager is not None

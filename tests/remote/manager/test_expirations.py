@@ -298,6 +298,28 @@ def test_a_start_that_a_dead_leader_published() -> None:
         assert (tier.starts_listed(), tier.log.log_start_offset, tier.starts) == ([10, 20], 10, [10])
 
 
+@pytest.mark.parametrize("goes_here_later", [False, True])
+def test_a_start_that_went_behind_this_leaders_back(goes_here_later: bool) -> None:
+    """The old leader's deletion is over, and known here only after this leader had looked; or what it deleted was here
+    until now. If this fails, the log offers an earliest offset that nobody can read.
+    """
+    with task_tier() as tier:
+        segments = tier.filled(3)
+        tier.limit(retention_bytes=1 << 30)
+        if not goes_here_later:
+            tier.log.maybe_increment_local_log_start_offset(30, "local retention")
+        tier.settle()
+        for state in (STATE.DELETE_SEGMENT_STARTED, STATE.DELETE_SEGMENT_FINISHED):
+            tier.finish_copy(segments[0], state)
+            assert (tier.log.log_start_offset, tier.starts) == (0, [])
+        if goes_here_later:
+            tier.settle()
+            assert tier.log.log_start_offset == 0
+            tier.log.maybe_increment_local_log_start_offset(30, "local retention")
+        tier.settle()
+        assert (tier.starts_listed(), tier.log.log_start_offset, tier.starts) == ([10, 20], 10, [10])
+
+
 def test_a_size_after_delete_records() -> None:
     """Segments in front of a DeleteRecords are no part of the log. In Kafka they make live ones go."""
     with task_tier() as tier:

@@ -171,6 +171,8 @@ class _Look:
             return True
         if summary.log_start_offset != self._log_start or summary.epochs != self._bounds:
             return True
+        if not summary.start_is_tiered and not self._start_is_here:
+            return True
         if summary.tiered_bytes is None and self._limits.retention_bytes >= 0:
             return True
         rules = self._find_rules(summary.tiered_bytes)
@@ -245,11 +247,12 @@ class _Look:
     ) -> dict[object, Expired]:
         """Publish the new start, and return the segments that go by what the log made of it, by id."""
         start = plan.log_start_offset
-        if not self._services.config.kafka_semantics and any(
-            each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired
-        ):
+        begun = any(each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired)
+        if begun:
             mark("expiry: goes on with another leader's deletion")
-            # An earlier leader may have published a start that this log has never got.
+        if not self._services.config.kafka_semantics and (begun or self._start_is_gone(segments)):
+            # An earlier leader may have published a start that this log has never got, or the tier of what has gone
+            # here just now: Kafka goes on offering that offset until something else expires.
             start = max(start or 0, self._partition.offsets.find_log_start(self._services, self._log))
         if start is not None:
             self._partition.offsets.raise_log_start(self._services, self._log, start)
@@ -265,6 +268,17 @@ class _Look:
             going.setdefault(each.segment.remote_log_segment_id, each)
         return going
 
+    def _start_is_gone(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
+        """Whether nobody has the log's first offset."""
+        return not self._start_is_here and not self._start_is_tiered(segments)
+
+    @property
+    def _start_is_here(self) -> bool:
+        return self._log_start >= self._log.local_log_start_offset
+
+    def _start_is_tiered(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
+        return any(each.start_offset <= self._log_start <= each.end_offset for each in segments)
+
     # ---- what is known for the next run, and shown
 
     def _summary(
@@ -279,6 +293,7 @@ class _Look:
         return TierSummary(
             version=version,
             log_start_offset=self._log_start,
+            start_is_tiered=self._start_is_tiered(segments),
             epochs=self._bounds,
             tiered_bytes=tiered_bytes,
             newest_record_ms=None if first is None else first.max_timestamp_ms,

@@ -279,6 +279,7 @@ class TierSummary(NamedTuple):
     Attributes:
         version: The metadata manager's, of the partition's segments.
         log_start_offset: Of the log.
+        start_is_tiered: Whether the tier has that offset.
         epochs: Of the log, the earliest and the latest. Between two such runs of one term others do not change.
         tiered_bytes: ``size_within`` of the tier; None: it was not asked.
         newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
@@ -288,6 +289,7 @@ class TierSummary(NamedTuple):
 
     version: int
     log_start_offset: int
+    start_is_tiered: bool
     epochs: tuple[EpochEntry | None, EpochEntry | None]
     tiered_bytes: int | None
     newest_record_ms: int | None
