@@ -131,9 +131,13 @@ class Controller:
         network: Its calls.
         judge: Is told what is decided.
         trace: Counts.
+
+    Attributes:
+        unclean: The partitions that ever had an unclean election.
     """
 
     def __init__(self, settings: Settings, network: Network, judge: Judge, trace: Trace) -> None:
+        self.unclean: set[Partition] = set()
         self._settings = settings
         self._network = network
         self._judge = judge
@@ -409,6 +413,7 @@ class Controller:
         each.leader_epoch += 1
         if is_unclean:
             self._trace.note("unclean election", str(each.partition), leader)
+            self.unclean.add(each.partition)
         self._tell(each, is_unclean=is_unclean)
 
     def _changed(self, each: _Partition) -> None:

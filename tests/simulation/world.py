@@ -17,7 +17,7 @@ from tests.simulation.controller import Controller
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.disks import CACHE, Disk
 from tests.simulation.facts import Judge, Violation
-from tests.simulation.messages import Partition
+from tests.simulation.messages import Partition, WriteMarker
 from tests.simulation.metadata_log import MetadataNode
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
@@ -158,6 +158,7 @@ class World:
         self.clients.stop_writing()
         self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
         self._wait_for("all replicas that run are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
+        self._wait_for("hanging transactions are aborted", self._aborts_hanging, _HEAL_SECONDS)
         self._let_tasks_end()
         self._let_changes_end()
         self.judge.settled(self.network.now_ms)
@@ -165,6 +166,30 @@ class World:
         self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
         self._wait_for("all replicas are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
         self.judge.checkpoint(self.network.now_ms)
+
+    def _aborts_hanging(self) -> bool:
+        """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an
+        unclean election; whether none is left. Any other that hangs is a fault: it stays, and nothing behind it is
+        copied.
+        """
+        hanging = [
+            (life, replica, entry)
+            for life in self.lives.values()
+            for replica in list(life.replicas.values())
+            if replica.partition in self.controller.unclean and replica.leader.is_leading
+            for entry in replica.log.open_transactions()
+        ]
+        for life, replica, entry in hanging:
+            coordinator_epoch = max(0, entry.coordinator_epoch)
+            self.trace.note("hanging transaction", str(replica.partition), entry.producer_id)
+            request = WriteMarker(
+                replica.partition, entry.producer_id, entry.producer_epoch, coordinator_epoch, False, 1
+            )
+            self.network.call("administrator", life.name, request, _nothing, timeout_ms=1_000, is_connection=True)
+        if hanging:
+            self.trace.count("hanging transactions aborted")
+            self._sleep(1.0)
+        return not hanging
 
     def _let_tasks_end(self) -> None:
         """Let a backlog be copied; then wait three intervals of the tasks, and for what was closed meanwhile."""
@@ -404,6 +429,10 @@ class World:
         """Elect any running replica, where nobody leads."""
         if self.controller.elect_unclean(partition):
             self._fault("unclean election", str(partition))
+
+
+def _nothing(_: object) -> None:
+    """The answer does not matter: what is left is looked for again."""
 
 
 class _Told:
