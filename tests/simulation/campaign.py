@@ -62,7 +62,7 @@ class Coverage:
     def lines(self) -> Iterator[str]:
         """The report."""
         speed = self.events / self.seconds if self.seconds else 0
-        yield f"{self.runs} runs, {self.events} events, {self.seconds:.0f} s of processes, {speed:.0f} events/s"
+        yield f"{self.runs} runs, {self.events} events, {self.seconds:.0f} s of processor, {speed:.0f} events/s"
         for name, count in sorted(self.counters.items()):
             yield f"  {name}: {count}"
         yield f"marks hit: {sum(1 for each in self.marks.values() if each)}"

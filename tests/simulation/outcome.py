@@ -23,7 +23,7 @@ class Outcome:
     Attributes:
         settings: As JSON.
         hash: Of the trace.
-        seconds: Of this process.
+        seconds: Of the processor.
         counters, marks: Of the trace; of the judge, names that begin with "judge:".
         invariant: Of the violation; 0 = none, -1 = another error: of the engine, or of the simulation.
         text: Of the violation or error; empty: none.
@@ -71,14 +71,14 @@ def run(settings: Settings) -> Outcome:
     judge = ClusterJudge(trace)
     logging.getLogger("tierlog").setLevel(logging.CRITICAL + 1)  # its warnings are what the faults are there for
     gc.disable()
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         World(settings, judge, trace).run()
     except Violation as violation:
         outcome.invariant, outcome.text = violation.invariant, _words(violation)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the run's outcome
         outcome.invariant, outcome.text = -1, _words(error)
-    outcome.seconds = time.perf_counter() - began
+    outcome.seconds = time.process_time() - began
     outcome.hash, outcome.events = trace.hash, trace.events
     outcome.counters, outcome.marks = dict(sorted(trace.counters.items())), dict(sorted(trace.marks.items()))
     if not outcome.is_good:

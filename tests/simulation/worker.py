@@ -6,6 +6,8 @@ of its own, and is replaced after some runs by one with another.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import select
 import signal
@@ -15,6 +17,7 @@ import traceback
 from typing import IO, Final, cast
 
 from tests.simulation.settings import Settings
+from tests.support.checkout import ROOT
 
 #: Runs of one worker.
 RUNS_MAX: Final = 25
@@ -34,7 +37,12 @@ class Worker:
     """
 
     def __init__(self, hash_seed: int, mutant: str | None = None) -> None:
-        environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | {
+            "PYTHONHASHSEED": str(hash_seed),
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPYCACHEPREFIX": str(ROOT / "build/pycache"),  # each module is compiled once
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         arguments = [sys.executable, "-m", "tests.simulation.worker", *([mutant] if mutant else [])]
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
@@ -77,6 +85,7 @@ def _answer(settings: Settings) -> str:
             os.close(reader)
             with os.fdopen(writer, "w") as pipe:
                 pipe.write(run(settings).to_json())
+                pipe.write("\n" + " ".join(sys.modules))
             status = 0
         except BaseException:  # noqa: BLE001 - a child of a copy never returns into its parent's code
             traceback.print_exc()
@@ -99,7 +108,21 @@ def _answer(settings: Settings) -> str:
         return Outcome.without_answer(settings, f"it did not end within {RUN_SECONDS_MAX} s").to_json()
     if status != 0 or not parts:
         return Outcome.without_answer(settings, f"its process ended with status {status}").to_json()
-    return b"".join(parts).decode()
+    outcome, _, modules = b"".join(parts).decode().partition("\n")
+    _import_all(modules.split())
+    return outcome
+
+
+def _import_all(modules: list[str]) -> None:
+    """Import what a run imported: the next ones begin with it."""
+    for name in modules:
+        if name.startswith("tierlog.") or "." not in name:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue  # "__main__" and its like
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> None:
