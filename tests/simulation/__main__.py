@@ -26,6 +26,7 @@ def _arguments() -> argparse.Namespace:
     what.add_argument("--replay", type=pathlib.Path, metavar="FILE", help="replay settings that a failure left")
     parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end after so long")
     parser.add_argument("--events", type=int, default=10_000, help="of a run, until its faults stop (10000)")
+    parser.add_argument("--hasten", type=int, default=1, metavar="TIMES", help="faults so many times as often")
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other (1)")
     parser.add_argument("--mutant", help="run an engine that has this planted fault")
     parser.add_argument("--goes-on", action="store_true", help="go on behind a violation; each is written")
@@ -45,7 +46,7 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Settings]:
     else:
         seeds = itertools.count(int(time.time()) * 1000)
     for seed in seeds:
-        yield Settings.draw(seed, events=arguments.events)
+        yield Settings.draw(seed, events=arguments.events).hastened(arguments.hasten)
 
 
 def _shrunk(failed: Outcome, mutant: str | None) -> Outcome:
