@@ -404,7 +404,9 @@ class ClusterJudge:
         views = {(each.broker, each.partition): each for each in self._view.replicas()}
         self.checkpoint(now_ms)
         for view in views.values():
-            if view.partition in self._partitions and not self._is_rotten(view.broker, view.partition):
+            known_one = self._partitions.get(view.partition)
+            is_whole = known_one is not None and not known_one.contents.is_compacted
+            if is_whole and not self._is_rotten(view.broker, view.partition):
                 replicas.check_lineage(view)
         self._objects.check_settled()
         for partition, known in self._partitions.items():
