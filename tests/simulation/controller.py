@@ -185,6 +185,14 @@ class Controller:
             for each in self._partitions.values()
         )
 
+    def may_commit(self, brokers: set[int]) -> bool:
+        """Whether these brokers alone can lead each partition, and have as many replicas of it as a commit needs."""
+        for each in self._partitions.values():
+            able = each.in_sync | each.eligible or {each.last_leader}
+            if not able & brokers or len(brokers & set(each.replicas)) < self._minimum(each):
+                return False
+        return True
+
     def active(self) -> set[int]:
         """The brokers that run and may lead."""
         return {each for each in self._brokers if self._is_active(each)}

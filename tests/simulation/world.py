@@ -153,6 +153,9 @@ class World:
         """Stop the faults, let the clients end what they have begun, and wait for as long as the tasks may need."""
         self.trace.note("the faults stop")
         well = set(self.nemesis.heal())
+        if not self.controller.may_commit(well):  # the chosen majority has too few replicas of some partition
+            self.nemesis.heal_all()
+            well = set(self._disks)
         self.trace.note("well:", *sorted(well))
         self._wait_for("those that are well run", lambda: self.controller.active() >= well, _HEAL_SECONDS)
         self.clients.stop_writing()
