@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pathlib
+from collections.abc import Callable
 from typing import Final
 
 from tests.simulation.broker import LOGS
@@ -48,13 +49,25 @@ class Disk:
         """Be another disk, an empty one."""
         self.files = self._new()
 
+    def cut_power_at(self, change: int, cut: Callable[[], None]) -> None:
+        """Call a function in front of the n-th change from now on, and of later ones, unless the power goes before."""
+        seen = 0
+
+        def count(operation: DiskOperation, path: str) -> None:
+            nonlocal seen
+            seen += operation in CHANGES
+            if seen >= change and operation in CHANGES:
+                cut()
+
+        self.files.befall(count)
+
     def fail(self) -> None:
         """Refuse changes from now on."""
         self.files.befall(self._refuse)
 
     def mend(self) -> None:
         """Refuse nothing."""
-        self.files.mend()
+        self.files.mend(self._refuse)
 
     def _refuse(self, operation: DiskOperation, path: str) -> DiskFault | None:
         return DiskFault(errno.EIO, self._rng) if operation in CHANGES and path else None

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _FIRST_FAULT_MS: Final = 1_500
 _WATCH_MS: Final = 2_000
+#: In front of which of its disk's changes a broker crashes, at most, and after which time at the latest.
+_CUT_CHANGES_MAX: Final = 20
+_CUT_MS: Final = 500
 #: Every second fault is a crash, or a change of a leader: every seed needs some.
 _ALWAYS_EVERY: Final = 2
 _CALM: Final[dict[str, float]] = {"loss": 0.0, "doubles": 0.0, "delay_ms_max": 0}
@@ -57,6 +60,7 @@ class Nemesis:
         self._network: dict[str, float] = {}
         self._store: dict[str, float] = {}
         self._broken_disks: set[int] = set()
+        self._doomed: set[int] = set()
 
     # ---- the schedule
 
@@ -192,11 +196,22 @@ class Nemesis:
             return
         if kind == "clean restart":
             world.stop(victim)
+        elif kind == "crash" and self._chance.happens(0.5):
+            self._doomed.add(victim)
+            world.crash_within(victim, self._chance.between(1, _CUT_CHANGES_MAX))
+            self._after(_CUT_MS, lambda: self._crash(victim))
+            return
         else:
             world.crash(victim)
         if kind == "wipe":
             world.wipe(victim)
         self._after(self._duration_ms(), lambda: self._up(victim))
+
+    def _crash(self, broker: int) -> None:
+        """Crash a broker that made fewer changes than it was to crash behind, and let it run again later."""
+        self._doomed.discard(broker)
+        self._world.crash(broker)
+        self._after(self._duration_ms(), lambda: self._up(broker))
 
     def _up(self, broker: int) -> None:
         """Let a broker run again, whatever was done to it. A clean stop may still be under way."""
@@ -301,6 +316,8 @@ class Nemesis:
 
     def _heal(self, broker: int) -> None:
         self._world.drift_clock(broker, 0)
+        if broker in self._doomed:
+            self._world.crash(broker)
         if broker in self._broken_disks:
             self._replace_disk(broker)
         else:

@@ -322,6 +322,24 @@ class World:
         life.group.abandon(life)
         self.judge.broker_stopped(broker, life.life, False, self.network.now_ms)
 
+    def crash_within(self, broker: int, change: int) -> None:
+        """Lose power in front of the broker's n-th change of its disk from now on: in the middle of what it does."""
+        life = self.lives.get(broker)
+        if life is None:
+            return
+
+        def end() -> None:
+            if self.lives.get(broker) is life:
+                self.trace.count("crashes within a change")
+                self.crash(broker)
+
+        def cut() -> None:
+            if self.scheduler.current().group is life.group:
+                self.network.after(0, end)
+                life.group.wait()  # for ever: the crash abandons this task
+
+        self._disks[broker].cut_power_at(change, cut)
+
     def failed(self, life: Broker) -> None:
         """A broker's disk failed for it: its process ends, as Kafka's does without a log directory."""
 
