@@ -261,7 +261,7 @@ class ClusterJudge:
     # ---- the tier
 
     def metadata_appended(self, broker: int, partition: int, value: bytes, now_ms: int) -> None:
-        segment = self._tier.apply(value)
+        segment = self._tier.apply(value, now_ms)
         if segment is None:
             return
         of = self._partition_of(segment.partition)
@@ -408,7 +408,7 @@ class ClusterJudge:
             is_whole = known_one is not None and not known_one.contents.is_compacted
             if is_whole and not self._is_rotten(view.broker, view.partition):
                 replicas.check_lineage(view)
-        self._objects.check_settled()
+        self._objects.check_settled(now_ms)
         for partition, known in self._partitions.items():
             leader = None if known.leader is None else views.get((known.leader, partition))
             if leader is None or leader.role != "leader":

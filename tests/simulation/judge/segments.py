@@ -35,6 +35,7 @@ class Segment:
     Attributes:
         epochs: Epoch and its first offset here, ascending.
         end_offset: Inclusive.
+        since_ms: When it came into its state.
     """
 
     segment_id: bytes
@@ -46,6 +47,7 @@ class Segment:
     epochs: tuple[tuple[int, int], ...]
     broker: int
     state: int
+    since_ms: int = 0
 
     def __str__(self) -> str:
         epochs = ", ".join(f"{epoch} from {start}" for epoch, start in self.epochs)
@@ -175,7 +177,7 @@ class SegmentTable:
         self.ended: set[PartitionId] = set()
         self._by_partition: dict[PartitionId, dict[bytes, Segment]] = {}
 
-    def apply(self, value: bytes) -> Segment | None:
+    def apply(self, value: bytes, now_ms: int = 0) -> Segment | None:
         """Take one record, in its order; return the segment that it changed. What the states forbid changes nothing.
 
         Raises UnreadableRecordError.
@@ -193,11 +195,12 @@ class SegmentTable:
             return None
         if isinstance(record, Segment):
             if known is None:
+                record.since_ms = now_ms
                 self.segments[record.segment_id] = record
                 self._by_partition.setdefault(record.partition, {})[record.segment_id] = record
             return record
         assert known is not None  # a change of nothing is forbidden
-        known.state, known.broker = record.state, record.broker
+        known.state, known.broker, known.since_ms = record.state, record.broker, now_ms
         if known.state == DELETED:
             del self.segments[known.segment_id], self._by_partition[known.partition][known.segment_id]
             self.deleted.add(known.segment_id)
