@@ -12,28 +12,37 @@ import pathlib
 import random
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from tests.scenarios.tiered_campaign import Campaign
 from tests.scenarios.two_brokers import Cluster, Written
 from tests.support.log_consumer import batches_in
-from tests.support.tiered_brokers import END, METADATA_PARTITIONS, Broker
+from tests.support.tiered_brokers import END, METADATA_PARTITIONS, Broker, generation_of, partition_of
 from tierlog.log.formats.identity_files import Uuid
-from tierlog.remote.api import RemoteLogMetadataManager, RemoteStorageManager
+from tierlog.remote.api import (
+    RemoteLogMetadataManager,
+    RemotePartitionDeleteMetadata,
+    RemoteStorageManager,
+    RemoteStorageNotReadyException,
+    TopicIdPartition,
+)
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.replication import LeaderAndIsr
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 
+ALL_METADATA: Final = frozenset(range(METADATA_PARTITIONS))
 #: The name of a segment's log in the tier ends with its id.
 _LOG: Final = re.compile(r"-([A-Za-z0-9_-]{22})\.log$")
 
 
 class OracleFile:
-    """The rows of all partitions: W a batch, C a commit, S a state of the controller."""
+    """The rows of all partitions: W a batch, C a commit, S a state of the controller, G a topic that is made anew and
+    the generation that it is then, D a generation whose removal from the tier is marked.
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         whole = path.read_bytes() if path.exists() else b""
@@ -86,10 +95,36 @@ class KilledCluster(Cluster):
             written.note(bytes.fromhex(fields[0]))
         elif kind == "C":
             written.commit(int(fields[0]), int(fields[1]))
-        else:
+        elif kind == "G":
+            self.written[int(partition)] = FileWritten(partition=int(partition))
+        elif kind == "S":
             leader_epoch, partition_epoch, *members = map(int, fields)
             state = LeaderAndIsr(leader_epoch, partition_epoch, tuple(self.brokers), frozenset(members))
             self.states[int(partition)], self.leaders[int(partition)] = state, None
+
+    def known_generations(self) -> dict[int, int]:
+        rows = (row.split(" ") for row in self.oracle.rows)
+        return {int(row[1]): int(row[2]) for row in rows if row[0] == "G"}
+
+    def begin_generation(self, partition: int) -> TopicIdPartition:
+        """A deletion is durable before a broker hears of it."""
+        self.oracle.put("G", partition, self.generations.get(partition, 0) + 1)
+        before = super().begin_generation(partition)
+        self.written[partition] = FileWritten(partition=partition, file=self.oracle)
+        return before
+
+    def unmarked(self) -> list[TopicIdPartition]:
+        """The deleted partitions whose removal from the tier is not known to be marked."""
+        made = {tuple(map(int, row.split(" ")[1:])) for row in self.oracle.rows if row.startswith("G")}
+        marked = {tuple(map(int, row.split(" ")[1:])) for row in self.oracle.rows if row.startswith("D")}
+        return [partition_of(number, generation - 1) for number, generation in sorted(made - marked)]
+
+    def pending_removals(self) -> Sequence[RemotePartitionDeleteMetadata] | None:
+        """The removals that have begun and not ended; None: they are still read."""
+        try:
+            return self._metadata.pending_removals(ALL_METADATA)
+        except RemoteStorageNotReadyException:
+            return None
 
     def decided(self, partition: int) -> None:
         """A decision of the controller is durable before anybody hears of it."""
@@ -168,13 +203,27 @@ class KilledCluster(Cluster):
 
 
 class KilledCampaign(Campaign):
-    """One life of such a cluster."""
+    """One life of such a cluster, in which topics are deleted by the KIP's remover: it survives its broker."""
+
+    def __init__(self) -> None:
+        super().__init__(0, has_remover=True)
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        return settings | {
+            "manager_config": replace(settings["manager_config"], partition_remover_task_interval_ms=200)
+        }
 
     def open(self, root: pathlib.Path) -> KilledCluster:
         cluster = KilledCluster(root, brokers=(1, 2), partitions=self.partitions, **self.settings())
         life = sum(row.startswith("S") for row in cluster.oracle.rows)
         self.begin(cluster, random.Random(), first_producer=1000 * life)
         cluster.adopt()
+        manager = cluster.brokers[1].manager
+        assert manager is not None
+        manager.on_leadership_change(frozenset(), frozenset(), metadata_partitions=ALL_METADATA)
+        for each in cluster.unmarked():
+            self.remove(each)
         for partition in range(self.partitions):
             members = cluster.states[partition].in_sync_replicas if partition in cluster.states else frozenset((1, 2))
             cluster.elect(self.rng.choice(sorted(members)), partition, in_sync=members)
@@ -183,13 +232,31 @@ class KilledCampaign(Campaign):
     def live(self) -> Iterator[None]:
         """Do one thing after another, for ever."""
         while True:
-            self.step(without=("crash", "forget", "delete_topic", "wait"))
+            self.step(without=("crash", "forget", "wait"))
+            self.note_marks()
             yield
+
+    def note_marks(self) -> None:
+        """Note the removals that are marked by now: the controller asks for them no more."""
+        for partition, marked in [each for each in self.marks if each[1].done()]:
+            marked.result()
+            self.marks.remove((partition, marked))
+            self.cluster.oracle.put("D", partition.partition, generation_of(partition) + 1)  # type: ignore[attr-defined]
+
+    def heal(self) -> None:
+        super().heal()
+        cluster = self.cluster
+        assert isinstance(cluster, KilledCluster)
+        until = cluster.machine.clock.monotonic_seconds() + 60
+        while self.marks or cluster.pending_removals() != ():
+            assert cluster.machine.clock.monotonic_seconds() < until, "a removal never ends"
+            self.note_marks()
+            cluster.machine.clock.sleep(0.1)
 
 
 def live(root: str) -> None:
     """Live until killed: a line says that everything is open."""
-    campaign = KilledCampaign(0)
+    campaign = KilledCampaign()
     with campaign.open(pathlib.Path(root)):
         sys.stdout.write("open\n")
         sys.stdout.flush()
@@ -199,7 +266,7 @@ def live(root: str) -> None:
 
 def verified(root: pathlib.Path) -> Campaign:
     """Heal what was killed, and compare."""
-    campaign = KilledCampaign(0)
+    campaign = KilledCampaign()
     with campaign.open(root):
         campaign.heal()
         campaign.compare()

@@ -35,7 +35,9 @@ def campaign(root: pathlib.Path, kills: int, seed: int) -> None:
             verified(root)
     counts = verified(root).counts
     assert counts["copy_errors"] == 0
-    assert (root / "oracle").read_text().count("\nC ") > kills
+    rows = (root / "oracle").read_text()
+    assert rows.count("\nC ") > kills
+    assert "\nG " in rows
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from tests.scenarios.two_brokers import Cluster, Written, batch_of
+from tests.scenarios.two_brokers import Cluster, batch_of
 from tests.support.log_consumer import last_offset, number
 from tests.support.tiered_brokers import CONFIG, TOPIC, BrokerReplica
 from tierlog.errors import TierlogError
@@ -71,6 +71,8 @@ class Campaign:
 
     Attributes:
         counts: How often each thing happened: of a run that did nothing, nothing can be concluded.
+        cluster_type: What makes the cluster.
+        has_remover: Whether deleted topics go from the tier by the KIP's remover; else with the stop of their leaders.
         has_leftovers: Whether a topic's deletion in the tier was cut short.
     """
 
@@ -79,6 +81,8 @@ class Campaign:
     partitions: int = 4
     as_kafka: bool = False
     steps: int = 1500
+    cluster_type: Callable[..., Cluster] = Cluster
+    has_remover: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     has_leftovers: bool = False
 
@@ -93,7 +97,7 @@ class Campaign:
     def run(self) -> None:
         """Do all steps, heal everything, and compare."""
         brokers = range(1, self.brokers + 1)
-        with Cluster(
+        with self.cluster_type(
             self.seed, brokers=brokers, partitions=self.partitions, is_managed=True, **self.settings()
         ) as cluster:
             self.begin(cluster, random.Random(self.seed))
@@ -112,6 +116,7 @@ class Campaign:
         """Take a cluster."""
         self.cluster, self.rng = cluster, rng
         self.stops: list[tuple[int, Future[Mapping[TopicIdPartition, Exception]]]] = []
+        self.marks: list[tuple[TopicIdPartition, Future[None]]] = []
         self.producers = [
             [CampaignProducer(first_producer + 10 * each + at) for at in range(PRODUCERS)]
             for each in range(self.partitions)
@@ -240,7 +245,7 @@ class Campaign:
         if is_last:
             self.cluster.brokers[broker].stop()
         else:
-            self.cluster.brokers[broker].crash(SeededRng(self.rng.getrandbits(32)))
+            self.cluster.lose_power(broker, SeededRng(self.rng.getrandbits(32)))
         self.counts["stops" if is_last else "crashes"] += 1
         self.cluster.leave(broker)
         if self.rng.random() < 0.7:
@@ -344,22 +349,30 @@ class Campaign:
         if self.rng.random() < 0.7:
             return
         cluster, partition = self.cluster, self._partition()
-        before, leader = cluster.partition(partition), cluster.leaders[partition]
-        cluster.generations[partition] = cluster.generations.get(partition, 0) + 1
-        cluster.written[partition] = Written()
+        leader, before = cluster.leaders[partition], cluster.begin_generation(partition)
         self.producers[partition] = [CampaignProducer(10 * partition + at) for at in range(PRODUCERS)]
         for each in self._up():
             broker = cluster.brokers[each]
             assert broker.manager is not None
             broker.replicas[partition].end_term()
-            stop = StopPartition(before, delete_local_log=True, delete_remote_log=each == leader, stop_metadata=True)
+            deletes = each == leader and not self.has_remover
+            stop = StopPartition(before, delete_local_log=True, delete_remote_log=deletes, stop_metadata=True)
             self.stops.append((each, broker.manager.stop_partitions([stop])))
             broker.directory.delete_log(TOPIC, partition)
             broker.open(partition)
         up = self._up()
         cluster.elect(self.rng.choice(up), partition, in_sync=up)
         self.counts["topics deleted"] += 1
-        self.has_leftovers |= leader is None
+        if self.has_remover:
+            self.remove(before)
+        else:
+            self.has_leftovers |= leader is None
+
+    def remove(self, partition: TopicIdPartition) -> None:
+        """The controller has a deleted partition removed from the tier, by the broker that leads its metadata."""
+        manager = self.cluster.brokers[1].manager
+        assert manager is not None
+        self.marks.append((partition, manager.delete_partition(partition)))
 
     # ---- the end
 
@@ -369,7 +382,7 @@ class Campaign:
         self.start()
         for _, stopping in self.stops:
             failed = stopping.exception(600) is not None or bool(stopping.result())
-            self.has_leftovers |= failed  # of a broker that was stopped meanwhile, as in Kafka
+            self.has_leftovers |= failed and not self.has_remover  # its broker was stopped meanwhile, as in Kafka
         for partition in range(self.partitions):
             if self._leader(partition) is None:
                 state = cluster.states[partition]
@@ -468,7 +481,7 @@ def _producers(replica: BrokerReplica) -> dict[int, tuple[int, int, int]]:
     }
 
 
-def campaign(seed: int, **more: int | bool) -> Campaign:
+def campaign(seed: int, **more: Any) -> Campaign:
     """Run a campaign; how it went."""
     made = partial(Campaign, seed)(**more)  # type: ignore[arg-type]
     made.run()

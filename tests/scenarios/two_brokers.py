@@ -44,7 +44,7 @@ from tierlog.replication import (
 )
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.files import Files
-from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.machine.randomness import Rng, SeededRng
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
@@ -125,7 +125,7 @@ class Cluster:
         self.states: dict[int, LeaderAndIsr] = {}
         self.leaders: dict[int, int | None] = {}
         self.builds = 0
-        self.generations: dict[int, int] = {}
+        self.generations = self.known_generations()
         self.is_managed = is_managed
         self.brokers = {each: Broker(self, each) for each in brokers}
 
@@ -140,6 +140,17 @@ class Cluster:
     def stored_ids(self) -> set[Uuid]:
         """The ids of the segments that the store has."""
         return {each.id for each in self.store.segments}
+
+    def known_generations(self) -> dict[int, int]:
+        """How often topics were made anew in earlier lives of the cluster."""
+        return {}
+
+    def begin_generation(self, partition: int) -> TopicIdPartition:
+        """Decide that a partition's topic is deleted and made anew under another id; what it was."""
+        before = self.partition(partition)
+        self.generations[partition] = self.generations.get(partition, 0) + 1
+        self.written[partition] = Written()
+        return before
 
     def decided(self, partition: int) -> None:
         """The controller has decided on a partition; nobody has heard of it."""
@@ -188,6 +199,10 @@ class Cluster:
                         broker.stop()
         finally:
             self.scheduler.__exit__(*error)
+
+    def lose_power(self, broker: int, rng: Rng) -> None:
+        """A broker loses its power."""
+        self.brokers[broker].crash(rng)
 
     @property
     def now_ms(self) -> int:

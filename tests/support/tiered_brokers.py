@@ -74,6 +74,11 @@ def partition_of(number: int = 0, generation: int = 0) -> TopicIdPartition:
     return TopicIdPartition(topic_id, TOPIC, number)
 
 
+def generation_of(partition: TopicIdPartition) -> int:
+    """How often the partition's topic was made anew."""
+    return 0 if partition.topic_id == TOPIC_ID else int.from_bytes(partition.topic_id.raw[12:], "big")
+
+
 class BrokerReplica:
     """One broker's replica of one partition."""
 

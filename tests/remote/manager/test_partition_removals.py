@@ -208,6 +208,30 @@ def test_a_partition_that_is_stopped_here_meanwhile() -> None:
         assert not follows(broker)
 
 
+@pytest.mark.parametrize("times", [1, 5, 6])
+def test_a_partition_that_is_stopped_here_while_it_is_marked(times: int) -> None:
+    """The broker's own stop is told late: a deletion that the controller asked for would be lost by it. A manager that
+    never takes the mark is an error in the end.
+    """
+    with cluster() as made:
+        controller = Broker(made, 1)
+        controller.host(PARTITION)
+        controller.here.clear()
+        left = times
+
+        def stop(_: object) -> None:
+            nonlocal left
+            if left:
+                left -= 1
+                controller.inner.on_stop_partitions(frozenset({PARTITION}))
+
+        controller.metadata.hooks["put_remote_partition_delete_metadata"] = stop
+        marked = controller.removals.delete_partition(PARTITION)
+        made.drive(controller, until=marked.done)
+        error = marked.exception(0)
+        assert isinstance(error, RemoteResourceNotFoundException) if times > 5 else error is None
+
+
 def test_a_partition_that_this_broker_has_is_not_taken_from_it() -> None:
     with cluster() as made:
         controller = Broker(made, 1)

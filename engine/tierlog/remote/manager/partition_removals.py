@@ -25,6 +25,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
+    RemoteResourceNotFoundException,
     RemoteStorageException,
     TopicIdPartition,
 )
@@ -45,6 +46,8 @@ _DELETIONS: Final = 16
 _RUN_SECONDS: Final = 1.0
 #: Partitions that are removed side by side. A metadata manager may read all of its topic for some that it is to follow.
 _ACTIVE_MAX: Final = 256
+#: How often a partition may be unknown to the metadata manager, one time behind the other, before it is marked.
+_STOPS_MAX: Final = 5
 
 
 def _nowhere(_partition: TopicIdPartition) -> bool:
@@ -245,7 +248,9 @@ class PartitionRemovals(Closeable):
                 self._removals[removal.partition] = removal  # behind the others
             removal.segments, removal.is_followed = None, False  # the broker may have stopped it meanwhile
             self._look_seconds = min(self._look_seconds, now + pause)  # another broker may have finished it
-            if removal.state is None and not passing:
+            # A stop of this broker's may take the partition from the metadata manager again: it is followed anew.
+            was_stopped = isinstance(error, RemoteResourceNotFoundException) and removal.faults.count <= _STOPS_MAX
+            if removal.state is None and not (passing or was_stopped):
                 self._fail_marking(removal, error)
         else:
             removal.faults.clear()
