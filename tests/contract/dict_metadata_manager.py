@@ -1,6 +1,7 @@
 """A RemoteLogMetadataManager of a third party's, in the fewest lines: dicts in memory, gone with the process.
 
-It names no class of ours but the interface, its values and its errors, and passes the contract.
+The managers of a cluster's brokers share their tables, as they would share a database. It names no class of ours but
+the interface, its values and its errors, and passes the contract.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from tierlog.remote import (
     InvalidTransitionError,
@@ -32,14 +34,22 @@ NEXT = {
 }
 
 
-class DictMetadataManager(RemoteLogMetadataManager):
-    """Keeps everything in dicts. Thread safety: any number of threads."""
+@dataclass
+class Tables:
+    """The metadata of all partitions, and their lock."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
-        self._highest: dict[tuple[TopicIdPartition, int], int] = {}
-        self._removals: dict[TopicIdPartition, RemotePartitionDeleteState] = {}
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    highest: dict[tuple[TopicIdPartition, int], int] = field(default_factory=dict)
+    removals: dict[TopicIdPartition, RemotePartitionDeleteState] = field(default_factory=dict)
+
+
+class DictMetadataManager(RemoteLogMetadataManager):
+    """Keeps everything in dicts, those of other brokers' if they are given. Thread safety: any number of threads."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
+        self._lock = self._tables.lock
         self._assigned: set[TopicIdPartition] = set()
         self._closed = False
 
@@ -50,7 +60,7 @@ class DictMetadataManager(RemoteLogMetadataManager):
             raise ValueError("a segment is added in state COPY_SEGMENT_STARTED")
         with self._lock:
             self._check(metadata.topic_id_partition)
-            found = self._segments.get(metadata.remote_log_segment_id, metadata)
+            found = self._tables.segments.get(metadata.remote_log_segment_id, metadata)
             if found.state is not STATE.COPY_SEGMENT_STARTED:
                 raise InvalidTransitionError(f"{metadata.remote_log_segment_id} is there in state {found.state.name}")
             return self._store(metadata)
@@ -60,7 +70,7 @@ class DictMetadataManager(RemoteLogMetadataManager):
             raise ValueError("a segment is not updated to COPY_SEGMENT_STARTED")
         with self._lock:
             self._check(update.remote_log_segment_id.topic_id_partition)
-            found = self._segments.get(update.remote_log_segment_id)
+            found = self._tables.segments.get(update.remote_log_segment_id)
             if found is None:
                 raise RemoteResourceNotFoundException(f"there is no {update.remote_log_segment_id}")
             if update.state not in NEXT[found.state]:
@@ -68,13 +78,13 @@ class DictMetadataManager(RemoteLogMetadataManager):
             return self._store(found.create_with_updates(update))
 
     def _store(self, segment: RemoteLogSegmentMetadata) -> Future[None]:
-        self._segments[segment.remote_log_segment_id] = segment
+        self._tables.segments[segment.remote_log_segment_id] = segment
         if segment.state is STATE.DELETE_SEGMENT_FINISHED:
-            del self._segments[segment.remote_log_segment_id]
+            del self._tables.segments[segment.remote_log_segment_id]
         if segment.state is STATE.COPY_SEGMENT_FINISHED:
             for epoch, (_, end) in _parts(segment).items():
                 key = (segment.topic_id_partition, epoch)
-                self._highest[key] = max(end, self._highest.get(key, -1))
+                self._tables.highest[key] = max(end, self._tables.highest.get(key, -1))
         return _done()
 
     def remote_log_segment_metadata(
@@ -98,18 +108,19 @@ class DictMetadataManager(RemoteLogMetadataManager):
     def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
         with self._lock:
             self._check(topic_id_partition)
-            return self._highest.get((topic_id_partition, epoch))
+            return self._tables.highest.get((topic_id_partition, epoch))
 
     def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> Future[None]:
         with self._lock:
             partition = metadata.topic_id_partition
             self._check(partition)
-            newest = self._removals.get(partition)
+            newest = self._tables.removals.get(partition)
             if metadata.state not in ({0} if newest is None else {newest, newest + 1}):
                 raise InvalidTransitionError(f"{partition} cannot go to {metadata.state.name}")
-            self._removals[partition] = metadata.state
+            self._tables.removals[partition] = metadata.state
             if metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-                self._segments = {i: each for i, each in self._segments.items() if i.topic_id_partition != partition}
+                for each in [i for i in self._tables.segments if i.topic_id_partition == partition]:
+                    del self._tables.segments[each]
             return _done()
 
     def list_remote_log_segments(
@@ -117,7 +128,7 @@ class DictMetadataManager(RemoteLogMetadataManager):
     ) -> Iterator[RemoteLogSegmentMetadata]:
         with self._lock:
             self._check(topic_id_partition)
-            found = [each for each in self._segments.values() if each.topic_id_partition == topic_id_partition]
+            found = [each for each in self._tables.segments.values() if each.topic_id_partition == topic_id_partition]
         found = [each for each in found if epoch is None or epoch in each.segment_leader_epochs]
         return iter(sorted(found, key=lambda each: each.start_offset))
 

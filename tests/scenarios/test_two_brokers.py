@@ -5,10 +5,16 @@ Each run repeats from its seed: ``campaign(seed)`` of ``tests/scenarios/tiered_c
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
+from tests.scenarios.third_party_brokers import ThirdPartyCluster
 from tests.scenarios.tiered_campaign import campaign
 
 #: What has to have happened in the seeds of a test together, or they show nothing.
@@ -27,7 +33,7 @@ WANTED = (
 )
 
 
-def counted(seeds: range, **more: int | bool) -> Counter[str]:
+def counted(seeds: range, **more: Any) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         counts += campaign(seed, **more).counts
@@ -39,6 +45,40 @@ def counted(seeds: range, **more: int | bool) -> Counter[str]:
 def test_two_brokers() -> None:
     """If this fails, a reader loses committed records, or is given some of another branch."""
     counted(range(4, 6))
+
+
+@pytest.fixture
+def quick_folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder in memory, where the machine has one: these runs wait for fsyncs alone."""
+    memory = pathlib.Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="tierlog-") as folder:
+        yield pathlib.Path(folder)
+
+
+def third_partys(root: pathlib.Path, seeds: range, **more: Any) -> None:
+    """The same over managers of a third party's, on real files."""
+    for seed in seeds:
+        folder = root / str(seed)
+        folder.mkdir()
+        made = campaign(seed, cluster_type=partial(ThirdPartyCluster, root=folder), **more)
+        missing = [name for name in WANTED if not made.counts[name]]
+        assert not missing, f"nothing of {missing} happened"
+
+
+def test_brokers_with_third_partys_managers(quick_folder: pathlib.Path) -> None:
+    """If this fails, a manager that has nothing optional loses records, or serves a dead branch."""
+    third_partys(quick_folder, range(4, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(3000, 3040, 10))
+@pytest.mark.parametrize("brokers", [2, 3])
+def test_brokers_with_third_partys_managers_for_long(quick_folder: pathlib.Path, first: int, brokers: int) -> None:
+    """The same of many seeds, and of three brokers."""
+    third_partys(quick_folder, range(first, first + 10), brokers=brokers, steps=3000)
 
 
 @pytest.mark.slow
