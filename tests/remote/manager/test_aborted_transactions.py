@@ -14,7 +14,6 @@ import random
 
 import pytest
 
-from tests.remote.manager.test_aux_states import transactional
 from tests.scenarios.two_brokers import Cluster
 from tests.support.living_logs import batch_of, ended
 from tests.support.tiered_brokers import CONFIG, partition_of
@@ -187,7 +186,7 @@ def test_a_marker_of_an_abandoned_branch(as_kafka: bool) -> None:
     with Cluster(config=CONFIG, manager_config=config) as cluster:
         cluster.elect(1, in_sync=(1,))
         cluster.append(0, b"m0")
-        first = transactional(cluster, 0)
+        first = cluster.append_transactional(0, 0)
         cluster.settle()
 
         def end(kind: ControlRecordType) -> int:

@@ -39,7 +39,7 @@ Reads = BatchReads[RemoteLogSegmentMetadata, RemoteLog]
 
 
 def made_reads(storage: RemoteStorageManager) -> Reads:
-    return BatchReads(RemoteSource(storage, MACHINE), MACHINE, checks=BatchChecks())
+    return BatchReads(RemoteSource(storage), MACHINE, checks=BatchChecks())
 
 
 def read(reads: Reads, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int, **more: Any) -> FoundBatches:

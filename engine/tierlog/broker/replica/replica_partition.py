@@ -30,7 +30,8 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.manager.batch_reads import FoundBatches, WantedBatches
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.storage.fetch.segment_reader import CachedTier, SegmentReader
+from tierlog.remote.storage.fetch.cached_tier import CachedTier
+from tierlog.remote.storage.fetch.segment_reader import SegmentReader
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.stored_segment import SegmentLog, StoredSegment
 from tierlog.remote.tier.tier import Tier

@@ -77,7 +77,7 @@ class AuxStates(Closeable):
 
     def __init__(self, services: TierServices) -> None:
         self._services = services
-        self._source = RemoteSource(services.storage, services.machine)
+        self._source = RemoteSource(services.storage)
         self._pool = services.machine.scheduler.pool(
             services.config.aux_state_thread_pool_size, name="tierlog-rlm-aux-state"
         )

@@ -217,6 +217,7 @@ class ManagerMetrics:
         self._lock = machine.scheduler.lock()
         self._names = {short_name(series): series for series in MANAGER_SERIES}
         self._counted = {short_name(series): series for series in COUNTERS}
+        self._add_to = {name: self._lone.counting(series.name) for name, series in self._counted.items()}
         self._counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._lags = {short_name(series): series for series in LAGS}
         self._set: dict[TopicIdPartition, dict[str, float]] = {}
@@ -226,10 +227,12 @@ class ManagerMetrics:
 
     def add(self, name: str, topic: str, amount: float = 1) -> None:
         """Add to a counter of a topic, and to that of all."""
-        self._lone.add(self._counted[name].name, amount)
+        self._add_to[name](amount)
         with self._lock:
-            is_known = topic in self._counts or len(self._counts) < TOPICS_MAX
-            self._counts[topic if is_known else OTHERS[0]][name] += amount
+            counts = self._counts.get(topic)
+            if counts is None:
+                counts = self._counts[topic if len(self._counts) < TOPICS_MAX else OTHERS[0]]
+            counts[name] += amount
 
     def count(self, name: str, topic: str) -> float:
         """Return a counter of a topic."""

@@ -65,7 +65,7 @@ class OffsetSearch(Closeable):
 
     def __init__(self, services: TierServices, submit: Submit) -> None:
         self._services = services
-        self._source = RemoteSource(services.storage, services.machine)
+        self._source = RemoteSource(services.storage)
         self._calls = TimedCalls(services.machine, submit, name="tierlog-rlm-list-offsets-deadlines")
 
     def __len__(self) -> int:

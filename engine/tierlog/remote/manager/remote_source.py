@@ -6,7 +6,6 @@ are an error of that manager, and what it gives beyond them is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
@@ -20,11 +19,9 @@ from tierlog.remote.api import (
     SegmentStream,
     Uuid,
 )
-from tierlog.remote.storage.fetch.segment_stream import ViewStream
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import ended_by_scopes, require_wanted
-from tierlog.runtime.waiting.waits import WaitingThreads, Waits
+from tierlog.runtime.waiting.waits import Waits
 
 #: A read that goes up to here needs, as a rule, nothing more than what is fetched anyway.
 _PIECE_BYTES: Final = 64 << 10
@@ -64,7 +61,6 @@ class RemoteSource:
 
     Args:
         storage: The storage manager.
-        machine: Its clock and locks, for waits.
 
     Raises (all methods): what the storage manager raises; RemoteStorageException: it broke its contract.
 
@@ -72,10 +68,9 @@ class RemoteSource:
     that it reads.
     """
 
-    def __init__(self, storage: RemoteStorageManager, machine: Machine) -> None:
+    def __init__(self, storage: RemoteStorageManager) -> None:
         self._storage = storage
         self._ours = storage if isinstance(storage, TieredStorageManager) else None
-        self._threads = WaitingThreads(machine)
 
     def log_waits(self, segment: RemoteLogSegmentMetadata) -> Waits[RemoteLog]:
         """Return the log of a segment."""
@@ -93,19 +88,20 @@ class RemoteSource:
     ) -> Waits[list[memoryview]]:
         """Read a range, as LogSource says."""
         yield from ()
-        cached = None if self._ours is None else self._ours.find_cached(log.metadata, start, end_exclusive, again=again)
-        if cached is not None:
-            return cached
-        return self.fetch_range(log, start, end_exclusive, least_bytes=least_bytes)
+        ours, least = self._ours, min(least_bytes, end_exclusive - start)
+        if ours is None:
+            return self.fetch_range(log, start, end_exclusive, least_bytes=least)
+        cached = ours.find_cached(log.metadata, start, end_exclusive, again=again)
+        return cached or ours.fetch_range(log.metadata, start, end_exclusive, least_bytes=least)
 
     def fetch_range(self, log: RemoteLog, start: int, end_exclusive: int, *, least_bytes: int) -> list[memoryview]:
-        """Fetch a range like ``read_waits``."""
+        """Fetch a range like ``read_waits``, by a stream, as of any storage manager."""
         pieces: list[memoryview] = []
         at, least = start, start + min(least_bytes, end_exclusive - start)
         try:
             require_wanted()
             with _Closed(self._storage.fetch_log_segment(log.metadata, start, end_exclusive - 1)) as stream:
-                for given in self._views(stream, end_exclusive - start):
+                for given in stream.buffers(end_exclusive - start):
                     piece = _bytes_of(given)[: end_exclusive - at]
                     if len(piece):
                         pieces.append(piece)
@@ -119,16 +115,6 @@ class RemoteSource:
             text = f"{log.name}: bytes {start} … {end_exclusive - 1} wanted, the storage manager's stream ends at {at}"
             raise RemoteStorageException(text)
         return pieces
-
-    def _views(self, stream: SegmentStream, size_bytes: int) -> Iterator[memoryview]:
-        """Yield the next bytes of a stream: ours also gives small views of large chunks as they are."""
-        if not isinstance(stream, ViewStream):
-            yield from stream.buffers(size_bytes)
-            return
-        while left := min(stream.left_bytes, size_bytes):
-            taken = self._threads.run(stream.take_waits(left, lean=False), stream.closing)
-            size_bytes -= len(taken)
-            yield taken
 
     def offset_index_waits(self, log: RemoteLog) -> Waits[bytes | memoryview | None]:
         """Return the offset index of a segment; None where it cannot be used, but for a while only."""

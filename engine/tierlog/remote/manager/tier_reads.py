@@ -73,7 +73,7 @@ class TierReads:
 
     def __init__(self, services: TierServices) -> None:
         self._services = services
-        self._source = RemoteSource(services.storage, services.machine)
+        self._source = RemoteSource(services.storage)
         self._threads = WaitingThreads(services.machine)
         #: Where what counts of a segment ends, by the segment and a log's epochs.
         self._ends: dict[tuple[Uuid, LeaderEpochs], int] = {}

@@ -28,6 +28,7 @@ from tierlog.remote.api import (
 from tierlog.remote.storage.storage_errors import error_kind, kip_error
 from tierlog.remote.storage.storage_metrics import Operation, StorageMetrics
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.machine.process import Origin
 
 if TYPE_CHECKING:
@@ -186,6 +187,29 @@ class TieredStorageManager(RemoteStorageManager):
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.find_cached(metadata, start, end_exclusive, again=again)
 
+    def fetch_range(
+        self, metadata: RemoteLogSegmentMetadata, start: int, end_exclusive: int, *, least_bytes: int
+    ) -> list[memoryview]:
+        """Fetch a range of a segment as ``find_cached`` gives it, likewise for callers that check batches themselves.
+
+        Args:
+            metadata: A whole segment, with its custom metadata.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= its size.
+            end_exclusive: Behind the last byte.
+            least_bytes: Fewer bytes than the range has may come, where what follows is not there; so many at least.
+
+        Raises:
+            CancelledReadError: a block of this thread (``cancelled_by``) is cancelled. Else as a stream of
+                ``fetch_log_segment``, when it is read.
+        """
+        parts = self._configured()
+        try:
+            return parts.fetcher.fetch_range(metadata, start, end_exclusive, least_bytes=least_bytes)
+        except CancelledReadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as every call of this
+            _Translated(parts, self.metrics, "fetch_segment", metadata).fail(error)
+
     def find_cached_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
         """Return a part of a segment beside its log if it is cached, else None. Does not wait, and copies nothing.
 
@@ -338,9 +362,10 @@ class _Translated:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, Exception):  # whatever it is, the broker's task must live on
-            self._raise(error)
+            self.fail(error)
 
-    def _raise(self, error: Exception) -> NoReturn:
+    def fail(self, error: Exception) -> NoReturn:
+        """Count an error, and raise it as the KIP's."""
         operation, metadata, masked = self._operation, self._metadata, self._parts.masked
         kind = error_kind(error)
         self._metrics.add_error(operation, kind)

@@ -107,6 +107,7 @@ class RangeReader:
         again: The same reader asked for the first chunk just before.
         check: Gets all bytes in order; None for no check.
         threads: Drives waits in the threads that take.
+        closing: Of the driver of ``take_waits``; None makes one.
 
     Attributes:
         position: Of the next byte to return, in the log.
@@ -131,6 +132,7 @@ class RangeReader:
         again: bool,
         check: BatchCheck | None,
         threads: WaitingThreads,
+        closing: Interrupt | None = None,
     ) -> None:
         self._log = log
         self._chunks = chunks
@@ -155,7 +157,7 @@ class RangeReader:
         self._is_past_cache = not log.segment.transformed and chunks.cache is None
         self._is_busy = self._closed = self._is_resting = False
         self._failure: BaseException | None = None
-        self.closing = Interrupt()
+        self.closing = closing or Interrupt()
 
     @property
     def left_bytes(self) -> int:

@@ -17,9 +17,10 @@ from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import SegmentLog
 from tierlog.remote.tier.layouts.segment_lookup import make_lookup
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.cancelling import require_wanted
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.waiting.waits import Interrupt, Waits
 
 
 class SegmentFetcher(SegmentReader):
@@ -110,6 +111,17 @@ class SegmentFetcher(SegmentReader):
             self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
             self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end_exclusive - start)
         return found
+
+    def fetch_range(
+        self, metadata: RemoteLogSegmentMetadata, start: int, end_exclusive: int, *, least_bytes: int
+    ) -> list[memoryview]:
+        """Read a range as ``read_range_waits``, in this thread, whose cancelled blocks end it."""
+        require_wanted()
+        opened, closing = self._manifests.find(metadata), Interrupt()
+        if opened is None:
+            opened = self._threads.run(self._manifests.fetch(metadata))
+        read = self.read_range_waits(opened.log, start, end_exclusive, least_bytes=least_bytes, closing=closing)
+        return self._threads.run(read, closing)
 
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None

@@ -6,7 +6,7 @@ The caches, the memory and the threads of all that are made here, once for a sto
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -25,13 +25,13 @@ from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import PIECE_BYTES, LogVersion, SegmentLog, StoredSegment, open_log
-from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.cancelling import ended_by_scopes, require_wanted
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.waiting.turns import MemoryBudget
-from tierlog.runtime.waiting.waits import SharedLoad, WaitingThreads, Waits, forget_frames
+from tierlog.runtime.waiting.waits import Interrupt, SharedLoad, WaitingThreads, Waits, forget_frames
 from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 #: Logs that were opened.
@@ -44,8 +44,6 @@ _READY_BYTES_MAX: Final = 2 << 20
 _OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
-#: Bytes that a search reads of a log at once.
-_WINDOW_BYTES: Final = 1 << 20
 Result = TypeVar("Result")
 #: A function from a segment to the one behind it: None if there is none, or it is unknown. It may open keys.
 NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
@@ -247,7 +245,7 @@ class SegmentReader:
         self._metrics.count_fetched(size_bytes)
 
     def read_range_waits(
-        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int
+        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int, closing: Interrupt | None = None
     ) -> Waits[list[memoryview]]:
         """Read the bytes of a range, as the views of its chunks: from the cache, or from loads that all readers share.
 
@@ -259,16 +257,24 @@ class SegmentReader:
             start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
             end_exclusive: Behind the last byte.
             least_bytes: Without which the caller cannot go on; > 0.
+            closing: Of the driver; set when the read is cancelled.
 
-        Raises: as a stream of ``fetch_log_segment``, when it is read.
+        Raises: as a stream of ``fetch_log_segment``, when it is read; CancelledReadError: a block of the thread was
+            cancelled.
         """
         metadata = log.segment.metadata
         began, end = self._asked(metadata, start, end_exclusive - 1)
         found: list[memoryview] = []
-        reader, closed = self._reader(metadata, log, start, end, is_whole_wanted=True, began_seconds=began)
+        reader, closed = self._reader(
+            metadata, log, start, end, is_whole_wanted=True, began_seconds=began, closing=closing
+        )
         try:
-            while left := reader.left_bytes:
-                found.append((yield from reader.take_waits(left)))
+            with ended_by_scopes(reader.close):
+                while left := reader.left_bytes:
+                    found.append((yield from reader.take_waits(left)))
+        except ValueError:  # it was closed
+            require_wanted()
+            raise
         except TierlogError as error:
             self._count_error(metadata)
             is_enough = reader.position - start >= min(least_bytes, end_exclusive - start)
@@ -449,6 +455,7 @@ class SegmentReader:
         is_whole_wanted: bool,
         began_seconds: float,
         check: BatchCheck | None = None,
+        closing: Interrupt | None = None,
     ) -> tuple[RangeReader, Callable[[int], None]]:
         """Make a reader of a range, and the function that its close calls with the bytes read."""
         seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
@@ -469,6 +476,7 @@ class SegmentReader:
             again=again,
             check=check,
             threads=self._threads,
+            closing=closing,
         )
 
         def closed(size_bytes: int) -> None:
@@ -540,55 +548,3 @@ def make_chunk_cache(
         on_evict=lambda count: count_evictions("chunks_disk", count),
         on_damage=on_damage,
     )
-
-
-class CachedTier(Tier):
-    """The segments of a tier through a SegmentReader: cached data is fetched once, and every wait has a limit.
-
-    Args:
-        tier: Whose segments they are. It stays the caller's; this one is not closed.
-        fetcher: Reads them.
-        machine: Its clock and locks.
-
-    Thread safety: any number of threads.
-    """
-
-    def __init__(self, tier: Tier, fetcher: SegmentReader, machine: Machine) -> None:
-        super().__init__(
-            tier.store, tier.listing, key_ring=tier.key_ring, machine=machine, url=tier.url, scope=tier.scope
-        )
-        self._fetcher = fetcher
-        self._threads = WaitingThreads(machine)
-
-    def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
-        """Fetch an index through the caches. StoreUnavailableError: not there in time."""
-        if segment.part(index_type) is None:
-            return None
-        found = self._fetcher.find_index(segment, index_type)
-        return self._threads.run(self._fetcher.read_index_waits(segment, index_type)) if found is None else found
-
-    def _windows(
-        self,
-        segment: StoredSegment,
-        start_position: int,
-        end_position_exclusive: int,
-        window_bytes: int | None,
-        prefetch: int | None,
-        store: ObjectStore | None,
-    ) -> Generator[tuple[int, memoryview]]:
-        """Iterate windows through the caches. StoreUnavailableError: not there in time."""
-        del prefetch, store
-        log = self._fetcher.opened(segment)
-        size = window_bytes or _WINDOW_BYTES
-        for start in range(start_position, end_position_exclusive, size):
-            stop = min(start + size, end_position_exclusive)
-            if self._fetcher.reads_directly(log):
-                yield start, self._fetcher.read_directly(log, start, stop)
-                continue
-            at = start
-            for view in self._threads.run(self._fetcher.read_range_waits(log, start, stop, least_bytes=stop - start)):
-                yield at, view
-                at += len(view)
-
-    def close(self) -> None:
-        """Do nothing: store and threads are others'."""
