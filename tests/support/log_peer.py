@@ -21,6 +21,7 @@ from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.recovery.tier_start import TIER_START_FILE
 from tierlog.log.local.unified_log import LogAppendInfo, ProducerSettings, UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
@@ -294,11 +295,14 @@ def _taken(info: LogAppendInfo) -> str:
 def files_of(folder: pathlib.Path) -> dict[str, object]:
     """The files of a log by name, in a form in which Kafka's and ours are equal: an index of an active segment without
     the zeros behind its entries, the entries of a producer snapshot in order. Kafka makes an index when it is asked for
-    the first time, and the epochs' checkpoint in any case: empty ones do not count.
+    the first time, and the epochs' checkpoint in any case: empty ones do not count. Nor does ``start-from-tier``, which
+    Kafka passes over, of a log that has begun: it has the log start that the directory's checkpoint is yet to get.
     """
     found: dict[str, object] = {}
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
+        if path.name == TIER_START_FILE and b'"state":"started"' in data:
+            continue
         if path.suffix == ".index":
             found[path.name] = _entries(data, 8)
         elif path.suffix == ".timeindex":
