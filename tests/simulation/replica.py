@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -21,7 +22,7 @@ from tierlog.replication import (
     Leader,
     LeaderSettings,
 )
-from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.machine.scheduling import CancelledError, Future
 from tierlog.runtime.simulated.strands import ManualLock
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ class Replica:
         """A log that is being begun anew from the tier: called off, or waited for."""
         build, self.build = self.build, None
         if build is not None and not build.cancel():
-            build.exception()
+            with contextlib.suppress(CancelledError):
+                build.exception()
 
     # ---- what the machines ask for
 

@@ -44,7 +44,7 @@ from tierlog.records.control import ControlRecordType
 from tierlog.remote.api.errors import RemoteStorageException
 from tierlog.remote.manager.pending_reads import RemoteRead, RemoteReadResult
 from tierlog.replication import AskEpochEnd, AskOffset, FetchedRecords, FetchRecords, ReplicationError
-from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.machine.scheduling import CancelledError, Future
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Broker
@@ -464,7 +464,7 @@ def error_name(error: Exception) -> str:
     """Kafka's name of an error; one that has none is raised again: it is a fault of the engine, or of this code."""
     if isinstance(error, (ReplicationError, AppendRefusedError, OffsetOutOfRangeError, LogOfflineError)):
         return error.error.name
-    if isinstance(error, LogClosedError):
+    if isinstance(error, (LogClosedError, CancelledError)):  # the replica goes, or has another role
         return "NOT_LEADER_OR_FOLLOWER"
     if isinstance(error, (LogTruncatedError, RemoteStorageException)):
         return "UNKNOWN_SERVER_ERROR"
