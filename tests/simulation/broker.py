@@ -20,6 +20,7 @@ from tests.simulation.cluster_messages import (
     TopicState,
 )
 from tests.simulation.controller import topic_id_of
+from tests.simulation.disks import Disk, RealDisk
 from tests.simulation.fetchers import ReplicaFetcher
 from tests.simulation.messages import Partition
 from tests.simulation.metadata_log import RemoteMetadataLogs
@@ -42,12 +43,10 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.replication import Brokers, FollowerSettings
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.simulated.manual_scheduler import SkewedClock
-from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-LOGS: Final = "/logs"
 _REQUEST_TASKS: Final = 3
 _CONTROLLER_TIMEOUT_MS: Final = 2_000
 _RETRY_SECONDS: Final = 0.1
@@ -61,7 +60,7 @@ class Broker:
         world: Has the nodes.
         broker_id: Which broker.
         life: Which life of it.
-        files: Its disk.
+        disk: Its disk.
         clock: Its clock.
         config: Its configuration: Kafka's names and values.
 
@@ -80,7 +79,7 @@ class Broker:
         world: World,
         broker_id: int,
         life: int,
-        files: MemoryFiles,
+        disk: Disk | RealDisk,
         clock: SkewedClock,
         config: dict[str, str],
     ) -> None:
@@ -90,12 +89,13 @@ class Broker:
         self.broker_id = broker_id
         self.name = f"broker-{broker_id}"
         self.life = life
-        self.files = files
+        self.files = disk.files
+        self.folders = disk.folders
         self.clock = clock
         self.config = config
         self.group = world.scheduler.group(f"{self.name}/{life}")
         rng = self.settings.rng(f"{self.name}/{life}")
-        self.machine = Machine(clock, rng, self.group, files, Process())
+        self.machine = Machine(clock, rng, self.group, disk.files, Process())
         self.epoch = -1
         self.version = 0
         self.known = Brokers()
@@ -172,9 +172,9 @@ class Broker:
 
     def _open(self) -> None:
         files, machine, config = self.files, self.machine, self.config
-        files.make_directories(LOGS)
+        files.make_directories(self.folders.logs)
         self.directory = LogDirectory.open(
-            LOGS,
+            self.folders.logs,
             machine=machine,
             directory_config=LogDirectoryConfig.from_kafka(_own(config)),
             remote_log_enabled=True,
@@ -183,13 +183,13 @@ class Broker:
             on_offline=lambda error: self.world.failed(self),
         )
         storage = TieredStorageManager(machine=machine, wrap_store=lambda _: StoreClient(self))
-        storage.configure(self.world.storage_config())
+        storage.configure(self.world.storage_config(self.folders))
         metadata = TopicBasedRemoteLogMetadataManager(
             machine=machine, open_logs=lambda _config, **_: RemoteMetadataLogs(self)
         )
         metadata.configure(
             {
-                "log.dir": LOGS,
+                "log.dir": self.folders.logs,
                 "broker.id": self.broker_id,
                 "remote.log.metadata.topic.num.partitions": self.settings.metadata_partitions,
                 "remote.log.metadata.kafka.semantics": self.settings.kafka_semantics,

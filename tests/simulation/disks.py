@@ -7,14 +7,45 @@ import pathlib
 from collections.abc import Callable
 from typing import Final
 
-from tests.simulation.broker import LOGS
 from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_disk import CHANGES, DiskFault, DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
-CACHE: Final = "/cache"
 _KEYS: Final = pathlib.Path(__file__).parents[1] / "data" / "keys" / "k1"
+
+
+class Folders:
+    """Where a broker has its logs, its cache and its keys.
+
+    Args:
+        root: The directory of all; "" is the disk's own root.
+    """
+
+    def __init__(self, root: str = "") -> None:
+        self.logs, self.cache, self.keys = f"{root}/logs", f"{root}/cache", f"{root}/keys"
+
+    def furnish(self, files: Files) -> None:
+        """Put there what an operator does: the keys, and the cache's directory."""
+        for each in (self.keys, self.cache):
+            files.make_directories(each)
+        for kind in ("public", "private"):
+            files.write_whole(f"{self.keys}/{kind}.der", (_KEYS / f"{kind}.der").read_bytes())
+
+
+class RealDisk:
+    """A directory of this machine, in the place of a disk: for runs without faults, which have to give the same.
+
+    Args:
+        root: The directory.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.files: Files = PosixFiles()
+        self.folders = Folders(root)
+        self.folders.furnish(self.files)
 
 
 class Disk:
@@ -31,14 +62,12 @@ class Disk:
     def __init__(self, clock: Clock, rng: SeededRng) -> None:
         self._clock = clock
         self._rng = rng
+        self.folders = Folders()
         self.files = self._new()
 
     def _new(self) -> MemoryFiles:
-        """A disk with what an operator puts there: the keys, and the cache's directory."""
         files = MemoryFiles(self._clock)
-        for kind in ("public", "private"):
-            files.put(f"/keys/{kind}.der", (_KEYS / f"{kind}.der").read_bytes())
-        files.make_directories(CACHE)
+        self.folders.furnish(files)
         return files
 
     def crash(self) -> None:
@@ -85,13 +114,13 @@ class Disk:
         return path if self.files.flip_bit(path, position=position, bit=bit) else None
 
     def _cached(self) -> list[str]:
-        return self._files_below(CACHE)
+        return self._files_below(self.folders.cache)
 
     def _closed_segments(self) -> list[str]:
         found: list[str] = []
-        if self.files.find(LOGS) is None:
+        if self.files.find(self.folders.logs) is None:
             return found
-        for folder in self.files.iter_directory(LOGS):
+        for folder in self.files.iter_directory(self.folders.logs):
             if folder.is_directory:
                 logs = sorted(name for name, _ in self.files.list_files(folder.path) if name.endswith(".log"))
                 found += [f"{folder.path}/{name}" for name in logs[:-1]]

@@ -311,6 +311,7 @@ class _Draw:
             "log.cleaner.backoff.ms": str(self.one_of(500, 2_000)),
             "log.cleaner.dedupe.buffer.size": str(2 << 20),
             "log.cleaner.io.buffer.size": str(1 << 12),
+            "log.cleaner.io.max.bytes.per.second": self.one_of("1e308", "40000", "8000"),
             "remote.log.manager.task.interval.ms": str(interval_ms),
             "remote.log.manager.task.retry.backoff.ms": "200",
             "remote.log.manager.task.retry.backoff.max.ms": str(interval_ms),

@@ -10,12 +10,12 @@ import gc
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tests.simulation.broker import LOGS, Broker
+from tests.simulation.broker import Broker
 from tests.simulation.clients import Clients
 from tests.simulation.cluster_view import view_of
 from tests.simulation.controller import Controller
 from tests.simulation.coordinator import Coordinator
-from tests.simulation.disks import CACHE, Disk
+from tests.simulation.disks import Disk, Folders, RealDisk
 from tests.simulation.facts import Judge, Violation
 from tests.simulation.messages import Partition, WriteMarker
 from tests.simulation.metadata_log import MetadataNode
@@ -63,9 +63,10 @@ class World:
         settings: What decides everything.
         judge: Is told what happens.
         trace: Is told events.
+        root: A directory of this machine in which the brokers' disks are, of a run without faults; None: in memory.
     """
 
-    def __init__(self, settings: Settings, judge: Judge, trace: Trace) -> None:
+    def __init__(self, settings: Settings, judge: Judge, trace: Trace, *, root: str | None = None) -> None:
         self.settings = settings
         self.trace = trace
         self.scheduler = ManualScheduler(
@@ -87,6 +88,7 @@ class World:
         skews = (*settings.clock_skews_ms, *(0 for _ in ids))
         self._clocks = {each: SkewedClock(clock, skew_ms=skews[each - 1]) for each in ids}
         self._disks = {each: Disk(self._clocks[each], settings.rng(f"disk-{each}")) for each in ids}
+        self._real = {} if root is None else {each: RealDisk(f"{root}/broker-{each}") for each in ids}
         self._configs = {each: dict(settings.broker_config) for each in ids}
         self._numbers = dict.fromkeys(ids, 0)
         self._touched = {each: frozenset((each,)) for each in ids}
@@ -266,20 +268,20 @@ class World:
         """The brokers that are paused."""
         return tuple(each for each, life in sorted(self.lives.items()) if life.group.is_paused)
 
-    def storage_config(self) -> Mapping[str, object]:
+    def storage_config(self, folders: Folders) -> Mapping[str, object]:
         """The storage manager's configuration; its store is replaced."""
         config: dict[str, object] = dict(self.settings.storage_config)
         config |= {
             "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
-            "storage.root": LOGS,
+            "storage.root": folders.logs,
             "store.probe.enabled": "false",
         }
         if config.get("encryption.enabled") == "true":
             pair = "encryption.key.pairs"
             config |= {pair: "k1", "encryption.key.pair.id": "k1"}
-            config |= {f"{pair}.k1.{kind}.key.file": f"/keys/{kind}.der" for kind in ("public", "private")}
+            config |= {f"{pair}.k1.{kind}.key.file": f"{folders.keys}/{kind}.der" for kind in ("public", "private")}
         if config.get("fetch.chunk.cache.class") == "disk":
-            config["fetch.chunk.cache.path"] = CACHE
+            config["fetch.chunk.cache.path"] = folders.cache
         return config
 
     # ---- lives
@@ -292,8 +294,8 @@ class World:
         number = self._numbers[broker]
         self._fault("start", broker, number)
         self.judge.broker_started(broker, number, self.network.now_ms)
-        files, clock = self._disks[broker].files, self._clocks[broker]
-        self.lives[broker] = life = Broker(self, broker, number, files, clock, dict(self._configs[broker]))
+        disk, clock = self._real.get(broker) or self._disks[broker], self._clocks[broker]
+        self.lives[broker] = life = Broker(self, broker, number, disk, clock, dict(self._configs[broker]))
         self._by_group[id(life.group)] = broker
 
     def stop(self, broker: int) -> None:
