@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=29, help="of the drawing (29)")
     parser.add_argument("--seeds", metavar="A..B", help="that are run (1..200, or 1..20 for automatic ones)")
     parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--hasten", type=int, default=1, metavar="TIMES", help="faults so many times as often")
     parser.add_argument("--jobs", type=int, default=2)
     return parser.parse_args()
 
@@ -38,7 +39,7 @@ def _arguments() -> argparse.Namespace:
 def _settings(arguments: argparse.Namespace, most: int) -> Iterator[Settings]:
     first, _, last = (arguments.seeds or f"1..{most}").partition("..")
     for seed in range(int(first), int(last) + 1):
-        yield Settings.draw(seed, events=arguments.events)
+        yield Settings.draw(seed, events=arguments.events).hastened(arguments.hasten)
 
 
 def _caught_by_seeds(name: str, arguments: argparse.Namespace, most: int) -> str | None:
