@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tests.simulation.campaign import Campaign
 from tests.simulation.mutants.automatic import Mutation, draw
 from tests.simulation.mutants.planted import PLANTED
-from tests.simulation.mutants.planting import VARIABLE
+from tests.simulation.mutants.planting import VARIABLE, find_changes, source_of
 from tests.simulation.settings import Settings
 from tests.support.checkout import ROOT
 
@@ -44,6 +44,8 @@ def _settings(arguments: argparse.Namespace, most: int) -> Iterator[Settings]:
 
 def _caught_by_seeds(name: str, arguments: argparse.Namespace, most: int) -> str | None:
     """The violation by which a mutant is caught; None: it survives."""
+    for module, change in find_changes(name).items():
+        change(source_of(module))  # an edit whose place has gone is no catch
     campaign = Campaign(arguments.jobs, mutant=name, is_quiet=True)
     campaign.run(_settings(arguments, most))
     if not campaign.failures:

@@ -54,9 +54,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "copied-offset-before-finished": _one(
         f"{_MANAGER}.segment_copies",
-        "            custom = self._store(partition, metadata, files)\n",
-        "            partition.offsets.set_copied(log, CopiedOffset(metadata.end_offset, epochs.latest.epoch))\n"
-        "            custom = self._store(partition, metadata, files)\n",
+        "            custom = self._store(partition, metadata, begun.files)\n",
+        "            partition.offsets.set_copied(log, begun.copied)\n"
+        "            custom = self._store(partition, metadata, begun.files)\n",
         "the log hears of a copy before the copy has ended",
     ),
     "lineage-off-by-one": _one(
@@ -83,9 +83,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (
             Edit(
                 f"{_MANAGER}.segment_copies",
-                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng)",
+                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=machine.rng)",
                 "_ids.setdefault((topic_id_partition, segment.base_offset), "
-                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=services.machine.rng))",
+                "RemoteLogSegmentId.generate_new(topic_id_partition, rng=machine.rng))",
             ),
             Edit(
                 f"{_MANAGER}.segment_copies",
@@ -139,8 +139,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "refused-finish-counts": _one(
         f"{_MANAGER}.segment_copies",
-        'raise RemoteStorageException(f"{metadata.remote_log_segment_id}: the copy came late: {error}") from error',
-        "return",
+        "                    self._finish_failed(partition, metadata.create_with_updates(update), error)\n"
+        "                raise\n",
+        "                    pass\n"
+        "                if not isinstance(error, InvalidTransitionError | RemoteResourceNotFoundException):\n"
+        "                    raise\n",
         "a copy that the metadata refused counts as copied",
     ),
     "term-not-looked-at": _one(
@@ -189,8 +192,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "size-rule-too-eager": _one(
         f"{_MANAGER}.expiry_plan",
-        "elif 0 < self._breached >= size:",
-        "elif 0 < self._breached:",
+        "or 0 < self._breached >= size:",
+        "or 0 < self._breached:",
         "retention by size deletes one segment too many",
     ),
     # ---- replication
