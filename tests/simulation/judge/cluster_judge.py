@@ -428,12 +428,15 @@ class ClusterJudge:
         if leader.high_watermark != leader.log_end_offset:
             text = f"high watermark {leader.high_watermark}, log end {leader.log_end_offset}"
             raise Violation(10, "stuck high watermark", f"{partition}: {text}")
+        if leader.last_stable_offset != leader.high_watermark:
+            text = f"last stable offset {leader.last_stable_offset}, high watermark {leader.high_watermark}"
+            raise Violation(10, "stuck transaction", f"{partition}: {text}, and every transaction has ended")
         copies = facts.is_tiered and not facts.is_copy_disabled
         closed = [base for base, _ in leader.segments[1:] if base <= leader.last_stable_offset]
         if copies and closed and leader.copied_offset < closed[-1] - 1:
             text = f"closed up to {closed[-1]}, stable up to {leader.last_stable_offset}"
             raise Violation(10, "stuck copies", f"{partition}: {text}, copied up to {leader.copied_offset}")
-        is_copied = not closed or leader.copied_offset >= closed[0] - 1
+        is_copied = len(leader.segments) < 2 or leader.copied_offset >= leader.segments[1][0] - 1
         retention.check_bounds(known.sizes, facts, leader, slack_ms=_SLACK_MS, is_copied=is_copied)
 
     def closed(self, now_ms: int) -> None:

@@ -127,7 +127,9 @@ def check_bounds(sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms
     if second_base > view.high_watermark or (facts.is_tiered and not is_copied):
         return
     if 0 <= bytes_bound <= local_size - first_size:
-        raise Violation(7, "late deletion", f"{where}: {local_size} local bytes, {bytes_bound} are the bound")
+        text = f"{local_size} local bytes, {bytes_bound} are the bound; segments {view.segments}"
+        text = f"{text}, log start {view.log_start_offset}, copied {view.copied_offset}, high {view.high_watermark}"
+        raise Violation(7, "late deletion", f"{where}: {text}")
     newest, _, is_seen = sizes.span(view.segments[0][0], second_base)
     if is_seen and ms_bound >= 0 and newest < view.clock_ms - ms_bound - slack_ms:
         text = f"{view.clock_ms - newest} ms old is the newest of its first segment, {ms_bound} is the bound"
