@@ -138,6 +138,8 @@ class Campaign:
             self.coverage.add(outcome)
             if not outcome.is_good:
                 self.failures.append(outcome)
+                if not self._is_quiet:
+                    print(f"seed {outcome.seed} fails: {outcome.text.splitlines()[0]}", flush=True)
             yield outcome
 
     def _tell(self) -> None:
