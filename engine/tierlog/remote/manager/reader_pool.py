@@ -92,14 +92,15 @@ class ReaderPool(Closeable):
         while True:
             pool = self._pool
             try:
-                pool.submit(self._work)
+                pool.call_soon(self._work)
                 return
             except PoolClosedError:
                 if pool is self._pool:  # else it was resized
                     raise
 
     def _work(self) -> None:
-        while (call := self._next()) is not None:
+        call = self._next(ended=0)
+        while call is not None:
             try:
                 call()
             except Exception:  # noqa: BLE001 - a fault of one call must not end the others
@@ -109,13 +110,15 @@ class ReaderPool(Closeable):
                     self.running -= 1
                     self._busy -= 1
                 raise
-            with self._lock:
-                self.running -= 1
-            del call  # or what it refers to would live until the next one
+            call = None  # or what it refers to would live until the next one
+            call = self._next(ended=1)
 
-    def _next(self) -> Call | None:
-        """Take the next call; None: there is none for this thread, which works no more."""
+    def _next(self, *, ended: int) -> Call | None:
+        """Note that a call has ended, and take the next one; None: there is none for this thread, which works no
+        more.
+        """
         with self._lock:
+            self.running -= ended
             if not self._queue or self._busy > self.threads:
                 self._busy -= 1
                 return None

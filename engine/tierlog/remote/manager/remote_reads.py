@@ -41,6 +41,7 @@ class _PartitionRead:
     """The read of one partition of a fetch: a call of a reader thread. One thread at a time has it.
 
     Attributes:
+        is_queued: Whether it may wait for a thread.
         attempts: Those that have failed.
         token: Of its place in the scope of the partition's term.
         again: The task that submits it anew; None: it has not failed.
@@ -52,6 +53,7 @@ class _PartitionRead:
         "attempts",
         "empty",
         "is_first_whole",
+        "is_queued",
         "max_bytes",
         "number",
         "partition",
@@ -78,6 +80,7 @@ class _PartitionRead:
         self.empty = empty
         self.max_bytes = max_bytes
         self.is_first_whole = is_first_whole
+        self.is_queued = False
         self.attempts = self.token = 0
         self.again: ScheduledTask | None = None
         self.pending: PendingRead
@@ -260,7 +263,8 @@ class RemoteReads(Closeable):
         when the fetch may have ended meanwhile.
         """
         if read.pending.has_ended:
-            self.pool.withdraw(read)
+            if read.is_queued:
+                self.pool.withdraw(read)
             if read.again is not None:
                 read.again.drop()
 
@@ -310,6 +314,7 @@ class RemoteReads(Closeable):
         """Have a reader thread read a partition, when one is free."""
         if read.pending.has_ended:
             return
+        read.is_queued = True
         try:
             self.pool.submit(read)
         except Exception as error:  # noqa: BLE001 - full, closed, no thread: of this partition alone
@@ -320,6 +325,7 @@ class RemoteReads(Closeable):
     def run(self, read: _PartitionRead) -> None:
         """Read a partition, in a reader thread."""
         pending, metrics, topic = read.pending, self._services.metrics, read.request.topic_id_partition.topic
+        read.is_queued = False
         if pending.has_ended:
             return
         began = self._clock.monotonic_seconds()

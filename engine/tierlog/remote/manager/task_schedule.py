@@ -26,8 +26,8 @@ _NO_THREAD_SECONDS: Final = 1.0
 _WAIT_SECONDS_MAX: Final = 3600.0
 #: Pause of a task whose run raised: a bug, since runs handle their errors.
 _FAULT_PAUSE_SECONDS: Final = 30.0
-#: Places of the heap that no task needs any more, from which on they are removed.
-_STALE_MAX: Final = 256
+#: Places of the heap from which on those are removed that no task needs any more.
+_PLACES_MIN: Final = 256
 
 
 class ScheduledTask:
@@ -71,7 +71,8 @@ class ScheduledTask:
         """End the task likewise, for a caller that does not wait for its run. What it runs is not referenced any
         more.
         """
-        self.schedule.drop(self)
+        self.is_ending, self.run = True, _nothing
+        self.due_seconds = -1.0  # without the lock: a place that is taken just now is passed over when it is due
 
 
 class TaskSchedule(Closeable):
@@ -101,7 +102,7 @@ class TaskSchedule(Closeable):
         self._name = name
         self._changed = self._scheduler.condition()
         self._times: list[tuple[float, int, ScheduledTask]] = []
-        self._stale = 0  # of them, those whose task is due at another time
+        self._places_max = _PLACES_MIN  # then it is looked for those whose task is due at another time, or never
         self._order = itertools.count()
         self._ready: deque[ScheduledTask] = deque()
         self._busy = self._running = 0  # threads; of them, those within a run
@@ -179,11 +180,15 @@ class TaskSchedule(Closeable):
             self._queue(task)
             return
         task.due_seconds = self._clock.monotonic_seconds() + delay_seconds
+        if len(self._times) >= self._places_max:
+            self._times = [place for place in self._times if place[2].due_seconds == place[0]]
+            heapq.heapify(self._times)
+            self._places_max = max(_PLACES_MIN, 2 * len(self._times))
         heapq.heappush(self._times, (task.due_seconds, next(self._order), task))
         self._look_at(task.due_seconds)
 
     def _queue(self, task: ScheduledTask) -> None:
-        self._take_out(task)
+        task.due_seconds = -1.0  # its place in the heap, if it has one, is passed over
         task.is_queued = True
         self._ready.append(task)
         if self._busy or not self._employ():
@@ -200,17 +205,6 @@ class TaskSchedule(Closeable):
         if seconds < self._wakes_at:
             self._wakes_at = seconds
             self._changed.notify_all()
-
-    def _take_out(self, task: ScheduledTask) -> None:
-        """Give up the task's place in the heap, if it has one."""
-        if task.due_seconds < 0:
-            return
-        task.due_seconds = -1.0
-        self._stale += 1
-        if self._stale > max(_STALE_MAX, len(self._times) // 2):
-            self._times = [place for place in self._times if place[2].due_seconds == place[0]]
-            heapq.heapify(self._times)
-            self._stale = 0
 
     def _employ(self) -> bool:
         """Begin one more thread, if tasks wait for one; whether it was begun."""
@@ -241,7 +235,7 @@ class TaskSchedule(Closeable):
         """End a task, as its ``end`` says."""
         with self._changed:
             task.is_ending = True
-            self._take_out(task)
+            task.due_seconds = -1.0
             has_ended = task.ended is None and not task.is_running
             if task.ended is None:
                 task.ended = self._scheduler.future()
@@ -249,13 +243,6 @@ class TaskSchedule(Closeable):
         if has_ended:
             ended.set_result(None)  # without the lock: what it calls may call here
         return ended
-
-    def drop(self, task: ScheduledTask) -> None:
-        """End a task, as its ``drop`` says."""
-        with self._changed:
-            task.is_ending = True
-            task.run = _nothing
-            self._take_out(task)
 
     # ---- threads
 
@@ -265,8 +252,7 @@ class TaskSchedule(Closeable):
                 now = self._clock.monotonic_seconds()
                 while self._times and self._times[0][0] <= now + _TICK_SECONDS:
                     due, _, task = heapq.heappop(self._times)
-                    if task.due_seconds != due:
-                        self._stale -= 1
+                    if task.due_seconds != due or task.is_ending:
                         continue
                     task.due_seconds = -1.0
                     task.is_queued = True

@@ -93,6 +93,10 @@ class Pool(Protocol):
                 and no thread for one.
         """
 
+    def call_soon(self, function: Callable[[], None], /) -> None:
+        """Run a call likewise that nobody waits for, and that raises nothing; raises as ``submit``."""
+        self.submit(function)
+
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
         """Cancel the calls that have not begun (or run them), wait for those that run, end the workers; idempotent.
 

@@ -7,6 +7,7 @@ the process, however long a store takes. Here no stalled call delays the end of 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import queue
 import threading
@@ -20,6 +21,8 @@ from tierlog.errors import NoThreadError, PoolClosedError
 from tierlog.runtime.machine.process import Origin
 from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool, run_into
 
+_log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 
 #: A worker without work ends after so long.
@@ -27,7 +30,8 @@ IDLE_SECONDS: Final = 5.0
 #: What still runs at the end of the process has so long.
 _EXIT_SECONDS: Final = 2.0
 
-_Call = tuple[ThreadFuture[Any], Callable[[], Any]]
+#: A call and its future; None: nobody waits for it.
+_Call = tuple[ThreadFuture[Any] | None, Callable[[], Any]]
 
 
 class ThreadPool(Pool):
@@ -57,18 +61,25 @@ class ThreadPool(Pool):
         """Run a call when a worker is free. Workers start with the first call, so that a pool without any works after a
         fork.
         """
+        future: ThreadFuture[Result] = ThreadFuture()
+        self._put((future, function))
+        return future
+
+    def call_soon(self, function: Callable[[], None], /) -> None:
+        """Run a call likewise that nobody waits for: there is no future."""
+        self._put((None, function))
+
+    def _put(self, call: _Call) -> None:
         if self._origin is None:
             self._origin = Origin()
         self._origin.require(f"what runs on {self._name} threads")
-        future: ThreadFuture[Result] = ThreadFuture()
         with self._lock:
             if self._closed:
                 raise PoolClosedError
             if self._queued >= self._waiting and len(self._threads) < self._most:
                 self._start_worker()
             self._queued += 1
-            self._calls.put((future, function))
-        return future
+            self._calls.put(call)
 
     def _start_worker(self) -> None:
         """Start a worker, while holding the lock. If the system has no thread, the existing workers do the work."""
@@ -90,7 +101,7 @@ class ThreadPool(Pool):
             if threading.current_thread() not in self._threads:  # its start was interrupted
                 return
         while (call := self._next()) is not None:
-            run_into(*call)
+            _run(*call)
             del call  # or its referents would live until the next call
 
     def _next(self) -> _Call | None:
@@ -127,7 +138,8 @@ class ThreadPool(Pool):
                 self._calls.put(None)
             threads = [thread for thread in self._threads if thread is not threading.current_thread()]
         for future, _ in dropped:
-            future.cancel()
+            if future is not None:
+                future.cancel()
         until = None if wait_seconds is None else time.monotonic() + wait_seconds
         for thread in threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
@@ -143,6 +155,16 @@ class ThreadPool(Pool):
             if call is not None:
                 self._queued -= 1
                 found.append(call)
+
+
+def _run(future: ThreadFuture[Any] | None, function: Callable[[], Any]) -> None:
+    if future is not None:
+        run_into(future, function)
+        return
+    try:
+        function()
+    except BaseException:  # noqa: BLE001 - a bug: a thread that died of it would be missed
+        _log.exception("a call that nobody waits for failed")
 
 
 _pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.cache.manifest_cache import LoadingCache
-from tierlog.remote.storage.store_requests import Lane, ReadRequest
+from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, open_part, part_name
 from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
@@ -24,6 +24,11 @@ _Key = tuple[str, IndexType]
 class IndexCache(LoadingCache[_Key, bytes]):
     """Indexes of segments, fetched together."""
 
+    def __init__(self, requests: StoreRequests, *more: Any, **limits: Any) -> None:
+        super().__init__(requests, *more, **limits)
+        self._count_hit = requests.metrics.counting("cache_hits_total", "indexes")
+        self._count_hit_bytes = requests.metrics.counting("cache_hit_bytes_total", "indexes")
+
     def find(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
         """Return a part's bytes as the broker had them if they are cached; b"" for an empty one. Of the zeros behind an
         active segment's index one entry is left. This does not wait.
@@ -38,8 +43,8 @@ class IndexCache(LoadingCache[_Key, bytes]):
             return b""
         found = self._cache.find((segment.log.key, index_type))
         if found is not None:
-            self._metrics.add("cache_hits_total", label="indexes")
-            self._metrics.add("cache_hit_bytes_total", len(found), label="indexes")
+            self._count_hit()
+            self._count_hit_bytes(len(found))
         return found
 
     def fetch(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
