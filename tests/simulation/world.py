@@ -41,6 +41,9 @@ _STOP_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 4.0
 #: That a copy of one segment may take.
 _COPY_SECONDS: Final = 2.0
+#: What a run of so many events with faults has to meet, by the names of the trace's counters.
+_WHOLE_EVENTS: Final = 10_000
+_LEAST: Final = (("acknowledged", 200), ("tiered segments", 20), ("leader changes", 5), ("crashes", 3))
 #: The tasks whose runs are events; those that only look at the time are none.
 _TASKS: Final = frozenset(
     f"tierlog-{name}"
@@ -113,10 +116,18 @@ class World:
         self._wait_for("all partitions have leaders", lambda: self.controller.is_whole, _START_SECONDS)
         self.clients.start()
         self.nemesis.start()
-        while self.trace.events < self.settings.events:
+        while not self._is_long_enough():
             self._look()
         self._settle()
         self._close()
+
+    def _is_long_enough(self) -> bool:
+        """Whether there were enough events; a whole run with faults goes on, for a while, until it has met enough."""
+        events, wanted = self.trace.events, self.settings.events
+        if events < wanted or not self.settings.faults or wanted < _WHOLE_EVENTS:
+            return events >= wanted
+        counters = self.trace.counters
+        return events >= 3 * wanted or all(counters[name] >= least for name, least in _LEAST)
 
     def _look(self) -> None:
         """Wait a little, and do what is due by the number of events."""

@@ -274,8 +274,7 @@ class Contents:
         lost = sorted(
             offset
             for offset, known in self.at.items()
-            if offset >= log_start
-            and (offset >= log_end or (known.epoch >= 0 and epoch_of(lineage, offset) != known.epoch))
+            if offset >= log_start and (offset >= log_end or self._is_of_another(lineage, offset, known.epoch))
         )
         if not is_unclean:
             if lost:
@@ -288,6 +287,15 @@ class Contents:
         self.last_cut_ms = now_ms
         self.exempt += sum(1 for offset in lost if self.at[offset].is_acked)
         self.cut(cut)
+
+    def _is_of_another(self, lineage: Lineage, offset: int, known_epoch: int) -> bool:
+        """Whether a log has another epoch at an offset. In a compacted one epochs begin late: at the first batch that
+        compaction had left for it. Whether it has the last value of each key is asked elsewhere.
+        """
+        if known_epoch < 0 or epoch_of(lineage, offset) == known_epoch:
+            return False
+        following = next((epoch for epoch, start in lineage if start > offset), -1)
+        return not (self.is_compacted and following >= known_epoch)
 
     def is_current(self, lineage: Lineage, log_end: int) -> bool:
         """Whether a log has none of what an unclean election took."""
