@@ -452,7 +452,7 @@ class Campaign:
     def _compare_reads(self, partition: int) -> None:
         """All brokers serve the same from the greatest log start on."""
         cluster = self.cluster
-        start = max(each.replicas[partition].log.log_start_offset for each in cluster.brokers.values())
+        start = max(cluster.start(broker, partition) for broker in cluster.brokers)
         if start >= cluster.replica(1, partition).log.high_watermark:
             return
         served = [

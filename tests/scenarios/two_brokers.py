@@ -27,6 +27,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, find_log_start_offset
 from tierlog.remote.manager.tiered_partition import Role
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.replication import (
@@ -475,11 +476,26 @@ class Cluster:
             if self.brokers[each].is_up:
                 self.replica(each, partition).log.roll()
 
+    def start(self, broker: int, partition: int = 0) -> int:
+        """The first offset of a broker's log that anybody has: by Kafka's rules a leader goes on offering what the tier
+        has deleted, until something else expires.
+        """
+        node = self.brokers[broker]
+        log, tip = node.replicas[partition].log, self.partition(partition)
+        if not self.manager_config.kafka_semantics:
+            return log.log_start_offset
+        found = find_log_start_offset(
+            epochs_with_records(node.replicas[partition].epochs.items()),
+            lambda epoch: node.metadata.list_remote_log_segments(tip, epoch),
+            local_log_start_offset=log.local_log_start_offset,
+        )
+        return max(log.log_start_offset, found)
+
     def served(self, broker: int, partition: int = 0, *, start: int | None = None) -> Iterator[bytes]:
         """The batches that a consumer is given, from the log's start to its high watermark; each was written so."""
         node = self.brokers[broker]
         log = node.replicas[partition].log
-        at = log.log_start_offset if start is None else start
+        at = self.start(broker, partition) if start is None else start
         while at < log.high_watermark:
             found = node.read(partition, at)
             assert found, f"broker {broker}: nothing at {at} of {log.offsets}"
@@ -497,7 +513,8 @@ class Cluster:
         """
         node, written = self.brokers[broker], self.written[partition]
         log = node.replicas[partition].log
-        at, start, listed = log.log_start_offset, log.log_start_offset, set[tuple[int, int]]()
+        at = start = self.start(broker, partition)
+        listed = set[tuple[int, int]]()
         while at < log.last_stable_offset:
             batches, aborted = node.fetch(partition, at, FetchIsolation.TXN_COMMITTED)
             assert batches, f"broker {broker}: nothing committed at {at} of {log.offsets}"
@@ -523,8 +540,9 @@ class Cluster:
 
     def check_committed(self, broker: int, partition: int = 0) -> None:
         """A broker serves every batch that was committed, at or behind its log's start."""
-        found = {number(each, 0, 8): number(each, 12, 4) for each in self.served(broker, partition)}
+        start = self.start(broker, partition)
+        found = {number(each, 0, 8): number(each, 12, 4) for each in self.served(broker, partition, start=start)}
         log = self.replica(broker, partition).log
         for offset, epoch in self.written[partition].committed.items():
-            if log.log_start_offset <= offset < log.high_watermark:
+            if start <= offset < log.high_watermark:
                 assert found.get(offset) == epoch, f"broker {broker}: committed offset {offset} is {found.get(offset)}"

@@ -1,12 +1,4 @@
-"""The aborted transactions that committed reads of the tier list: over later segments, and into the local log.
-
-| Kafka's test (RemoteLogManagerTest) | here |
-| --- | --- |
-| #testCollectAbortedTransactionsIteratesNextRemoteSegment | ``test_the_marker_is_two_segments_behind`` |
-| #testCollectAbortedTransactionsIteratesNextLocalSegment | ``test_the_marker_is_in_the_local_log`` |
-| #testFindNextSegmentWithTxnIndex, #testFindNextSegmentWithTxnIndexTraversesNextEpoch | the same two |
-| TransactionsWithTieredStoreTest | ``test_every_read_lists_what_touches_it`` |
-"""
+"""The aborted transactions that committed reads of the tier list: over later segments, and into the local log."""
 
 from __future__ import annotations
 

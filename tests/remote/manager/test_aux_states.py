@@ -1,13 +1,4 @@
-"""A log that begins anew behind the tier, by the manager: real logs, a store and a metadata topic, from a seed.
-
-| Kafka's test | here |
-| --- | --- |
-| TierStateMachineTest#testFollowerFetchMovedToTieredStore | ``test_a_wiped_follower_has_lineage_and_producers`` |
-| #testFencedOffsetResetAfterMovedToRemoteTier | ``test_a_leader_of_another_epoch_is_an_error`` |
-| #testBuildRemoteLogAuxState* (segment, epochs, snapshot missing) | ``TestFailures`` |
-| #testFollowerFetchWithLastTieredOffset* | ``TestLastTieredOffset``, and of ``test_aux_target.py`` |
-| AbstractFetcherThreadTest#testFollowerFetchOutOfRange* | ``tests/replication/test_follower.py`` |
-"""
+"""A log that begins anew behind the tier, by the manager: real logs, a store and a metadata topic, from a seed."""
 
 from __future__ import annotations
 

@@ -1,32 +1,4 @@
-"""The expiration task: what goes from a tier, in which order, and what is left whatever fails.
-
-Kafka's tests, and what stands for each here or beside (``test_expiry_failures``; of rules alone ``test_expiry_plan``,
-``test_tiered_lineage``):
-
-| RemoteLogManagerTest | here |
-| --- | --- |
-| testRemoteSizeData, testRemoteSizeTime | test_what_is_shown |
-| testFindLogStartOffset, …FallbackToLocalLogStartOffsetWhenRemoteIsEmpty | test_tiered_lineage |
-| testLogStartOffsetUpdatedOnStartup | test_a_start_that_a_dead_leader_published |
-| testDeletionSkippedForSegmentsBeingCopied | test_a_copy_under_way_stays |
-| testDeletionOnRetentionBreachedSegments | test_by_size, test_by_time, test_nothing_goes_without_a_limit |
-| testDeletionOnOverlappingRetentionBreachedSegments | test_overlapping_segments |
-| testRemoteDeleteLagsOnRetentionBreachedSegments | test_the_lag_of_deletions |
-| testRemoteLogSizeRetentionShouldFilterOutCopySegmentStartState | test_an_unfinished_copy_has_no_size |
-| testDeleteRetentionMsBeingCancelledBeforeSecondDelete | test_the_leader_changes_within_a_deletion |
-| testFailedDeleteExpiredSegments | test_whatever_fails_goes_on_later, test_errors_count |
-| testDeleteLogSegmentDueToRetentionSizeBreach, …TimeBreach | test_several_epochs |
-| testDeleteRetentionMsOnExpiredSegment | test_whatever_fails_goes_on_later |
-| testBuildFilteredLeaderEpochMap, testRemoteSegmentWithinLeaderEpochs, …ForOverlappingSegments | test_tiered_lineage |
-| testRemoteLogManagerTasksAvgIdlePercentAndMetadataCountMetrics | test_what_is_shown |
-
-| integration | here |
-| --- | --- |
-| DeleteSegmentsByRetentionSizeTest | test_delete_segments_by_retention_size |
-| DeleteSegmentsByRetentionTimeTest | test_delete_segments_by_retention_time |
-| DeleteSegmentsDueToLogStartOffsetBreachTest | test_delete_segments_due_to_log_start_offset_breach |
-| DisableRemoteLogOnTopicTest | test_delete_records_without_copying; test_partition_removals |
-"""
+"""The expiration task: the segments that go from a tier, their order, and what a failure at any step leaves."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""ListOffsets over tier and log: every answer against the records that a consumer is given.
-
-| Kafka's test | here |
-| --- | --- |
-| RemoteLogOffsetReaderTest#testReadRemoteLog, #testSubmit | ``test_by_time_it_is_the_first_record`` |
-| #testTaskQueueFullAndCancelTask | ``TestEnds`` |
-| #testThrowErrorOnFetchOffsetByTimestamp | ``test_what_a_manager_raises_is_the_answer`` |
-| ListOffsetsRequestWithRemoteStoreTest#testListOffsets* | ``test_special_timestamps`` |
-| #testListOffsetsErrorCodes, #testListOffsetsVersions, #testOffsetsForTimesLimits | \
-``tests/replication/test_listed_offsets.py`` |
-| DelayedRemoteListOffsetsTest#testResponseOnRequestExpiration | ``TestEnds.test_its_time_is_up`` |
-| RemoteLogManagerTest#testFindOffsetByTimestamp* | ``TestBranches``, ``test_a_segment_without_such_a_record`` |
-"""
+"""ListOffsets over tier and log: every answer against the records that a consumer is given."""
 
 from __future__ import annotations
 

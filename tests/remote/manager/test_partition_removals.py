@@ -1,11 +1,4 @@
-"""The removal of partitions: whoever leads, crashes or fails meanwhile, all segments go, and no other's.
-
-Kafka's integration tests, and what stands for each here:
-
-| Kafka | here |
-| --- | --- |
-| DeleteTopicTest | test_delete_topic; by Kafka's rules test_segment_deletions: test_delete_all |
-"""
+"""The removal of partitions: whoever leads, crashes or fails meanwhile, all segments go, and no other's."""
 
 from __future__ import annotations
 

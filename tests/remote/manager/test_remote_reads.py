@@ -1,20 +1,4 @@
-"""Fetches from the tier: real logs, a metadata topic, a store in memory, and the manager, from a seed.
-
-| Kafka's test | here |
-| --- | --- |
-| RemoteLogReaderTest#testRemoteLogReaderWithoutError | ``TestAnswers.test_a_fetch_is_what_was_copied`` |
-| RemoteLogReaderTest#testRemoteLogReaderWithError | ``TestFailures.test_kafkas_errors`` |
-| DelayedRemoteFetchTest#testFetch, #testRequestExpiry* | ``TestAnswers``, ``TestDeadlines`` |
-| #testNotLeaderOrFollower | ``TestEnds.test_a_term_that_ends_answers_at_once`` |
-| #testErrorLogReadInfo | ``TestFailures.test_one_partitions_error_is_its_own`` |
-| RemoteLogManagerTest#testReadForMissingFirstBatchInRemote, #testReadForFirstBatchMoreThanMaxFetchBytes, \
-#testReadForFirstBatchInLogCompaction | ``TestBytes``, ``tests/broker/replica`` (the same reader) |
-| #testFindOffset…, #testFindNextSegmentWithTxnIndex* | ``test_aborted_transactions.py`` |
-| #testFetchOffsetOutOfRange…, #testRLMReadThrowsOffsetOutOfRange* | ``TestFailures.test_what_no_segment_has`` |
-| #testFetchQuotaManagerConfig, ReplicaManagerTest#testRemoteReadQuotaExceeded | ``TestQuota`` |
-| ReplicaManagerTest#testRemoteFetchExpiresPerSecMetric, #testRemoteLogReaderMetrics | ``TestMetrics`` |
-| #testSuccessfulBuildRemoteLogAuxState… | ``test_aux_states.py`` |
-"""
+"""Fetches from the tier: real logs, a metadata topic, a store in memory, and the manager, from a seed."""
 
 from __future__ import annotations
 

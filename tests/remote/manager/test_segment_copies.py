@@ -1,20 +1,4 @@
-"""The copy task: what is copied, in which order, and what is left whatever fails.
-
-Kafka's tests of RemoteLogManagerTest, and what stands for each here or beside:
-
-| RemoteLogManagerTest | here |
-| --- | --- |
-| testCopyLogSegmentsToRemoteShouldCopyExpectedLogSegment | test_a_segment_is_copied_in_order |
-| testCopyLogSegmentToRemoteForStaleTopic, …IfNoTopicId | a term has its topic id: test_remote_log_manager |
-| testCustomMetadataSizeExceedsLimit, testCopyLogSegment…CustomMetadata | test_custom_metadata_beyond_the_limit |
-| testFailedCopyShouldDeleteTheDanglingSegment, testCopyThrottling | test_a_failed_copy_leaves_nothing, test_the_quota |
-| testLeadershipChangesWithoutRemoteLogManagerConfiguring, …StopCopyTask | test_the_term_ends_during_a_copy |
-| testRemoteLogManagerTaskWhenUnclean…, testFindHighestRemoteOffset* | test_an_unclean_election, test_tiered_lineage |
-| testCandidateLogSegmentsSkipsActiveSegment, …SkipsSegmentsAfterLastStableOffset | test_candidates |
-| testCopyLogSegmentsToRemoteShouldNotCopySegmentForFollower | a follower's term has no such task |
-| testLogStartOffsetUpdatedOnStartup | test_the_log_start_is_found_first |
-| testRemoteLogManagerRemoteCopyLag*, …LagMetrics | test_manager_health |
-"""
+"""The copy task: the segments that it copies, their order, and what a failure at any step leaves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The deletion of all segments of a partition at once.
-
-Kafka's tests, and what stands for each here: RemoteLogManagerTest testStopPartitionsWithDeletion: test_delete_all;
-DisableRemoteLogOnTopicTest: test_delete_all_leaves_the_partition_usable.
-"""
+"""The deletion of all segments of a partition at once."""
 
 from __future__ import annotations
 
