@@ -27,6 +27,7 @@ from tests.support.line_process import LineProcess, kafka_peer
 from tests.support.log_peer import OurLog, files_of
 from tests.support.log_turns import START_MS, Command, Told, Turns
 from tierlog._native.checksums import crc32c
+from tierlog.log.local.recovery.tier_start import TIER_START_FILE
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 
@@ -177,6 +178,8 @@ class Pair:
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
         before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
         has_compacted = rows.has_compacted(self.folders[0])
+        word = self.folders[1] / TIER_START_FILE
+        noted = word.read_bytes() if word.exists() else b""
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
         rebuilt = command[6] == 0 or any(offset > Told.of(told).end for offset in snapshots)
         if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
@@ -190,6 +193,8 @@ class Pair:
                 return self._part(row)
         if (has_compacted and told.startswith("refused 48 ")) or self._has_compacted(told, ours):
             return self._part(rows.COMPACTED)
+        if not command[6] and rows.is_of_before(told, ours, noted, checkpoint=int(str(command[3]))):
+            return self._part(rows.STARTS)
         ours = self._with_stable(told, ours)
         found = rows.rows_of_recovery(told, ours, self.folders[1], rebuilt=rebuilt, is_damaged=self.is_damaged)
         if found:

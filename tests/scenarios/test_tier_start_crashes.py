@@ -297,6 +297,33 @@ def test_a_broker_that_ran_over_it_has_the_last_word(stopped_cleanly: bool) -> N
     assert TIER_START_FILE not in names
 
 
+@pytest.mark.parametrize("noted", [2, 5])
+def test_a_start_that_another_broker_moved(noted: int) -> None:
+    """A broker that passes over the file went on, and its clean stop says where its log starts. If this fails, the log
+    begins where no tier has anything, and must be built anew, or behind records that the broker offered.
+    """
+    files = MemoryFiles()
+    files.make_directories(LOGS)
+    machine, scheduler = ManualScheduler.machine(1, files)
+    with scheduler:
+        directory, log = opened(machine)
+        lived(log, directory)
+        log.truncate_fully_and_start_at(2)
+        for _ in range(3):
+            log.append_as_leader(batch_of([b"x"], now_ms=NOW_MS), leader_epoch=2)
+        log.roll()
+        log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(4, "deleted")
+        before = seen(log)
+        TierStartFile(files, LogFolder(machine, log.folder)).write(
+            TierStart(TierStartState.STARTED, noted, noted, 9, 2)
+        )
+        directory.close()
+    found, names = started(files, 1)
+    assert found == before
+    assert TIER_START_FILE not in names
+
+
 def test_a_damaged_file_stops_the_start() -> None:
     """Which of two logs stands there cannot be told: an error with the path, and nothing is changed."""
     files = MemoryFiles()

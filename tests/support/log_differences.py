@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ FALLEN = "Leader epochs that fall"
 EMPTIED = "The greatest timestamp of an emptied batch"
 NOBODY = "A transactional batch of no producer"
 ENDED = "Aborted transactions of a cleaning"
+STARTS = "A tiered log's start after two crashes"
 COMPACTED = "Transactions that a compaction took"
 #: Random lives meet the rows up to here, and that of a tiered log's high watermark.
 MET = (
@@ -56,6 +58,7 @@ MET = (
     EMPTIED,
     NOBODY,
     ENDED,
+    STARTS,
 )
 DELTA = "A negative last offset delta"
 FULL_INDEX = "Several batches that an index has no room for"
@@ -204,6 +207,15 @@ def was_flushed(told: str, ours: str) -> bool:
     """Whether a hole between segments stays, and ours was flushed up to the end for that."""
     theirs, mine = Told.of(told), Told.of(ours)
     return ours.startswith("open") and mine.recovery == mine.end > theirs.recovery and told.startswith("open")
+
+
+def is_of_before(told: str, ours: str, word: bytes, *, checkpoint: int) -> bool:
+    """Whether ours alone believes its older word on the log's start: the checkpoint may be of the log of before."""
+    if b'"state":"started"' not in word or Told.find(told) is None or Told.find(ours) is None:
+        return False
+    known, theirs, mine = json.loads(word.split(b"\n")[0]), Told.of(told), Told.of(ours)
+    is_old = mine.log_start == known["log_start_offset"] < checkpoint <= known["superseded_offset"]
+    return is_old and theirs == replace(mine, log_start=theirs.log_start)
 
 
 def rows_of_recovery(told: str, ours: str, folder: pathlib.Path, *, rebuilt: bool, is_damaged: bool) -> list[str]:

@@ -253,7 +253,7 @@ class LogLoader:
             self._begin_anew(start)
             start = start.finished()
             self._tier_start_file.write(start)
-        log_start = start.log_start_by(self._log_start)
+        log_start = start.log_start_by(self._log_start, was_clean=self._was_clean)
         if start.state is TierStartState.STARTED and log_start == self._log_start:
             mark("loading: the checkpoint has the log start")
             self._tier_start_file.remove()  # the directory's checkpoint has it

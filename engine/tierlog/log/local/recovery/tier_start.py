@@ -80,9 +80,12 @@ class TierStart:
         own = self.epochs.latest
         return latest_epoch > max(self.superseded_epoch, -1 if own is None else own.epoch)
 
-    def log_start_by(self, checkpoint: int) -> int:
-        """Return the log start: the directory's checkpoint counts only if it must be of this log."""
-        return checkpoint if checkpoint > max(self.superseded_offset, self.log_start_offset) else self.log_start_offset
+    def log_start_by(self, checkpoint: int, *, was_clean: bool) -> int:
+        """Return the log start: the directory's checkpoint counts only if it must be of this log, as behind a clean
+        stop, also of a broker that passed over the file.
+        """
+        is_of_this_log = was_clean or checkpoint > max(self.superseded_offset, self.log_start_offset)
+        return checkpoint if is_of_this_log else self.log_start_offset
 
     def finished(self) -> TierStart:
         """Return the content for a log whose files have been replaced."""
