@@ -72,20 +72,40 @@ TIERED = LogConfig(
 
 
 class DistantStore(PassingStore):
-    """A store whose answers take a while."""
+    """A store whose answers take a while.
+
+    Args:
+        store: The store inside.
+        is_local: Whether it is a disk of this machine; else its reads have threads of their own, and wait in a queue.
+    """
 
     seconds = 0.0
+
+    def __init__(self, store: ObjectStore, *, is_local: bool) -> None:
+        super().__init__(store)
+        self._is_local = is_local
+
+    @property
+    def is_local(self) -> bool:
+        return self._is_local
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         time.sleep(self.seconds)
         return super().fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
 
+    def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
+        time.sleep(self.seconds)
+        return super().fetch_range_into(key, out, start_position=start_position)
+
 
 class TieredBroker:
     """A broker with one partition, all of whose records but the last are in the tier alone."""
 
-    def __init__(self, folder: pathlib.Path, size_bytes: int, storage_keys: dict[str, object], **config: int) -> None:
+    def __init__(
+        self, folder: pathlib.Path, size_bytes: int, storage_keys: dict[str, object], *, is_local: bool, **config: int
+    ) -> None:
         self.stores: list[DistantStore] = []
+        self._is_local = is_local
         self.directory = LogDirectory.open(
             str(folder / "logs"), config=TIERED, remote_log_enabled=True, is_sole_replica=True, runs_tasks=False
         )
@@ -111,7 +131,7 @@ class TieredBroker:
         self.segment: RemoteLogSegmentMetadata = found
 
     def _wrapped(self, store: ObjectStore) -> ObjectStore:
-        self.stores.append(DistantStore(store))
+        self.stores.append(DistantStore(store, is_local=self._is_local))
         return self.stores[-1]
 
     def _fill(self, size_bytes: int) -> None:
@@ -150,9 +170,11 @@ class TieredBroker:
 
 
 @contextlib.contextmanager
-def broker(size_bytes: int, storage_keys: dict[str, object], **config: int) -> Iterator[TieredBroker]:
+def broker(
+    size_bytes: int, storage_keys: dict[str, object], *, is_local: bool = True, **config: int
+) -> Iterator[TieredBroker]:
     with work_folder("/dev/shm") as folder:
-        made = TieredBroker(folder, size_bytes, storage_keys, **config)
+        made = TieredBroker(folder, size_bytes, storage_keys, is_local=is_local, **config)
         yield made
         made.close()
 
@@ -192,13 +214,19 @@ def measure_cached(suite: Suite, rounds: int, scale: float) -> None:
 
 
 def measure_waiting(suite: Suite, rounds: int, scale: float) -> None:
+    for is_local in (True, False):
+        _measure_waiting(suite, rounds, scale, is_local=is_local)
+
+
+def _measure_waiting(suite: Suite, rounds: int, scale: float, *, is_local: bool) -> None:
     count = max(10, int(WAITING * scale))
     keys: dict[str, object] = {
         "chunk.size": str(SMALL_CHUNK_BYTES),
         "fetch.chunk.cache.thread.pool.size": str(min(count, 1024)),
         "fetch.prefetch.enabled": "false",
     }
-    with broker(count * SMALL_CHUNK_BYTES, keys, reader_threads=count, reader_max_pending_tasks=count) as made:
+    config = {"reader_threads": count, "reader_max_pending_tasks": count}
+    with broker(count * SMALL_CHUNK_BYTES, keys, is_local=is_local, **config) as made:
         records = SMALL_CHUNK_BYTES // BATCH_BYTES * RECORDS
         offsets = [number * records + records // 2 for number in range(count)]  # in the midst of a chunk each
         places = [made.read(offset, SMALL_BYTES) for offset in offsets]
@@ -222,7 +250,7 @@ def measure_waiting(suite: Suite, rounds: int, scale: float) -> None:
     late = sum(not size for each in found["manager"] for size in each.told)
     walls = {side: [each.wall for each in each_side] for side, each_side in found.items()}
     told = f"{spread(walls['manager'], '.2f')} s, storage manager {spread(walls['storage'], '.2f')} s; {late} late"
-    what = f"{WAITING:,} remote reads at once, store of 200 ms, × the storage manager"
+    what = f"{WAITING:,} remote reads at once, {'disk' if is_local else 'bucket'} of 200 ms, × the storage manager"
     suite.add(what, told, quotient(walls["manager"], walls["storage"]) + late, 1.3, least=False)
 
 

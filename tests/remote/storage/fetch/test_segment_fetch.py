@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from tests.support.fetchers import CACHES, FORMS, MIB, MemoryBucket, fetcher_over, segment_of
 from tests.support.golden import config_of
-from tierlog.errors import ObjectNotFoundError
+from tests.support.waiting import wait_until
+from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, InvalidRangeError
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.tier import open_tier
 from tierlog.remote.tier.chunks.key_ring import read_key_ring
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, call_within
 from tierlog.runtime.stores.local.store import LocalStore
 
 RUNS = ["main-plain", "plain-4m", "zstd", "heuristic", "aes", "zstd-aes", "custom-meta", "local-tiered"]
@@ -42,8 +44,11 @@ def check_run(run: pathlib.Path, cache: dict[str, str]) -> None:
             for _ in range(5):
                 start = chance.randrange(len(log))
                 end = chance.choice([None, chance.randrange(start, len(log) + 100)])
+                stop = len(log) if end is None else min(end + 1, len(log))
                 with fetcher.fetch_log_segment(segment.metadata, start, end) as stream:
-                    assert b"".join(stream.buffers()) == log[start : None if end is None else end + 1]
+                    assert b"".join(stream.buffers()) == log[start:stop]
+                views = fetcher.fetch_range(segment.metadata, start, stop, least_bytes=stop - start)
+                assert b"".join(views) == log[start:stop]
             for kind in IndexType:
                 wanted = tier.fetch_index(segment, kind)
                 if wanted is None:
@@ -102,8 +107,57 @@ class TestRanges:
                     assert stream.read(1) == b""
                     assert stream.readinto(into) == 0
                     assert list(stream.buffers()) == []
+                views = fetcher.fetch_range(segment.metadata, start, start + len(wanted), least_bytes=len(wanted))
+                assert b"".join(views) == wanted
+                assert all(view.readonly for view in views)
 
             holds()
+
+    @pytest.mark.parametrize("is_plain_file", [True, False])
+    def test_a_range_whose_end_is_missing(
+        self, data: pathlib.Path, tmp_path: pathlib.Path, is_plain_file: bool
+    ) -> None:
+        """If this fails, consumers of a segment whose end is lost do not get its begin either; or get too little."""
+        segment, keys = segment_of(data, "plain")
+        (key,) = (key for key in segment.objects if key.endswith(".log"))
+        objects = segment.objects | {key: segment.objects[key][:200_000]}
+        for name, content in objects.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        store = LocalStore(str(tmp_path), Machine()) if is_plain_file else MemoryBucket(dict(objects))
+        with fetcher_over(store, keys=keys) as fetcher:
+            metadata = segment.metadata
+            views = fetcher.fetch_range(metadata, 199_000, 200_000, least_bytes=1000)
+            assert b"".join(views) == segment.log[199_000:200_000]
+            with pytest.raises(CorruptObjectError):
+                fetcher.fetch_range(metadata, 199_000, 201_000, least_bytes=1001)
+
+    @pytest.mark.parametrize("is_local", [True, False])
+    def test_a_cancelled_block_ends_a_range(self, data: pathlib.Path, is_local: bool) -> None:
+        """If this fails, the read of a client that went waits for the store, or holds its memory."""
+        segment, keys = segment_of(data, "zstd")
+        bucket = MemoryBucket(is_local=is_local)
+        bucket.add(segment)
+        machine = Machine()
+        with fetcher_over(bucket, keys=keys) as fetcher:
+            fetcher.fetch_range(segment.metadata, 0, 1, least_bytes=1)
+            scope = CancelScope(machine.scheduler)
+            bucket.gate.clear()
+
+            def read() -> list[memoryview]:
+                return fetcher.fetch_range(segment.metadata, 0, 100, least_bytes=100)
+
+            reading = machine.scheduler.start(lambda: call_within(scope, read), name="read")  # type: ignore[arg-type,return-value]
+            wait_until(lambda: len(bucket.gets) > 2)
+            scope.cancel()
+            if is_local:  # a read of a disk is not ended: its bytes are not used
+                bucket.gate.set()
+            assert isinstance(reading.exception(20), CancelledReadError)
+            bucket.gate.set()
+            with pytest.raises(CancelledReadError):
+                call_within(scope, read)
+            assert b"".join(read()) == segment.log[:100]
 
     def test_views_are_no_larger_than_a_chunk_and_read_only(self, data: pathlib.Path) -> None:
         """If this fails, a reader can change what others get from the cache, or gets more than it can take."""

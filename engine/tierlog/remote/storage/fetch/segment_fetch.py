@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
-from tierlog.errors import TierlogError
+from tierlog.errors import CorruptObjectError, TierlogError
 from tierlog.remote.api import IndexType, NextSegment, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
@@ -108,20 +109,32 @@ class SegmentFetcher(SegmentReader):
         opened = self._manifests.find(metadata)
         found = None if opened is None else self.find_range(opened.log, start, end_exclusive, again=again)
         if found is not None:
-            self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
-            self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end_exclusive - start)
+            self._count_of(metadata, end_exclusive - start)
         return found
 
     def fetch_range(
         self, metadata: RemoteLogSegmentMetadata, start: int, end_exclusive: int, *, least_bytes: int
     ) -> list[memoryview]:
-        """Read a range as ``read_range_waits``, in this thread, whose cancelled blocks end it."""
+        """Read a range as ``read_range_waits``, in this thread, whose cancelled blocks end it. A plain file of this
+        machine that no cache is to have is read by one call.
+        """
         require_wanted()
         opened, closing = self._manifests.find(metadata), Interrupt()
         if opened is None:
             opened = self._threads.run(self._manifests.fetch(metadata))
-        read = self.read_range_waits(opened.log, start, end_exclusive, least_bytes=least_bytes, closing=closing)
+        log = opened.log
+        if self._cache is None and end_exclusive <= log.size_bytes and self.reads_directly(log):
+            with suppress(CorruptObjectError):  # the file ends before: piece by piece all comes that it has
+                found = self.read_directly(log, start, end_exclusive)
+                self._count_of(metadata, end_exclusive - start)
+                return [found]
+        read = self.read_range_waits(log, start, end_exclusive, least_bytes=least_bytes, closing=closing)
         return self._threads.run(read, closing)
+
+    def _count_of(self, metadata: RemoteLogSegmentMetadata, size_bytes: int) -> None:
+        """Count a fetch for its partition."""
+        self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
+        self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", size_bytes)
 
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
