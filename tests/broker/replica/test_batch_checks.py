@@ -22,8 +22,8 @@ from tests.support.unchecked_bits import END, EPOCH_BITS, FIRST, PER_BATCH, Flip
 from tierlog.broker.protocol.api_errors import error_code_of
 from tierlog.errors import CorruptDataError
 from tierlog.records import scan
-from tierlog.remote.manager import batch_checks
-from tierlog.remote.manager.batch_checks import SoundRanges
+from tierlog.remote.manager import batch_reads
+from tierlog.remote.manager.batch_reads import SoundRanges
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 BATCHES = [Batch(10 * n, (b"v" * (7 * n % 90),) * 5, timestamp_ms=1000 * n) for n in range(60)]
@@ -146,13 +146,13 @@ def test_a_batch_that_hides_another_is_found(
 def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The positions at which checks began."""
     begun: list[int] = []
-    kind = batch_checks.RangeCheck
+    kind = batch_reads.RangeCheck
 
     def noting(**given: object) -> object:
         begun.append(given["position"])  # type: ignore[arg-type]
         return kind(**given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(batch_checks, "RangeCheck", noting)
+    monkeypatch.setattr(batch_reads, "RangeCheck", noting)
     return iter([begun])  # type: ignore[arg-type,return-value]
 
 
@@ -233,5 +233,5 @@ def test_ranges_have_a_bound() -> None:
     sound = SoundRanges()
     for number in range(1000):
         sound.add(2 * number, 2 * number + 1)
-        assert len(sound._borders) <= 2 * batch_checks._RANGES_MAX
+        assert len(sound._borders) <= 2 * batch_reads._RANGES_MAX
     assert sound.covers(1998, 1999)

@@ -10,8 +10,7 @@ import pytest
 from tests.support.segments import make_segment, sound_log
 from tierlog.records import scan
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.manager.batch_checks import BatchChecks
-from tierlog.remote.manager.batch_reads import BatchReads, WantedBatches
+from tierlog.remote.manager.batch_reads import BatchChecks, BatchReads, WantedBatches
 from tierlog.remote.storage.fetch.segment_reader import SegmentReader
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine

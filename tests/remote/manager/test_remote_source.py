@@ -24,8 +24,7 @@ from tierlog.remote.api import (
     RemoteStorageManager,
     RetriableRemoteStorageException,
 )
-from tierlog.remote.manager.batch_checks import BatchChecks
-from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
+from tierlog.remote.manager.batch_reads import BatchChecks, BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.storage.fetch.segment_stream import bytes_stream, same_error
 from tierlog.runtime.machine import Machine

@@ -13,13 +13,17 @@ from typing import Final
 from tierlog._native.batches import walk_ready_batches
 from tierlog._native.files import ReadyFile
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
-from tierlog.remote.manager.batch_checks import AT_ONCE_BYTES_MAX, BatchChecks, Fault, SoundRanges, UnsoundBatch
 from tierlog.remote.manager.batch_reads import (
+    AT_ONCE_BYTES_MAX,
     MOST_BYTES,
+    BatchChecks,
     BatchCut,
     BatchReads,
     DamagedBatchError,
+    Fault,
     FoundBatches,
+    SoundRanges,
+    UnsoundBatch,
     WantedBatches,
     begins_behind,
     cut_of,

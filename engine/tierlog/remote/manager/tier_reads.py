@@ -27,8 +27,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.manager.aborted_transactions import AbortedSearch
-from tierlog.remote.manager.batch_checks import BatchChecks
-from tierlog.remote.manager.batch_reads import BatchReads, FoundBatches, WantedBatches
+from tierlog.remote.manager.batch_reads import BatchChecks, BatchReads, FoundBatches, WantedBatches
 from tierlog.remote.manager.pending_reads import RemoteRead, empty_data
 from tierlog.remote.manager.remote_source import RemoteLog, RemoteSource
 from tierlog.remote.manager.tier_services import TierServices
