@@ -201,6 +201,15 @@ class Controller:
         """The leader of each partition."""
         return {each.partition: each.leader for each in self._partitions.values()}
 
+    def incarnation(self, broker: int) -> int:
+        """The life in which a broker last registered; 0 = none."""
+        found = self._brokers.get(broker)
+        return 0 if found is None else found.incarnation
+
+    def holders(self) -> list[frozenset[int]]:
+        """Of each partition the replicas that have all that was committed."""
+        return [each.in_sync | each.eligible for each in self._partitions.values()]
+
     def topic_facts(self, topic: str) -> TopicFacts | None:
         """A topic as it is now; None: it is deleted."""
         found = self._topics[topic]

@@ -44,6 +44,10 @@ _NETWORK_FAULTS: Final[dict[str, dict[str, float]]] = {
 }
 
 
+#: What takes what a broker has not synced, or all that it has.
+_LOSING: Final = ("crash", "wipe", "disk failure")
+
+
 class Nemesis:
     """The schedule of faults of one run."""
 
@@ -181,7 +185,7 @@ class Nemesis:
 
     def _hurt(self, kind: str) -> None:
         victim = self._victim()
-        if victim is None:
+        if victim is None or (kind in _LOSING and self._is_spared(victim)):
             return
         self._busy.add(victim)
         world = self._world
@@ -198,7 +202,7 @@ class Nemesis:
             world.stop(victim)
         elif kind == "crash" and self._chance.happens(0.5):
             self._doomed.add(victim)
-            world.crash_within(victim, self._chance.between(1, _CUT_CHANGES_MAX))
+            world.crash_within(victim, self._chance.between(1, _CUT_CHANGES_MAX), self._is_spared)
             self._after(_CUT_MS, lambda: self._crash(victim))
             return
         else:
@@ -210,8 +214,15 @@ class Nemesis:
     def _crash(self, broker: int) -> None:
         """Crash a broker that made fewer changes than it was to crash behind, and let it run again later."""
         self._doomed.discard(broker)
+        if broker in self._world.running() and self._is_spared(broker):
+            self._busy.discard(broker)
+            return
         self._world.crash(broker)
         self._after(self._duration_ms(), lambda: self._up(broker))
+
+    def _is_spared(self, broker: int) -> bool:
+        """Whether a crash would take the last copy of what is committed: only seeds with unclean elections do that."""
+        return "unclean election" not in self._settings.faults and self._world.would_lose(broker)
 
     def _up(self, broker: int) -> None:
         """Let a broker run again, whatever was done to it. A clean stop may still be under way."""

@@ -98,6 +98,8 @@ class World:
         self._by_group: dict[int, int] = {}
         self.lives: dict[int, Broker] = {}
         self.ended: list[TaskGroup] = []
+        self._lost: set[int] = set()
+        self._failing: set[int] = set()
         self._is_judged = False
         self._next_garbage = _GARBAGE_EVENTS
         self._next_checkpoint = _CHECKPOINT_EVENTS
@@ -330,13 +332,25 @@ class World:
         if life is None:
             return
         self._fault("crash", broker, life.life)
+        self._lost.add(broker)
+        self._failing.discard(broker)
         self.network.end(life.name, is_crash=True)
         self._disks[broker].crash()
         life.group.abandon(life)
         self.judge.broker_stopped(broker, life.life, False, self.network.now_ms)
 
-    def crash_within(self, broker: int, change: int) -> None:
-        """Lose power in front of the broker's n-th change of its disk from now on: in the middle of what it does."""
+    def would_lose(self, broker: int) -> bool:
+        """Whether a crash of a broker would take the last copy that is sure to have all that was committed."""
+        for each in sorted(self._lost):
+            if each in self.lives and self.controller.incarnation(each) == self._numbers[each]:
+                self._lost.discard(each)  # it has left all in-sync sets
+        gone = self._lost | self._failing | {broker}
+        return any(holders <= gone for holders in self.controller.holders())
+
+    def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool]) -> None:
+        """Lose power in front of the broker's n-th change of its disk from now on: in the middle of what it does; or
+        later, as long as it is spared.
+        """
         life = self.lives.get(broker)
         if life is None:
             return
@@ -347,7 +361,7 @@ class World:
                 self.crash(broker)
 
         def cut() -> None:
-            if self.scheduler.current().group is life.group:
+            if self.scheduler.current().group is life.group and not is_spared(broker):
                 self.network.after(0, end)
                 life.group.wait()  # for ever: the crash abandons this task
 
@@ -442,11 +456,13 @@ class World:
     def fail_disk(self, broker: int) -> None:
         """A broker's disk takes no more changes."""
         self._began("disk failure", broker)
+        self._failing.add(broker)
         self._disks[broker].fail()
 
     def mend_disk(self, broker: int) -> None:
         """It takes changes again."""
         self._ended("disk failure", broker)
+        self._failing.discard(broker)
         self._disks[broker].mend()
 
     def jump_clock(self, broker: int, ms: int) -> None:
