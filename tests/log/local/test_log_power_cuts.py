@@ -284,3 +284,27 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(seed: int) -> None:
         ends = [segment.read_next_offset() for segment in left]
         assert [segment.base_offset for segment in left] == [0, *ends[:-1]], at
     assert at > 10
+
+
+@pytest.mark.parametrize("seed", SEEDS[:6])
+def test_a_deletion_that_is_cut_short_leaves_no_hole(seed: int) -> None:
+    """A consumer at an old segment that came back would go on behind the hole, past records that the tier has."""
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine, retention_bytes=0)
+        for _ in range(5):
+            log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
+            log.roll()
+        log.flush()
+        recovery_point = log.recovery_point
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=seed)
+        with contextlib.suppress(StoreError):
+            log.delete_old_segments()
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), recovery_point).log_segments()
+        ends = [segment.read_next_offset() for segment in left]
+        assert [segment.base_offset for segment in left][1:] == ends[:-1], at
+        assert ends[-1] == 5
+    assert at > 10

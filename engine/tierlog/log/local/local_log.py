@@ -253,15 +253,16 @@ class LocalLog:
         return gone
 
     def remove(self, segments: Sequence[LogSegment]) -> None:
-        """Set the oldest segments aside: they are renamed now, and removed after ``file.delete.delay.ms``.
+        """Set the oldest segments aside, the oldest first: they are renamed now, each durably, and removed after
+        ``file.delete.delay.ms``. Raises StoreError.
 
         They stay away after a crash: the recovery point will say that nothing in front of the others is to be checked.
-        Raises StoreError.
+        A crash on the way leaves no hole, past which reads would go, though the tier has what was there.
         """
         self._set_segments(self.segments.without(segments))
         for segment in segments:
             segment.change_suffix(DELETED)
-        self._machine.files.fsync_directory(self.folder)
+            self._machine.files.fsync_directory(self.folder)
         self._remove_later(segments)
 
     def create_cleaned(self, base_offset: int) -> LogSegment:
