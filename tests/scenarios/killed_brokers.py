@@ -232,7 +232,9 @@ class KilledCampaign(Campaign):
     def live(self) -> Iterator[None]:
         """Do one thing after another, for ever."""
         while True:
-            self.step(without=("crash", "forget", "wait"))
+            self.step(without=("crash", "forget", "delete_topic", "wait"))
+            if self.rng.random() < 0.01:  # a life has some hundred steps
+                self.make_anew()
             self.note_marks()
             yield
 

@@ -345,9 +345,12 @@ class Campaign:
     # ---- topics
 
     def delete_topic(self) -> None:
+        """Now and then a topic is made anew."""
+        if self.rng.random() >= 0.7:
+            self.make_anew()
+
+    def make_anew(self) -> None:
         """A partition's topic is deleted everywhere, under readers and copies, and made anew under another id."""
-        if self.rng.random() < 0.7:
-            return
         cluster, partition = self.cluster, self._partition()
         leader, before = cluster.leaders[partition], cluster.begin_generation(partition)
         self.producers[partition] = [CampaignProducer(10 * partition + at) for at in range(PRODUCERS)]
