@@ -197,6 +197,11 @@ class Controller:
         """The brokers that run and may lead."""
         return {each for each in self._brokers if self._is_active(each)}
 
+    def replicas(self, partition: Partition) -> tuple[int, ...]:
+        """The brokers that have a partition; none: it was deleted."""
+        known = self._partitions.get(partition)
+        return () if known is None else known.replicas
+
     def leaders(self) -> dict[Partition, int | None]:
         """The leader of each partition."""
         return {each.partition: each.leader for each in self._partitions.values()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.admin import CONTROLLER, Admin
 from tests.simulation.client import Chance, broker_name
 from tests.simulation.coordinator import Coordinator
+from tests.simulation.messages import Partition
 from tests.simulation.settings import ALWAYS, Settings
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Nemesis:
                 self._hurt(kind)
             case "local rot" | "cache rot":
                 self._rot(kind)
+            case "unclean election" if self._chance.happens(0.5):
+                self._elect_behind()
             case "store lifecycle":
                 self._world.remove_object(self._chance.below(1 << 20))
             case "clock jump" | "clock drift":
@@ -210,6 +213,40 @@ class Nemesis:
         if kind == "wipe":
             world.wipe(victim)
         self._after(self._duration_ms(), lambda: self._up(victim))
+
+    def _elect_behind(self) -> None:
+        """Let a follower fall behind while the others go on, crash them, and elect it: its log ends below what is
+        committed, and copied.
+        """
+        world, controller = self._world, self._world.controller
+        leaders = sorted((each, leader) for each, leader in controller.leaders().items() if leader is not None)
+        if not leaders or self._busy:
+            return
+        partition, leader = self._chance.one_of(leaders)
+        others = [each for each in controller.replicas(partition) if each != leader and each in world.running()]
+        if not others:
+            return
+        behind = self._chance.one_of(others)
+        self._busy.add(behind)
+        names = broker_name(behind), broker_name(leader)
+        cuts = {names, names[::-1]}
+        for source, target in sorted(cuts):
+            self._cuts.add((source, target))
+            world.cut(source, target)
+        lag_ms = self._settings.replica_lag_ms
+        self._after(lag_ms + self._chance.between(1_000, 4_000), lambda: self._betray(partition, behind, cuts))
+
+    def _betray(self, partition: Partition, behind: int, cuts: set[tuple[str, str]]) -> None:
+        """Crash all replicas but the one that is behind, and have it elected; then let all run again."""
+        world = self._world
+        self._mend(cuts)
+        self._busy.discard(behind)
+        for broker in world.controller.replicas(partition):
+            if broker != behind and broker in world.running() and broker not in self._busy:
+                self._busy.add(broker)
+                world.crash(broker)
+                self._after(self._settings.session_timeout_ms + 1_500, lambda broker=broker: self._up(broker))
+        self._after(self._settings.session_timeout_ms + 1_000, lambda: world.elect_unclean(partition))
 
     def _crash(self, broker: int) -> None:
         """Crash a broker that made fewer changes than it was to crash behind, and let it run again later."""
