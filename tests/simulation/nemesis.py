@@ -177,7 +177,8 @@ class Nemesis:
         for source, target in sorted(cuts):
             self._cuts.add((source, target))
             self._world.cut(source, target)
-        self._after(self._duration_ms() + 1_000, lambda: self._mend(cuts))
+        duration_ms = self._chance.between(1_000, self._settings.replica_lag_ms + 3_000)  # a zombie may act alone
+        self._after(duration_ms, lambda: self._mend(cuts))
 
     def _mend(self, cuts: set[tuple[str, str]]) -> None:
         for source, target in sorted(cuts & self._cuts):
