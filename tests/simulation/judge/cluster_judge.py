@@ -11,10 +11,11 @@ from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
 from tests.simulation.judge.compaction import check_compacted
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
+from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.retention import Sizes
 from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
-from tests.simulation.messages import AbortedTransaction, Partition
+from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
 from tests.simulation.trace import Trace
 
 #: How long brokers may still go by a topic's earlier configuration.
@@ -247,6 +248,12 @@ class ClusterJudge:
                 end = max((each.log_end_offset for each in views), default=0)
             known.sizes.asked_start = max(known.sizes.asked_start, end)
 
+    def looked_up(self, client: str, request: ListOffset, answer: ListedOffset, *, broker: int, now_ms: int) -> None:
+        known = self._partitions.get(request.partition)
+        if known is not None:
+            self._trace.count("lookups by time", int(request.timestamp >= 0))
+            check_lookup(known.contents, request, answer, known.published_start, f"{client}, broker {broker}")
+
     def position_reset(
         self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int
     ) -> None:
@@ -323,11 +330,12 @@ class ClusterJudge:
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
+        # A leader that is none any more, and has not heard of it, has published its start too.
+        known.published_start = max(known.published_start, view.log_start_offset)
         if view.leader_epoch == known.current:
             if view.log_start_offset > known.sizes.start:
                 self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
             retention.check_rise(known.sizes, self._late_facts(view.partition, now_ms), view)
-            known.published_start = max(known.published_start, view.log_start_offset)
 
     def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         """A leader was seen to have begun its epoch."""
