@@ -338,14 +338,16 @@ class RemoteReads(Closeable):
                     read.request, max_bytes=read.max_bytes, is_first_whole=read.is_first_whole, on_part=read.note
                 )
         except Exception as error:  # noqa: BLE001 - whatever a manager raises, the fetch is answered
-            self._quota.record(0)
+            self._note_read(began, 0)
             self._failed(read, error)
         else:
-            self._quota.record(data.size_bytes)
+            self._note_read(began, data.size_bytes)
             metrics.add("fetch_bytes", topic, data.size_bytes)
-            pending.put(read.number, read.result(data))
-        finally:
-            metrics.observe("reader_fetch_seconds", self._clock.monotonic_seconds() - began)
+            pending.put(read.number, read.result(data))  # last: its waiter needs the interpreter
+
+    def _note_read(self, began_seconds: float, size_bytes: int) -> None:
+        self._quota.record(size_bytes)
+        self._services.metrics.observe("reader_fetch_seconds", self._clock.monotonic_seconds() - began_seconds)
 
     def _failed(self, read: _PartitionRead, error: BaseException) -> None:
         """Answer a read that failed, or try it again."""
