@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pathlib
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,10 @@ from tierlog.runtime.simulated.memory_disk import CHANGES, DiskFault, DiskOperat
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 _KEYS: Final = pathlib.Path(__file__).parents[1] / "data" / "keys" / "k1"
+
+#: Of a record batch: its length behind the base offset; the first position that its checksum covers.
+_BATCH_HEAD: Final = struct.Struct(">8xi")
+_COVERED_POSITION: Final = 21
 
 
 class Folders:
@@ -111,6 +116,8 @@ class Disk:
         if not size_bytes:
             return None
         position, bit = self._rng.integer_below(size_bytes), self._rng.integer_below(8)
+        if not cached:
+            position = _checked_position(self.files.read_whole(path), position)
         return path if self.files.flip_bit(path, position=position, bit=bit) else None
 
     def _cached(self) -> list[str]:
@@ -131,3 +138,19 @@ class Disk:
         for each in self.files.iter_directory(path):
             found += self._files_below(each.path) if each.is_directory else [each.path]
         return found
+
+
+def _checked_position(data: bytes, position: int) -> int:
+    """A position, or one of the same batch that its checksum covers: that of base offset and leader epoch does not
+    count, so that no reader of a log, Kafka's neither, can tell when they rot.
+    """
+    start = 0
+    while start + _BATCH_HEAD.size <= len(data):
+        end = start + 12 + _BATCH_HEAD.unpack_from(data, start)[0]
+        if start <= position < end:
+            in_batch = position - start
+            return start + _COVERED_POSITION if in_batch < 8 or 12 <= in_batch < 16 else position
+        if end <= start:
+            break
+        start = end
+    return position
