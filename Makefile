@@ -181,7 +181,7 @@ $(SANITIZE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 # What has threads in it.
 $(THREADS)/.built: $(CORE_SOURCES)
 	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=thread >/dev/null
-	@cmake --build $(@D) -j"$$(nproc)" --target test_files test_segment_readers >/dev/null
+	@cmake --build $(@D) -j"$$(nproc)" --target test_buffer_pool test_segment_readers >/dev/null
 	@touch $@
 
 native: setup ## build the native modules in place, warnings are errors
