@@ -324,7 +324,7 @@ class ClusterJudge:
         replicas.check_offsets(view)
         if view.role == "leader":
             self._look_at_leader(view, known, now_ms)
-        if known.contents.is_current(view.lineage, view.log_end_offset):
+        if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             replicas.check_tier(view, facts, self._tier, known.published_start)
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:

@@ -297,8 +297,10 @@ class Contents:
         following = next((epoch for epoch, start in lineage if start > offset), -1)
         return not (self.is_compacted and following >= known_epoch)
 
-    def is_current(self, lineage: Lineage, log_end: int) -> bool:
+    def is_current(self, lineage: Lineage, log_start: int, log_end: int) -> bool:
         """Whether a log has none of what an unclean election took."""
+        if log_start >= log_end:
+            return True
         return all(log_end <= cut or epoch_of(lineage, log_end - 1) >= epoch for epoch, cut in self.cuts)
 
     def cut(self, offset: int) -> None:
