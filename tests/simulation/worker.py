@@ -21,7 +21,7 @@ from tests.support.checkout import ROOT
 
 #: Runs of one worker.
 RUNS_MAX: Final = 25
-RUN_SECONDS_MAX: Final = 600
+RUN_SECONDS_MAX: Final = 300
 
 
 class Worker:
