@@ -44,6 +44,11 @@ RETRIABLE: Final = frozenset(
         "NETWORK_EXCEPTION",
     )
 )
+#: The batch may have been appended all the same. So it may with no answer, and where the network doubles requests.
+_UNCERTAIN: Final = frozenset(
+    ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER", "KAFKA_STORAGE_ERROR")
+)
+_CODECS: Final = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +61,7 @@ class SentBatch:
         producer: Producer id and epoch that the sequence belongs to.
         data: As it is sent; empty before that.
         attempts: How often it was sent.
+        is_uncertain: An attempt may have been appended although it was not acknowledged.
         was_next: Whether all in front of it was acknowledged when it was sent last.
     """
 
@@ -68,6 +74,7 @@ class SentBatch:
     producer: tuple[int, int] = (-1, -1)
     data: bytes = b""
     attempts: int = 0
+    is_uncertain: bool = False
     was_next: bool = False
 
     @property
@@ -143,6 +150,8 @@ class Sender:
         self.producer = (-1, -1)
         self._queues: dict[Partition, PartitionQueue] = {}
         self._numbers = 0
+        self._codec = client.chance.one_of(_CODECS)
+        self._doubles = "doubles" in client.settings.faults
 
     # ---- for the producer
 
@@ -253,6 +262,7 @@ class Sender:
         producer_id, producer_epoch = batch.producer
         builder = RecordBatchBuilder(
             0,
+            codec=self._codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=batch.sequence,
@@ -273,10 +283,12 @@ class Sender:
     def _answered(self, queue: PartitionQueue, batch: SentBatch, answer: Produced | None) -> None:
         queue.under_way -= 1
         if answer is None or answer.error in RETRIABLE:
+            batch.is_uncertain |= answer is None or answer.error in _UNCERTAIN or self._doubles
             self._send_again(queue, batch)
         elif answer.error in (None, "DUPLICATE_SEQUENCE_NUMBER"):
             self._acknowledge(queue, batch, answer)
         elif answer.error == "OUT_OF_ORDER_SEQUENCE_NUMBER" and self._comes_too_early(queue, batch):
+            batch.is_uncertain |= self._doubles
             self._send_again(queue, batch)
         else:
             self._give_up(queue, batch, answer.error)
@@ -310,9 +322,9 @@ class Sender:
             queue.unfinished.remove(batch)
             queue.acknowledged_sequence = batch.next_sequence
             queue.is_known = True
-        is_again = batch.attempts > 1
+        may_be_older = batch.is_uncertain
         self._client.judge.acknowledged(
-            self.name, batch.number, answer.base_offset, is_again, self._client.now_ms, answer.leader_epoch
+            self.name, batch.number, answer.base_offset, may_be_older, self._client.now_ms, answer.leader_epoch
         )
 
     def _give_up(self, queue: PartitionQueue, batch: SentBatch, error: str) -> None:
