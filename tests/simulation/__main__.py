@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hasten", type=int, default=1, metavar="TIMES", help="faults so many times as often")
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other (1)")
     parser.add_argument("--mutant", help="run an engine that has this planted fault")
+    parser.add_argument("--kafka-semantics", action="store_true", help="run with Kafka's faults, which is to fail")
     parser.add_argument("--goes-on", action="store_true", help="go on behind a violation; each is written")
     parser.add_argument("--no-shrink", action="store_true", help="show a violation as it was found")
     return parser.parse_args()
@@ -48,7 +49,8 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Settings]:
     else:
         seeds = itertools.count(int(time.time()) * 1000)
     for seed in seeds:
-        yield Settings.draw(seed, events=arguments.events).hastened(arguments.hasten)
+        settings = Settings.draw(seed, events=arguments.events).hastened(arguments.hasten)
+        yield settings.replace(kafka_semantics=arguments.kafka_semantics)
 
 
 def _shrunk(failed: Outcome, mutant: str | None) -> Outcome:
