@@ -329,8 +329,10 @@ class Requests:
             with replica.acting():
                 replica.leader.check_leader_epoch(-1)
                 if timestamp == -1 or not replica.log.remote_log_enabled():
-                    found = replica.leader.list_offset(timestamp, isolation=isolation)
-                    answer(ListedOffset(None, found.offset, -1, found.epoch))
+                    local = None if timestamp == -1 else replica.log.fetch_offset_by_timestamp(timestamp)
+                    found = replica.leader.limit_listed(local, timestamp, isolation=isolation)
+                    time_ms = -1 if local is None or found.offset < 0 else local.timestamp_ms
+                    answer(ListedOffset(None, found.offset, time_ms, found.epoch))
                     return
             searching = self._broker.manager.list_offsets(replica.tip, timestamp)
         except Exception as error:  # noqa: BLE001 - named, or raised again
