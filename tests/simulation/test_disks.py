@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.disks import CACHE, Disk
+from tests.simulation.disks import Disk
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
@@ -34,13 +34,14 @@ def test_the_power_goes_in_front_of_a_change() -> None:
 def test_a_failed_disk_and_decay() -> None:
     """If this fails, a broker is never tried with a disk that refuses changes, or with rotten chunks in its cache."""
     disk = Disk(ManualClock(), SeededRng(1))
-    disk.files.put(f"{CACHE}/chunk", bytes(10))
+    chunk = f"{disk.folders.cache}/chunk"
+    disk.files.put(chunk, bytes(10))
     disk.fail()
     with pytest.raises(StoreError):
-        disk.files.put(f"{CACHE}/other", b"")
+        disk.files.put(f"{disk.folders.cache}/other", b"")
     disk.mend()
-    assert disk.rot(3, cached=True) == f"{CACHE}/chunk"
-    assert sum(disk.files.read_whole(f"{CACHE}/chunk")).bit_count() == 1
+    assert disk.rot(3, cached=True) == chunk
+    assert sum(disk.files.read_whole(chunk)).bit_count() == 1
     assert disk.rot(3, cached=False) is None
     disk.wipe()
     assert disk.rot(3, cached=True) is None
