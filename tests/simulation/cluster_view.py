@@ -25,6 +25,7 @@ def view_of(world: World) -> ClusterView:
         return [
             _replica_view(each)
             for _, life in sorted(world.lives.items())
+            if not life.group.is_paused
             for each in list(life.replicas.values())
             if not each.log.is_closed and not each.is_changing
         ]
