@@ -267,7 +267,7 @@ class _Draw:
     def _tiered(self, name: str, brokers: int, flush_messages: str | None) -> TopicSettings:
         config = self._common(flush_messages)
         retention_ms = self.one_of(-1, 15_000, 40_000)
-        retention_bytes = self.one_of(-1, -1, 20_000)
+        retention_bytes = self.one_of(-1, 8_000, 20_000)
         local_ms = self.one_of(-2, 1_000, 5_000)
         local_bytes = self.one_of(-2, 0, 2_000)
         config |= {
