@@ -33,7 +33,7 @@ FACTS = TopicFacts(
     local_retention_ms=-2,
     local_retention_bytes=-2,
     flush_messages=1 << 60,
-    delete_retention_ms=1000,
+    delete_retention_ms=20_000,
     topic_id=TOPIC_ID,
 )
 
@@ -584,7 +584,7 @@ def test_14_a_compacted_topic_has_the_last_values() -> None:
     made.logs = {each: [encode(new)] for each in (1, 2)}
     with breaks(14, "lost write"):
         made.judge.checkpoint(made.now_ms)
-    made.now_ms += 2000
+    made.now_ms += 20_000
     made.change(1)
     made.change(2)
     made.judge.checkpoint(made.now_ms)
