@@ -224,6 +224,20 @@ class TestMoves:
         assert directories.finish_move("orders", 0) is future
         assert records_of(future) == wanted
 
+    def test_a_log_whose_records_are_all_deleted(self, directories: LogDirectories) -> None:
+        """If this fails, a move waits for ever: the epoch that began at the end was cut off, and no record has one."""
+        log, future, move = moving(directories)
+        caught_up(move)
+        log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(log.log_end_offset, "a client deleted records")
+        log.truncate_to(log.log_end_offset)
+        assert log.leader_epoch_cache.latest_entry is None
+        caught_up(move, now_ms=10_000)
+        end = log.log_end_offset
+        assert directories.finish_move("orders", 0) is future
+        assert (future.log_start_offset, future.log_end_offset) == (end, end)
+        assert future.leader_epoch_cache.latest_entry is None
+
     def test_a_cut_that_the_broker_notes(self, directories: LogDirectories) -> None:
         """If this fails, logs of before leader epochs differ behind a move: their ends alone look the same."""
         log = directories.log("orders", 0)

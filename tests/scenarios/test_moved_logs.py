@@ -281,6 +281,8 @@ class MovedLog(RuleBasedStateMachine):
             assert found is self.future
             assert found.offsets == offsets._replace(recovery_point=offsets.log_end_offset)
             start = offsets.log_start_offset
+            if epochs.earliest is not None:  # a crash took the log start back, not what its rise had cut of the lineage
+                start = max(start, epochs.earliest.start_offset)
             assert found.leader_epoch_cache.epochs.truncate_from_start(start) == epochs.truncate_from_start(start)
             self.log, self.future, self.move = found, None, None
             self.flushed = found.log_end_offset

@@ -86,6 +86,20 @@ def test_an_aborted_transaction_that_was_flushed_stays_aborted(seed: int) -> Non
     assert left.collect_aborted_transactions(0, 2) == ((7, 0, 1),)
 
 
+def test_a_flush_behind_a_start_that_rose_is_one() -> None:
+    """The recovery point rises with the log start, but syncs nothing: the offsets of deleted records came again."""
+    machine = machine_of()
+    log = opened(machine)
+    for _ in range(3):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=0)
+    log.update_high_watermark(log.log_end_offset)
+    log.maybe_increment_log_start_offset(log.log_end_offset, "a client deleted records")
+    log.flush()
+    assert isinstance(machine.files, MemoryFiles)
+    again = opened(machine_of(machine.files.crash()))  # the directory's checkpoint is as it was
+    assert again.log_end_offset == log.log_end_offset == 3
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_empty_segment_that_is_rolled_is_not_lost(seed: int) -> None:
     """The log would begin anew at offset 0, and give offsets out twice."""

@@ -86,7 +86,7 @@ class LogFlusher:
         with self.syncing:
             with self._lock, local.changing():
                 wanted = min(wanted, local.log_end_offset)
-                moves = wanted > local.recovery_point
+                moves = wanted > local.synced_offset
                 if not moves and not contents.snapshots.has_unsynced:
                     return
                 before, generation = local.synced_offset, local.generation
@@ -95,7 +95,7 @@ class LogFlusher:
             with local.changing():
                 local.sync(segments, snapshots, known_before=before)
             with self._lock, local.changing():
-                if generation == local.generation and wanted > local.recovery_point:
+                if generation == local.generation and wanted > local.synced_offset:
                     local.note_synced(wanted)
                     self.last_flush_ms = self._machine.clock.time_ms()
                     contents.publish()

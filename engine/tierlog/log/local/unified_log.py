@@ -482,6 +482,11 @@ class UnifiedLog(LogView, Closeable):
                 return False
             if latest is not None and latest.start_offset == offsets.log_end_offset:  # begun, and nothing appended yet
                 future.assign_epoch_start_offset(*latest)
+            if latest is None and offsets.log_start_offset == offsets.log_end_offset:
+                # Its records are deleted, and its last epoch was cut off: the future log has neither then.
+                future.update_high_watermark(offsets.high_watermark)
+                future.maybe_increment_log_start_offset(offsets.log_start_offset, "of the log that moves")
+                future.truncate_to(offsets.log_end_offset)
             known = future.leader_epoch_cache.latest_entry
             if (latest and latest.epoch) != (known and known.epoch):
                 return False
