@@ -184,7 +184,9 @@ class LocalLog:
             active.begin_anew(config=self.config)  # and not another file of this name: a crash could leave neither
             return active
         active.on_become_inactive()
-        if base_offset <= self.recovery_point:  # no recovery would find out that its last entries are missing
+        # No recovery would find out that its last entries are missing; nor, where compaction leaves holes, that its
+        # last records are: Kafka goes on behind such a hole, and the replica may lead without what was committed.
+        if base_offset <= self.recovery_point or self.config.is_compacted:
             self.sync((active,), (), known_before=active.base_offset)
         self._set_segments(self.segments.with_added(self._create(base_offset)))
         return self.active
