@@ -11,7 +11,7 @@ Source: Kafka ReplicationControlManager, PartitionChangeBuilder, BrokerHeartbeat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -211,9 +211,20 @@ class Controller:
         found = self._brokers.get(broker)
         return 0 if found is None else found.incarnation
 
-    def holders(self) -> list[frozenset[int]]:
+    def holders(self) -> dict[Partition, frozenset[int]]:
         """Of each partition the replicas that have all that was committed."""
-        return [each.in_sync | each.eligible for each in self._partitions.values()]
+        return {each.partition: each.in_sync | each.eligible for each in self._partitions.values()}
+
+    def lead_by_others(self, topic: str, number: int, unsound: Collection[int]) -> None:
+        """Elect a leader that is sound, if the present one is not and there is one."""
+        for each in list(self._partitions.values()):
+            if each.partition[:2] == (topic, number) and each.leader in unsound:
+                sound = [broker for broker in each.replicas if broker in each.in_sync and broker not in unsound]
+                found = next((broker for broker in sound if self._is_active(broker)), None)
+                if found is not None:
+                    self._lead(each, found, is_unclean=False)
+                    self._changed(each)
+        self._publish()
 
     def topic_facts(self, topic: str) -> TopicFacts | None:
         """A topic as it is now; None: it is deleted."""

@@ -106,9 +106,9 @@ class Disk:
     def _refuse(self, operation: DiskOperation, path: str) -> DiskFault | None:
         return DiskFault(errno.EIO, self._rng) if operation in CHANGES and path else None
 
-    def rot(self, index: int, *, cached: bool) -> str | None:
-        """Flip a bit of the index-th file: of the closed segments, or of the cached chunks; its path."""
-        paths = self._cached() if cached else self._closed_segments()
+    def rot(self, index: int, may_rot: Callable[[str], bool], *, cached: bool) -> str | None:
+        """Flip a bit of the index-th file of those that may: closed segments, or cached chunks; its path."""
+        paths = self._cached() if cached else [each for each in self._closed_segments() if may_rot(each)]
         if not paths:
             return None
         path = paths[index % len(paths)]

@@ -40,8 +40,8 @@ def test_a_failed_disk_and_decay() -> None:
     with pytest.raises(StoreError):
         disk.files.put(f"{disk.folders.cache}/other", b"")
     disk.mend()
-    assert disk.rot(3, cached=True) == chunk
+    assert disk.rot(3, lambda _: True, cached=True) == chunk
     assert sum(disk.files.read_whole(chunk)).bit_count() == 1
-    assert disk.rot(3, cached=False) is None
+    assert disk.rot(3, lambda _: True, cached=False) is None
     disk.wipe()
-    assert disk.rot(3, cached=True) is None
+    assert disk.rot(3, lambda _: True, cached=True) is None

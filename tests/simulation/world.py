@@ -100,6 +100,7 @@ class World:
         self.ended: list[TaskGroup] = []
         self._lost: set[int] = set()
         self._failing: set[int] = set()
+        self._rotten: dict[tuple[str, int], set[int]] = {}
         self._is_judged = False
         self._next_garbage = _GARBAGE_EVENTS
         self._next_checkpoint = _CHECKPOINT_EVENTS
@@ -175,15 +176,23 @@ class World:
         self._wait_for("those that are well run", lambda: self.controller.active() >= well, _HEAL_SECONDS)
         self.clients.stop_writing()
         self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
-        self._wait_for("all replicas that run are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
+        self._wait_for("all replicas that run are in sync", self._is_whole, _HEAL_SECONDS)
         self._wait_for("hanging transactions are aborted", self._aborts_hanging, _HEAL_SECONDS)
         self._let_tasks_end()
         self._let_changes_end()
         self.judge.settled(self.network.now_ms)
         self.nemesis.heal_all()
         self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
-        self._wait_for("all replicas are in sync", lambda: self.controller.is_whole, _HEAL_SECONDS)
+        self._wait_for("all replicas are in sync", self._is_whole, _HEAL_SECONDS)
         self.judge.checkpoint(self.network.now_ms)
+
+    def _is_whole(self) -> bool:
+        """Whether all replicas that run are in sync. An administrator lets sound replicas lead: nobody can follow one
+        whose segments have rotted.
+        """
+        for (topic, number), unsound in sorted(self._rotten.items()):
+            self.controller.lead_by_others(topic, number, unsound)
+        return self.controller.is_whole
 
     def _aborts_hanging(self) -> bool:
         """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an
@@ -345,7 +354,19 @@ class World:
             if each in self.lives and self.controller.incarnation(each) == self._numbers[each]:
                 self._lost.discard(each)  # it has left all in-sync sets
         gone = self._lost | self._failing | {broker}
-        return any(holders <= gone for holders in self.controller.holders())
+        return any(
+            holders <= gone | self._rotten.get(partition[:2], set())
+            for partition, holders in self.controller.holders().items()
+        )
+
+    def _may_rot(self, broker: int, path: str) -> bool:
+        """Whether another replica that has all that was committed is sound."""
+        if not path.split("/")[-2].rpartition("-")[2].isdigit():
+            return False  # it is deleted
+        key = _partition_of(path)
+        gone = self._lost | self._failing | self._rotten.get(key, set()) | {broker}
+        found = [holders for each, holders in self.controller.holders().items() if each[:2] == key]
+        return bool(found) and not any(holders <= gone for holders in found)
 
     def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool]) -> None:
         """Lose power in front of the broker's n-th change of its disk from now on: in the middle of what it does; or
@@ -396,6 +417,8 @@ class World:
         if broker not in self.lives:
             self._fault("wipe", broker)
             self._disks[broker].wipe()
+            for unsound in self._rotten.values():
+                unsound.discard(broker)
             self.judge.disk_wiped(broker, self.network.now_ms)
 
     def reconfigure(self, broker: int, changes: tuple[tuple[str, str], ...]) -> None:
@@ -449,7 +472,9 @@ class World:
 
     def rot(self, broker: int, index: int, *, cached: bool) -> None:
         """A bit of a closed segment here, or of a cached chunk, is another one."""
-        flipped = self._disks[broker].rot(index, cached=cached)
+        flipped = self._disks[broker].rot(index, lambda path: self._may_rot(broker, path), cached=cached)
+        if flipped is not None and not cached:
+            self._rotten.setdefault(_partition_of(flipped), set()).add(broker)
         if flipped is not None:
             self._began("cache rot" if cached else "local rot", broker, flipped)
 
@@ -479,6 +504,12 @@ class World:
         """Elect any running replica, where nobody leads."""
         if self.controller.elect_unclean(partition):
             self._fault("unclean election", str(partition))
+
+
+def _partition_of(path: str) -> tuple[str, int]:
+    """The topic and number of the partition whose folder a file lies in."""
+    topic, _, number = path.split("/")[-2].rpartition("-")
+    return topic, int(number)
 
 
 def _nothing(_: object) -> None:
