@@ -202,10 +202,6 @@ class Controller:
         known = self._partitions.get(partition)
         return () if known is None else known.replicas
 
-    def leaders(self) -> dict[Partition, int | None]:
-        """The leader of each partition."""
-        return {each.partition: each.leader for each in self._partitions.values()}
-
     def incarnation(self, broker: int) -> int:
         """The life in which a broker last registered; 0 = none."""
         found = self._brokers.get(broker)
@@ -225,11 +221,6 @@ class Controller:
                     self._lead(each, found, is_unclean=False)
                     self._changed(each)
         self._publish()
-
-    def topic_facts(self, topic: str) -> TopicFacts | None:
-        """A topic as it is now; None: it is deleted."""
-        found = self._topics[topic]
-        return None if found.is_deleted else _facts(found, self._partitions_of(found)[0].replicas)
 
     def topic_id_partition(self, partition: Partition) -> TopicIdPartition:
         """The partition with its topic's id."""
