@@ -2,9 +2,7 @@
 
 Its rules are Kafka's: eligible leader replicas (KIP-966) are members that left while the in-sync set was below its
 minimum, so that they have all that was committed. A broker that stopped uncleanly leaves every in-sync set and every
-eligible one before it may lead; was it the last, it is elected again as the last known leader, and that election is
-unclean.
-
+eligible one before it may lead; was it the last, it leads again as the last known leader, by an unclean election.
 Source: Kafka ReplicationControlManager, PartitionChangeBuilder, BrokerHeartbeatManager, ClusterControlManager.
 """
 
@@ -201,6 +199,10 @@ class Controller:
         """The brokers that have a partition; none: it was deleted."""
         known = self._partitions.get(partition)
         return () if known is None else known.replicas
+
+    def leaders(self) -> dict[Partition, int | None]:
+        """The leader of each partition."""
+        return {each.partition: each.leader for each in self._partitions.values()}
 
     def incarnation(self, broker: int) -> int:
         """The life in which a broker last registered; 0 = none."""
@@ -447,11 +449,12 @@ class Controller:
         self._tell(each, is_unclean=False)
 
     def _tell(self, each: _Partition, *, is_unclean: bool) -> None:
-        members = each.in_sync
         self._trace.note(
-            "elected", str(each.partition), each.leader, each.leader_epoch, sorted(members), sorted(each.eligible)
+            "elected", str(each.partition), each.leader, each.leader_epoch, sorted(each.in_sync), sorted(each.eligible)
         )
-        self._judge.elected(each.partition, each.leader_epoch, each.leader, members, is_unclean, self._network.now_ms)
+        self._judge.elected(
+            each.partition, each.leader_epoch, each.leader, each.in_sync, is_unclean, self._network.now_ms
+        )
 
     def elect_unclean(self, partition: Partition) -> bool:
         """Elect any running replica, where there is no leader; whether one is."""
