@@ -540,7 +540,7 @@ class TestEnds:
 
 
 class TestAnswers:
-    """What the current log answers."""
+    """The current log, as the leader of the move, answers requests."""
 
     def test_the_error_of_a_cut_off_answer(self, directories: LogDirectories) -> None:
         """If this fails, a read that meets a roll or a cut ends a move."""

@@ -59,7 +59,7 @@ def quick_folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def third_partys(root: pathlib.Path, seeds: range, **more: Any) -> None:
-    """The same over managers of a third party's, on real files."""
+    """Brokers lose nothing over managers of a third party's, on real files."""
     for seed in seeds:
         folder = root / str(seed)
         folder.mkdir()
@@ -77,7 +77,7 @@ def test_brokers_with_third_partys_managers(quick_folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("first", range(3000, 3040, 10))
 @pytest.mark.parametrize("brokers", [2, 3])
 def test_brokers_with_third_partys_managers_for_long(quick_folder: pathlib.Path, first: int, brokers: int) -> None:
-    """The same of many seeds, and of three brokers."""
+    """Brokers lose nothing by many seeds, two brokers and three."""
     third_partys(quick_folder, range(first, first + 10), brokers=brokers, steps=3000)
 
 
@@ -85,7 +85,7 @@ def test_brokers_with_third_partys_managers_for_long(quick_folder: pathlib.Path,
 @pytest.mark.parametrize("first", range(0, 200, 20))
 @pytest.mark.parametrize("brokers", [2, 3])
 def test_brokers_for_long(first: int, brokers: int) -> None:
-    """The same of many seeds, and of three brokers."""
+    """Brokers lose nothing by many seeds, two brokers and three."""
     counted(range(first, first + 20), brokers=brokers)
 
 

@@ -18,7 +18,7 @@ _REFRESH_MS: Final = 400
 
 
 class Network(Protocol):
-    """What clients and the coordinator use of the network."""
+    """The calls of the network that clients and the coordinator make."""
 
     @property
     def now_ms(self) -> int: ...

@@ -141,7 +141,7 @@ class Judge(Protocol):
         """A fault is on: of the network, store, metadata topic, disk or clock."""
 
     def fault_ended(self, name: str, text: str, now_ms: int) -> None:
-        """It is over."""
+        """A fault is over."""
 
     # ---- clients
 

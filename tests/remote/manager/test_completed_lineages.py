@@ -155,7 +155,7 @@ class TestFollowersWithRecords:
             assert replica.log.log_start_offset == 3
 
     def test_a_follower_of_the_brokers_own(self) -> None:
-        """It gives the leader, and the manager asks."""
+        """A broker of one's own gives the leader; the manager asks it."""
         with cluster_of() as cluster:
             replica = self.restarted(cluster)
             assert replica.term is not None

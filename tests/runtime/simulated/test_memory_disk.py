@@ -214,7 +214,7 @@ class TestCrash:
 
 
 class TestDecay:
-    """What becomes of a disk beside crashes."""
+    """A disk is wiped, rots or fails, without a crash."""
 
     def test_a_flipped_bit(self) -> None:
         """If this fails, a simulated disk's decay is not seen, or is undone by a crash."""

@@ -16,7 +16,7 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 class Stopped(BaseException):
-    """What a simulator throws into a task."""
+    """The exception that a simulator throws into a task."""
 
 
 def search(file: UpdatableFile) -> int | None:

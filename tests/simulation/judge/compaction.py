@@ -1,4 +1,4 @@
-"""What a compacted topic has to hold: invariant 14."""
+"""Invariant 14: a compacted topic holds the last value of each key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_compacted(
 
 
 def _latest(contents: Contents, end_offset: int) -> dict[bytes, Latest]:
-    """Of each key, among what is surely committed."""
+    """The last value of each key, among records that are surely committed."""
     found: dict[bytes, Latest] = {}
     for offset in sorted(contents.at):
         known = contents.at[offset]

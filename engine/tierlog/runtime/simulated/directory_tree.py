@@ -120,7 +120,7 @@ class NameChange:
     needs: frozenset[Place]
 
     def is_of(self, places: set[Place]) -> bool:
-        """Whether it changes one of some places."""
+        """Return whether the change is one of a name at these places."""
         return not places.isdisjoint(self.entries)
 
     def follows_from(self, places: set[Place]) -> bool:
