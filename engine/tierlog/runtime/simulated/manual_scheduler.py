@@ -25,9 +25,8 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.machine.randomness import SeededRng
-from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.runtime.simulated.strands import ManualCondition, ManualFuture, ManualLock, ManualPool, Strand, StrandGroup
+from tierlog.runtime.simulated.strands import Strand, StrandGroup, StrandScheduler
 
 Result = TypeVar("Result")
 
@@ -44,7 +43,7 @@ class AbandonedError(RuntimeError):
     """A task of another group, or of none, calls an object of an abandoned group."""
 
 
-class ManualScheduler(Closeable):
+class ManualScheduler(StrandScheduler, Closeable):
     """A Scheduler in one thread, driven by a seed. A context manager: leaving it ends the tasks that still wait.
 
     Args:
@@ -97,31 +96,6 @@ class ManualScheduler(Closeable):
     def unfinished_of(self, group: TaskGroup) -> list[str]:
         """The names of a group's tasks that have not ended."""
         return sorted(strand.name for strand in self._strands.values() if strand.group is group)
-
-    def lock(self) -> Lock:
-        """Make a lock whose holder and waiters are tasks of this scheduler."""
-        return ManualLock(self)
-
-    def condition(self) -> Condition:
-        """Make a condition whose waiters are tasks of this scheduler."""
-        return ManualCondition(self)
-
-    def future(self) -> PendingFuture[Result]:
-        """Make a future whose maker calls ``set_result`` or ``set_exception``."""
-        future: ManualFuture[Result] = ManualFuture(self)
-        future.begin()
-        return future
-
-    def pool(self, workers: int, *, name: str) -> Pool:
-        """Make a pool whose workers start when there is work."""
-        return ManualPool(self, workers, name) if workers else InlinePool()
-
-    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """Run a long task in a daemon thread of its own."""
-        future: ManualFuture[None] = ManualFuture(self)
-        self.spawn(lambda: future.run(function), name=name)
-        self.may_switch()
-        return future
 
     def group(self, name: str) -> TaskGroup:
         """Make a Scheduler of its own, over this one, whose tasks can be paused and abandoned."""
@@ -281,11 +255,11 @@ class ManualScheduler(Closeable):
 _ABANDONED: Final[list[object]] = []
 
 
-class TaskGroup(StrandGroup):
+class TaskGroup(StrandScheduler, StrandGroup):
     """A Scheduler over a ManualScheduler, for the tasks of one simulated process. Made by ``ManualScheduler.group``."""
 
     def __init__(self, scheduler: ManualScheduler, name: str) -> None:
-        super().__init__(name)
+        StrandGroup.__init__(self, name)
         self._scheduler = scheduler
 
     # ---- the process
@@ -324,26 +298,6 @@ class TaskGroup(StrandGroup):
     @property
     def cores(self) -> int:
         return self._scheduler.cores
-
-    def lock(self) -> Lock:
-        return ManualLock(self)
-
-    def condition(self) -> Condition:
-        return ManualCondition(self)
-
-    def future(self) -> PendingFuture[Result]:
-        future: ManualFuture[Result] = ManualFuture(self)
-        future.begin()
-        return future
-
-    def pool(self, workers: int, *, name: str) -> Pool:
-        return ManualPool(self, workers, name) if workers else InlinePool()
-
-    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        future: ManualFuture[None] = ManualFuture(self)
-        self.spawn(lambda: future.run(function), name=name)
-        self.may_switch()
-        return future
 
     # ---- what locks, futures and pools ask
 

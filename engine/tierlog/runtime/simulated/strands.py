@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from greenlet import GreenletExit, greenlet
 
 from tierlog.errors import PoolClosedError
-from tierlog.runtime.machine.scheduling import Future, Pool
+from tierlog.runtime.machine.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
 
 Result = TypeVar("Result")
 
@@ -52,29 +53,59 @@ class Strand:
     turn: int = 0
 
 
-class Turns(Protocol):
-    """What gives strands their turns: a ManualScheduler, or one of its groups."""
+class StrandScheduler(abc.ABC):
+    """A Scheduler whose tasks are strands: a ManualScheduler, or one of its groups."""
 
+    @abc.abstractmethod
     def current(self) -> Strand:
         """Return the strand that runs."""
 
+    @abc.abstractmethod
     def may_switch(self) -> None:
         """A point where another strand may run."""
 
+    @abc.abstractmethod
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait to be woken, or for a time; whether it was woken."""
+        """Let the current strand wait until it is woken, or for a time; return whether it was woken."""
 
+    @abc.abstractmethod
     def wake(self, strand: Strand) -> None:
         """Let a waiting strand go on."""
 
+    @abc.abstractmethod
     def spawn(self, function: Callable[[], None], *, name: str) -> None:
         """Begin a strand."""
+
+    def lock(self) -> Lock:
+        """Make a lock whose holder and waiters are tasks of this scheduler."""
+        return ManualLock(self)
+
+    def condition(self) -> Condition:
+        """Make a condition whose waiters are tasks of this scheduler."""
+        return ManualCondition(self)
+
+    def future(self) -> PendingFuture[Result]:
+        """Make a future whose maker calls ``set_result`` or ``set_exception``."""
+        future: ManualFuture[Result] = ManualFuture(self)
+        future.begin()
+        return future
+
+    def pool(self, workers: int, *, name: str) -> Pool:
+        """Make a pool whose workers start when there is work."""
+        return ManualPool(self, workers, name) if workers else InlinePool()
+
+    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
+        """Run a long task in a daemon thread of its own."""
+        future: ManualFuture[None] = ManualFuture(self)
+        self.spawn(lambda: future.run(function), name=name)
+        self.may_switch()
+        return future
 
 
 class WaitList:
     """Strands that wait for the same condition."""
 
-    def __init__(self, scheduler: Turns) -> None:
+    def __init__(self, scheduler: StrandScheduler) -> None:
         self._scheduler = scheduler
         self._strands: list[Strand] = []
 
@@ -97,7 +128,7 @@ class WaitList:
 class ManualLock:
     """The Lock of a ManualScheduler."""
 
-    def __init__(self, scheduler: Turns) -> None:
+    def __init__(self, scheduler: StrandScheduler) -> None:
         self._scheduler = scheduler
         self._owner: Strand | None = None
         self._queue = WaitList(scheduler)
@@ -130,7 +161,7 @@ class ManualLock:
 class ManualCondition(ManualLock):
     """The Condition of a ManualScheduler."""
 
-    def __init__(self, scheduler: Turns) -> None:
+    def __init__(self, scheduler: StrandScheduler) -> None:
         super().__init__(scheduler)
         self._waiting = WaitList(scheduler)
 
@@ -154,7 +185,7 @@ class ManualCondition(ManualLock):
 class ManualFuture(Generic[Result]):
     """The Future and PendingFuture of a ManualScheduler."""
 
-    def __init__(self, scheduler: Turns) -> None:
+    def __init__(self, scheduler: StrandScheduler) -> None:
         self._scheduler = scheduler
         self._state = "waiting"
         self._result: list[Result] = []
@@ -233,7 +264,7 @@ class ManualFuture(Generic[Result]):
 class ManualPool(Pool):
     """The Pool of a ManualScheduler."""
 
-    def __init__(self, scheduler: Turns, workers: int, name: str) -> None:
+    def __init__(self, scheduler: StrandScheduler, workers: int, name: str) -> None:
         self._scheduler = scheduler
         self._name = name
         self._workers = workers
