@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
 
@@ -83,6 +83,14 @@ class ReplicaView:
     copied_offset: int
     segments: tuple[tuple[int, int], ...]
     clock_ms: int = 0
+
+
+class ReadPart(NamedTuple):
+    """An answer of a read of a whole partition: the offset that was asked for, batches, and aborted transactions."""
+
+    offset: int
+    data: bytes
+    aborted: tuple[AbortedTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +218,24 @@ class Judge(Protocol):
 
     def looked_up(self, client: str, request: ListOffset, answer: ListedOffset, *, broker: int, now_ms: int) -> None:
         """A leader answered, without error, for the offset of a time or a special one."""
+
+    def read_whole(
+        self,
+        broker: int,
+        partition: Partition,
+        *,
+        is_committed: bool,
+        start: int,
+        end: int,
+        parts: tuple[ReadPart, ...],
+        now_ms: int,
+    ) -> None:
+        """At the end of the run, a broker's replica was read from the log start to the end that its leader told."""
+
+    def unreadable(
+        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool
+    ) -> int | None:
+        """Such a read gets errors alone at an offset. Return the offset where it goes on; None: it ends there."""
 
     # ---- the tier
 

@@ -17,6 +17,7 @@ from tests.simulation.controller import Controller
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.disks import Disk, Folders, RealDisk
 from tests.simulation.facts import Judge, Violation
+from tests.simulation.final_reads import FinalReader
 from tests.simulation.messages import Partition, WriteMarker
 from tests.simulation.metadata_log import MetadataNode
 from tests.simulation.nemesis import Nemesis
@@ -37,6 +38,7 @@ _CHECKPOINT_EVENTS: Final = 1_000
 _START_SECONDS: Final = 60.0
 _HEAL_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 60.0
+_READ_SECONDS: Final = 600.0
 #: Beyond the intervals: clocks that are wrong, and the network's delays.
 _SETTLE_SECONDS: Final = 4.0
 #: That a copy of one segment may take.
@@ -185,6 +187,14 @@ class World:
         self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
         self._wait_for("all replicas are in sync", self._is_whole, _HEAL_SECONDS)
         self.judge.checkpoint(self.network.now_ms)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        """Have every partition read from every replica, from its start to its end."""
+        topics = tuple(topic.name for topic in self.settings.topics)
+        reader = FinalReader("final-reader", self.settings, self.network, self.judge, topics=topics)
+        reader.start()
+        self._wait_for("all is read", lambda: reader.is_idle, _READ_SECONDS)
 
     def _is_whole(self) -> bool:
         """Whether all replicas that run are in sync. An administrator lets sound replicas lead: nobody can follow one
@@ -523,15 +533,16 @@ class _Told:
         self._judge = judge
         self._scheduler = scheduler
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._judge, name)  # a fact that no judge takes is an error
         scheduler = self._scheduler
 
-        def tell(*arguments: object, **more: object) -> None:
+        def tell(*arguments: object, **more: object) -> object:
             try:
-                method(*arguments, **more)
-            except Exception as error:  # noqa: BLE001 - a fault of the judge itself ends the run too
+                return method(*arguments, **more)
+            except Exception as error:  # a fault of the judge itself ends the run too
                 scheduler.fail(error)
+                raise
 
         setattr(self, name, tell)
         return tell

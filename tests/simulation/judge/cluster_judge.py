@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.simulation.facts import ClusterView, ReplicaView, TopicFacts, Violation
+from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
 from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
 from tests.simulation.judge.compaction import check_compacted
@@ -15,6 +15,7 @@ from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.retention import Sizes
 from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
+from tests.simulation.judge.whole_reads import WholeRead
 from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
 from tests.simulation.trace import Trace
 
@@ -168,7 +169,9 @@ class ClusterJudge:
         self._trace.count("acknowledged")
         self._trace.count("duplicates", int(is_duplicate))
         known = self._partitions.get(batch.partition)
-        if known is not None and batch.acks == -1 and base_offset >= 0:
+        if known is not None and batch.acks == -1 and base_offset < 0:
+            known.contents.unplaced.append(batch)
+        elif known is not None and batch.acks == -1:
             known.contents.acknowledged(batch, base_offset, leader_epoch, now_ms, is_duplicate=is_duplicate)
 
     def refused(self, producer: str, number: int, error: str, is_final: bool, now_ms: int) -> None:
@@ -264,6 +267,54 @@ class ClusterJudge:
         if is_behind and before > known.published_start and offset < known.published_start:
             text = f"{consumer} was at {before} of {partition} and is sent back to {offset}: {why}"
             raise Violation(12, "nonmonotonic poll", text)
+
+    def read_whole(
+        self,
+        broker: int,
+        partition: Partition,
+        *,
+        is_committed: bool,
+        start: int,
+        end: int,
+        parts: tuple[ReadPart, ...],
+        now_ms: int,
+    ) -> None:
+        known = self._partitions.get(partition)
+        if known is None:
+            return
+        self._trace.count("whole reads")
+        facts = self._topic(partition)
+        tier = (facts.topic_id, partition.number)
+        reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
+        read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
+        read.check(known.published_start, lambda offset: self._objects.end_of_expired(tier, offset))
+        if facts.is_compacted:
+            view = self._view.replica(broker, partition)
+            check_compacted(
+                known.contents,
+                read.batches,
+                f"{reader}, {partition}",
+                end_offset=end,
+                delete_retention_ms=facts.delete_retention_ms,
+                clock_ms=now_ms if view is None else view.clock_ms,
+            )
+
+    def unreadable(
+        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool
+    ) -> int | None:
+        known = self._partitions.get(partition)
+        if known is None:
+            return None
+        facts = self._topic(partition)
+        end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
+        if end > offset:
+            self._trace.count("reads of what a lifecycle rule took")
+            return end
+        if any(self._is_rotten(each, partition) for each in facts.replicas):
+            self._trace.count("reads of what has rotted")
+            return None
+        reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
+        raise Violation(1, "lost write", f"{reader}, {partition} at {offset}: {error}, again and again")
 
     # ---- the tier
 

@@ -77,6 +77,7 @@ class Contents:
         cuts: Epochs that began by an unclean election, each with the offset from which on older epochs may differ.
         last_cut_ms: When the last of them began.
         exempt: Acknowledged records that such elections took.
+        unplaced: Acknowledged batches whose producer was not told where they are.
     """
 
     partition: Partition
@@ -87,6 +88,7 @@ class Contents:
     last_cut_ms: int = -(10**12)
     exempt: int = 0
     end_offset: int = 0
+    unplaced: list[SentBatch] = field(default_factory=list)
     _offset_of: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _last_of_producer: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -241,14 +243,15 @@ class Contents:
                 if name is not None and self.cuts:
                     continue  # a marker that such an election took lets a later one decide
                 is_commit = True if name is None else self.sent.decided.get(name)
-                self._check_shown(
+                self.check_shown(
                     f"{consumer} at {self.partition} offset {record.offset}, {name}",
                     is_commit,
                     is_shown=record.offset in shown,
                 )
 
     @staticmethod
-    def _check_shown(where: str, is_commit: bool | None, *, is_shown: bool) -> None:
+    def check_shown(where: str, is_commit: bool | None, *, is_shown: bool) -> None:
+        """A record of a transaction is shown to a read committed consumer if it was committed, and else not."""
         if is_shown and is_commit is None:
             raise Violation(6, "precommitted read", f"{where}: nobody has decided yet")
         if is_shown and is_commit is False:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tests.simulation.facts import ReplicaView, Violation
-from tests.simulation.judge.segments import DELETING, FINISHED, STARTED, Segment, SegmentTable
+from tests.simulation.judge.segments import DELETING, FINISHED, STARTED, PartitionId, Segment, SegmentTable
 
 #: A segment's id, as text, stands behind its base offset in the names of its objects.
 _KEY = re.compile(r"/\d{20}-([A-Za-z0-9_-]{22})\.([a-z-]+)$")
@@ -61,6 +61,16 @@ class StoredObjects:
             self._expired.add(found[0])
         elif found is not None:
             self._check_deletable(found[0], key, by)
+
+    def end_of_expired(self, partition: PartitionId, offset: int) -> int:
+        """The offset behind the segments from an offset on that a lifecycle rule took objects of; it: none."""
+        at = -1
+        while at < offset:
+            at = offset
+            for each in self._tier.of(partition):
+                if each.segment_id in self._expired and each.start_offset <= offset <= each.end_offset:
+                    offset = each.end_offset + 1
+        return offset
 
     def _check_deletable(self, segment_id: bytes, key: str, by: str) -> None:
         """Nothing is deleted that readers find."""

@@ -1,0 +1,131 @@
+"""The judge of the last reads of a run, by histories made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.simulation.facts import ReadPart
+from tests.simulation.messages import AbortedTransaction
+from tests.simulation.test_judge import FACTS, PARTITION, MadeCluster, breaks
+from tests.support.batches import Batch, encode
+
+
+def _read(made: MadeCluster, start: int, end: int, *parts: Any, is_committed: bool = False, broker: int = 1) -> None:
+    """A replica was read: each part is what was asked for, batches, and aborted transactions."""
+    read = []
+    for offset, batches, *aborted in parts:
+        data = b"".join(encode(each) for each in batches)
+        made.judge.served(broker, PARTITION, offset, data, False, made.now_ms)
+        read.append(ReadPart(offset, data, tuple(AbortedTransaction(*each) for each in aborted)))
+    made.judge.read_whole(
+        broker, PARTITION, is_committed=is_committed, start=start, end=end, parts=tuple(read), now_ms=made.now_ms
+    )
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    return MadeCluster()
+
+
+def test_all_is_read_from_every_replica(made: MadeCluster) -> None:
+    """Each record once, in order, up to the end; from the log start on, when that has risen."""
+    first, second = made.write(b"a", b"b", at=0), made.write(b"c", at=2)
+    made.look()
+    for broker in (1, 2):
+        _read(made, 0, 3, (0, [first]), (2, [second]), broker=broker)
+    made.change(1, log_start_offset=2, local_log_start_offset=2)
+    made.judge.records_deletion_asked(PARTITION, 2, made.now_ms)
+    made.look()
+    _read(made, 2, 3, (2, [second]), is_committed=True)
+    _read(made, 1, 3, (1, [first]), (2, [second]))  # read before the start rose
+
+
+@pytest.mark.parametrize(
+    ("invariant", "anomaly", "start", "end", "parts"),
+    [
+        (1, "lost write", 2, 3, [(2, "c")]),
+        (1, "lost write", 0, 2, [(0, "a")]),
+        (1, "lost write", 0, 3, [(0, "a")]),
+        (1, "lost write", 0, 3, []),
+        (12, "poll skip", 0, 4, [(0, "a"), (2, "d")]),
+        (12, "poll skip", 0, 4, [(0, "a"), (3, "d")]),
+        (12, "nonmonotonic poll", 0, 3, [(0, "ac"), (3, "c")]),
+        (1, "corrupt read", 0, 3, [(0, "a"), (2, "e")]),
+    ],
+)
+def test_what_a_read_lacks(
+    made: MadeCluster, invariant: int, anomaly: str, start: int, end: int, parts: list[tuple[int, str]]
+) -> None:
+    """A start behind the log's, an end before what is committed, a hole, a step back, another record."""
+    batches = {"a": made.write(b"a", b"b", at=0), "c": made.write(b"c", at=2), "d": made.write(b"d", at=3)}
+    batches["e"] = Batch(2, (b"d",), timestamp_ms=made.now_ms)
+    made.judge.served(1, PARTITION, 0, b"".join(map(encode, list(batches.values())[:3])), False, made.now_ms)
+    if end < 4:
+        made.judge._partitions[PARTITION].contents.cut(3)
+    with breaks(invariant, anomaly):
+        read = tuple(ReadPart(at, b"".join(encode(batches[name]) for name in names), ()) for at, names in parts)
+        made.judge.read_whole(1, PARTITION, is_committed=False, start=start, end=end, parts=read, now_ms=made.now_ms)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_committed_records_are_read_and_no_others(made: MadeCluster, is_commit: bool) -> None:
+    """A transaction is whole for a reader of committed records, or hidden; for the other one it is there."""
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    made.send(b"a", transaction="t")
+    made.judge.transaction_decided("t", is_commit, made.now_ms)
+    batches = [
+        Batch(0, (b"a",), transactional=True, **ours),
+        Batch(1, (b"",), marker="commit" if is_commit else "abort", **ours),
+    ]
+    made.append(*batches)
+    hidden: tuple[Any, ...] = (0, batches, (5, 0))
+    _read(made, 0, 2, hidden)
+    _read(made, 0, 2, (0, batches) if is_commit else hidden, is_committed=True)
+    with breaks(6, "lost write" if is_commit else "aborted read"):
+        _read(made, 0, 2, hidden if is_commit else (0, batches), is_committed=True)
+
+
+def test_a_duplicate_is_somewhere(made: MadeCluster) -> None:
+    """A producer was told that its batch is there already, and not where."""
+    batch = made.write(b"a", at=0)
+    made.judge.acknowledged("producer", made.send(b"b"), -1, True, made.now_ms)
+    with breaks(1, "lost write"):
+        _read(made, 0, 1, (0, [batch]))
+    made.append(Batch(1, (b"b",)))
+    _read(made, 0, 2, (0, [batch, Batch(1, (b"b",))]))
+
+
+def test_what_a_lifecycle_rule_took_is_jumped_over(made: MadeCluster) -> None:
+    """Its offsets alone: what lies behind them is read."""
+    first, second = made.write(b"a", b"b", at=0), made.write(b"c", at=2)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    with breaks(1, "lost write"):
+        made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False)
+    with breaks(12, "poll skip"):
+        _read(made, 0, 3, (2, [second]))
+    made.judge.object_deleted(next(iter(made.stored)), "lifecycle", made.now_ms)
+    assert made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False) == 2
+    _read(made, 0, 3, (2, [second]))
+    _read(made, 0, 3, (0, [first, second]))
+    with breaks(1, "lost write"):
+        made.judge.unreadable(1, PARTITION, 2, "UNKNOWN_SERVER_ERROR", is_committed=False)
+
+
+def test_what_has_rotted_ends_a_read(made: MadeCluster) -> None:
+    """Nobody can read on; an operator has to act."""
+    made.write(b"a", at=0)
+    made.judge.fault_began("local rot", "1 /logs/orders-0/00000000000000000000.log", made.now_ms)
+    assert made.judge.unreadable(2, PARTITION, 0, "CORRUPT_MESSAGE", is_committed=True) is None
+
+
+def test_the_last_values_of_a_compacted_topic_are_read() -> None:
+    """Whatever compaction took of the others."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
+    made.write(b"old", b"new", at=0, keys=(b"k", b"k"))
+    last = made.write(b"other", at=2, keys=(b"l",))
+    _read(made, 0, 3, (0, [Batch(1, (b"new",), keys=(b"k",)), last]))
+    with breaks(14, "lost write"):
+        _read(made, 0, 3, (0, [last]))
