@@ -30,7 +30,7 @@ from tests.simulation.requests import Requests
 from tests.simulation.store import StoreClient
 from tests.simulation.work_queue import WorkQueue
 from tierlog.errors import TierlogError
-from tierlog.log.local.log_config import CleanerConfig, LogDirectoryConfig
+from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
 from tierlog.log.local.unified_log import UnifiedLog
@@ -39,6 +39,7 @@ from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.partition_stops import StopPartition
 from tierlog.remote.manager.remote_log_manager import RemoteLogManager
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from tierlog.remote.storage.manager_parts import ManagerParts
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.replication import Brokers, FollowerSettings
 from tierlog.runtime.machine import Machine, Process
@@ -51,6 +52,8 @@ _REQUEST_TASKS: Final = 3
 _CONTROLLER_TIMEOUT_MS: Final = 2_000
 _RETRY_SECONDS: Final = 0.1
 _STOP_SECONDS: Final = 5.0
+#: How long the folders of deleted logs stay that a start finds.
+FOLDER_DELETE_MS: Final = 2_000
 
 
 class Broker:
@@ -72,6 +75,8 @@ class Broker:
         is_stopping: Whether it is to stop.
         has_stopped: Whether it has stopped cleanly.
         manager: The RemoteLogManager.
+        storage: Its storage manager.
+        storage_parts: What that has as long as it is open; None: it was never configured.
     """
 
     def __init__(
@@ -103,6 +108,8 @@ class Broker:
         self.follower_settings: FollowerSettings = FOLLOWER_SETTINGS
         self.is_stopping = self.has_stopped = False
         self.manager: RemoteLogManager
+        self.storage: TieredStorageManager
+        self.storage_parts: ManagerParts | None = None
         self.directory: LogDirectory
         self._requests = Requests(self)
         self._queue = WorkQueue(self.group, "request", _REQUEST_TASKS)
@@ -176,14 +183,16 @@ class Broker:
         self.directory = LogDirectory.open(
             self.folders.logs,
             machine=machine,
+            config=LogConfig.from_kafka({"file.delete.delay.ms": str(FOLDER_DELETE_MS)}),
             directory_config=LogDirectoryConfig.from_kafka(_own(config)),
             remote_log_enabled=True,
             is_sole_replica=False,
             cleaner_config=CleanerConfig.from_kafka(_own(config)),
             on_offline=lambda error: self.world.failed(self),
         )
-        storage = TieredStorageManager(machine=machine, wrap_store=lambda _: StoreClient(self))
+        self.storage = storage = TieredStorageManager(machine=machine, wrap_store=lambda _: StoreClient(self))
         storage.configure(self.world.storage_config(self.folders))
+        self.storage_parts = storage._configured()
         metadata = TopicBasedRemoteLogMetadataManager(
             machine=machine, open_logs=lambda _config, **_: RemoteMetadataLogs(self)
         )

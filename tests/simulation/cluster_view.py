@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.simulation.facts import ClusterView, ReplicaView
+from tests.simulation.leftovers import held_by, open_files, paths_of
 from tests.simulation.messages import Partition
 from tests.simulation.replica import Replica
 
@@ -39,12 +40,16 @@ def view_of(world: World) -> ClusterView:
 
     def open_resources() -> Mapping[str, int]:
         found: dict[str, int] = {}
-        for group in world.ended:
-            for name in group.unfinished:
-                found[f"{group.name}: task {name}"] = 1
+        for life in world.ended:
+            found |= {f"{life.group.name}: {name}": count for name, count in held_by(life)}
+        for broker, disk in world.disks.items():
+            found |= {f"broker-{broker}: open {path}": count for path, count in open_files(disk.files).items()}
         return found
 
-    return ClusterView(replicas, replica, log_bytes, world.store.objects, world.metadata.values, open_resources)
+    def files() -> Mapping[int, list[str]]:
+        return {broker: list(paths_of(disk)) for broker, disk in world.disks.items()}
+
+    return ClusterView(replicas, replica, log_bytes, world.store.objects, world.metadata.values, open_resources, files)
 
 
 def _replica_view(replica: Replica) -> ReplicaView:

@@ -257,7 +257,7 @@ class Controller:
         ]
 
     def _tell_topic(self, topic: _Topic) -> None:
-        facts = None if topic.is_deleted else _facts(topic, self._partitions_of(topic)[0].replicas)
+        facts = None if topic.is_deleted else _facts(topic, tuple(each.replicas for each in self._partitions_of(topic)))
         self._judge.topic_changed(topic.settings.name, topic.generation, facts, self._network.now_ms)
 
     def _delete_topic(self, request: DeleteTopic, answer: Answer) -> None:
@@ -580,12 +580,12 @@ def topic_id_of(name: str, generation: int) -> Uuid:
     return Uuid(hashlib.md5(f"{name} {generation}".encode(), usedforsecurity=False).digest())
 
 
-def _facts(topic: _Topic, replicas: tuple[int, ...]) -> TopicFacts:
+def _facts(topic: _Topic, replicas: tuple[tuple[int, ...], ...]) -> TopicFacts:
     config = topic.config
     return TopicFacts(
         partitions=topic.settings.partitions,
         topic_id=topic.topic_id.raw,
-        replicas=tuple(sorted(replicas)),
+        replicas=replicas,
         min_insync_replicas=config.min_insync_replicas,
         is_compacted=config.is_compacted,
         is_tiered=config.remote_storage_enable,

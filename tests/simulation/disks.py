@@ -30,6 +30,7 @@ class Folders:
     """
 
     def __init__(self, root: str = "") -> None:
+        self.root = root
         self.logs, self.cache, self.keys = f"{root}/logs", f"{root}/cache", f"{root}/keys"
 
     def furnish(self, files: Files) -> None:

@@ -32,6 +32,7 @@ class TopicFacts:
     """A topic as it is now.
 
     Attributes:
+        replicas: By partition: the brokers that have it.
         retention_ms, retention_bytes, local_retention_ms, local_retention_bytes: -1 = no limit; local ones -2 = as the
             whole log's.
         is_tiered: Whether ``remote.storage.enable`` is on.
@@ -40,7 +41,7 @@ class TopicFacts:
     """
 
     partitions: int
-    replicas: tuple[int, ...]
+    replicas: tuple[tuple[int, ...], ...]
     min_insync_replicas: int
     is_compacted: bool
     is_tiered: bool
@@ -103,7 +104,8 @@ class ClusterView:
         log_bytes: The local log of a broker's replica: whole batches of all segments, in order.
         stored: The store's objects: key to size in bytes, as they are and not as a stale listing has them.
         metadata: All record values of the metadata topic, by its partition, in order.
-        open_resources: By node: tasks, open files, held bytes; empty after close.
+        open_resources: By node: tasks, locks, open files, held bytes, requests that wait: all 0 after close.
+        files: By broker: the paths of all files on its disk, "/logs/…" and "/cache/…".
     """
 
     replicas: Callable[[], list[ReplicaView]]
@@ -112,6 +114,7 @@ class ClusterView:
     stored: Callable[[], Mapping[str, int]]
     metadata: Callable[[], list[list[bytes]]]
     open_resources: Callable[[], Mapping[str, int]]
+    files: Callable[[], Mapping[int, list[str]]]
 
 
 class Judge(Protocol):

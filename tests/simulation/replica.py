@@ -125,6 +125,11 @@ class Replica:
         """Whether a token waits. In ``acting``."""
         return token in self._waiting or token in self._watermark_waits
 
+    @property
+    def waiting(self) -> int:
+        """How many tokens wait."""
+        return len(self._waiting) + len(self._watermark_waits)
+
     def cancel(self, token: Hashable) -> bool:
         """Let a token wait no more; whether it waited. In ``acting``."""
         self.leader.cancel(token)

@@ -22,7 +22,7 @@ PARTITION = Partition("orders", 0)
 SEGMENT = bytes([7] * 16)
 FACTS = TopicFacts(
     partitions=1,
-    replicas=(1, 2),
+    replicas=((1, 2),),
     min_insync_replicas=1,
     is_compacted=False,
     is_tiered=True,
@@ -52,6 +52,7 @@ class MadeCluster:
         self.now_ms = 1_000_000
         self.stored: dict[str, int] = {}
         self.open: dict[str, int] = {}
+        self.files: dict[int, list[str]] = {}
         self.logs: dict[int, list[bytes]] = {1: [], 2: []}
         self.replicas = {
             1: ReplicaView(1, PARTITION, "leader", 0, 0, 0, 0, 0, 0, ((0, 0),), frozenset((1, 2)), -1, ((0, 0),)),
@@ -65,6 +66,7 @@ class MadeCluster:
                 stored=lambda: self.stored,
                 metadata=list,
                 open_resources=lambda: self.open,
+                files=lambda: self.files,
             ),
             self.now_ms,
         )

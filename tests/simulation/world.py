@@ -26,7 +26,7 @@ from tests.simulation.settings import Settings
 from tests.simulation.store import StoreNode
 from tests.simulation.trace import Trace
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, SkewedClock, TaskGroup
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, SkewedClock
 from tierlog.runtime.simulated.strands import Strand
 
 #: How often the task of the world looks whether the run is over.
@@ -99,7 +99,7 @@ class World:
         self._touched = {each: frozenset((each,)) for each in ids}
         self._by_group: dict[int, int] = {}
         self.lives: dict[int, Broker] = {}
-        self.ended: list[TaskGroup] = []
+        self.ended: list[Broker] = []
         self._lost: set[int] = set()
         self._failing: set[int] = set()
         self._rotten: dict[tuple[str, int], set[int]] = {}
@@ -195,6 +195,7 @@ class World:
         reader = FinalReader("final-reader", self.settings, self.network, self.judge, topics=topics)
         reader.start()
         self._wait_for("all is read", lambda: reader.is_idle, _READ_SECONDS)
+        self._sleep(_SETTLE_SECONDS)  # what was set aside before is deleted by now
 
     def _is_whole(self) -> bool:
         """Whether all replicas that run are in sync. An administrator lets sound replicas lead: nobody can follow one
@@ -274,6 +275,7 @@ class World:
             each.stop()
         self._wait_for("all brokers have stopped", lambda: not self.lives, _STOP_SECONDS)
         self._sleep(5.0)
+        gc.collect()  # a file that nobody has is closed
         self.judge.closed(self.network.now_ms)
 
     def _after_turn(self, strand: Strand, was_woken: bool) -> None:
@@ -286,6 +288,11 @@ class World:
         self.judge.step(self._touched[broker], self.network.now_ms)
 
     # ---- what there is
+
+    @property
+    def disks(self) -> Mapping[int, Disk | RealDisk]:
+        """The disks that the brokers have, by broker."""
+        return self._real or self._disks
 
     def running(self) -> tuple[int, ...]:
         """The brokers that run, and are neither paused nor about to stop."""
@@ -341,7 +348,7 @@ class World:
         """A life has stopped cleanly."""
         if self.lives.get(life.broker_id) is life:
             del self.lives[life.broker_id]
-            self.ended.append(life.group)
+            self.ended.append(life)
             self._fault("stopped", life.broker_id, life.life)
             self.judge.broker_stopped(life.broker_id, life.life, True, self.network.now_ms)
 

@@ -11,6 +11,7 @@ from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
 from tests.simulation.judge.compaction import check_compacted
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
+from tests.simulation.judge.disk_files import check_files, waits_to_go
 from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.retention import Sizes
 from tests.simulation.judge.segments import FINISHED, SegmentTable
@@ -69,6 +70,8 @@ class ClusterJudge:
         self._faults: set[str] = set()
         self._seen: dict[tuple[int, Partition], object] = {}
         self._rotten: list[str] = []
+        self._unclean: set[int] = set()
+        self._set_aside: dict[int, set[str]] = {}
         self._view: ClusterView
 
     # ---- the cluster
@@ -122,9 +125,12 @@ class ClusterJudge:
 
     def broker_started(self, broker: int, life: int, now_ms: int) -> None:
         self._objects.began(broker, life)
+        self._unclean.discard(broker)
 
     def broker_stopped(self, broker: int, life: int, is_clean: bool, now_ms: int) -> None:
         self._objects.ended(broker)
+        if not is_clean:
+            self._unclean.add(broker)
         self._trace.count("clean stops" if is_clean else "crashes")
         for key in [each for each in self._seen if each[0] == broker]:
             del self._seen[key]
@@ -310,7 +316,7 @@ class ClusterJudge:
         if end > offset:
             self._trace.count("reads of what a lifecycle rule took")
             return end
-        if any(self._is_rotten(each, partition) for each in facts.replicas):
+        if any(self._is_rotten(each, partition) for each in facts.replicas[partition.number]):
             self._trace.count("reads of what has rotted")
             return None
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
@@ -474,11 +480,12 @@ class ClusterJudge:
                 raise Violation(10, "no leader", f"{partition}: broker {known.leader} does not lead it")
             self._check_settled(known, leader, {broker for broker, each in views if each == partition})
         self._objects.check(self._view.stored())
+        self._set_aside = {broker: {*filter(waits_to_go, paths)} for broker, paths in self._view.files().items()}
 
     def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
         partition, facts = leader.partition, self._topic(leader.partition)
-        if any(self._is_rotten(each, partition) for each in facts.replicas):
+        if any(self._is_rotten(each, partition) for each in facts.replicas[partition.number]):
             return  # an operator has to act
         if known.in_sync != leader.in_sync or not running <= known.in_sync:
             text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)}"
@@ -502,5 +509,22 @@ class ClusterJudge:
         left = {name: count for name, count in self._view.open_resources().items() if count}
         if left:
             raise Violation(8, "leak", str(left))
+        for broker, paths in self._view.files().items():
+            if broker not in self._unclean:
+                self._check_files(broker, paths)
         self._trace.count("unjudged deletions", sum(each.sizes.unjudged for each in self._partitions.values()))
         self._trace.count("orphans", len(self._objects.orphans))
+
+    def _check_files(self, broker: int, paths: list[str]) -> None:
+        """Of a broker that stopped cleanly; what has rotted an operator has to look at."""
+        owned = {
+            f"{each.topic}-{each.number}": each
+            for each in self._partitions
+            if broker in self._topic(each).replicas[each.number]
+        }
+        rotten = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._is_rotten(broker, each))
+        sound = [each for each in paths if not each.startswith(rotten)]
+        # Of a compacted log segments of the same name are set aside again and again.
+        compacted = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topic(each).is_compacted)
+        before = {each for each in self._set_aside.get(broker, ()) if not each.startswith(compacted)}
+        check_files(broker, sound, owned.keys(), before)

@@ -7,6 +7,7 @@ import errno
 import os
 import posixpath
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -85,6 +86,7 @@ class MemoryDisk:
         #: Names that are in no directory, and open what they were made of until they are removed.
         self._leased: dict[str, Content] = {}
         self._leases = 0
+        self._opened: weakref.WeakSet[OpenContent] = weakref.WeakSet()
         self._held = _Held(self)
 
     def name_of(self, path: str) -> str:
@@ -119,6 +121,14 @@ class MemoryDisk:
     def end_lease(self, name: str) -> None:
         """Remove a name of ``lease``."""
         self._leased.pop(name, None)
+
+    def note_opened(self, file: OpenContent) -> None:
+        """Note an open file, which is one until it is closed, or nobody has it."""
+        self._opened.add(file)
+
+    def open_paths(self) -> list[str]:
+        """Return the paths that files were opened by which are open now, and the names of leases."""
+        return sorted([*self._leased, *(each.path for each in self._opened if each.is_open)])
 
     def held(self) -> _Held:
         """Return a block with the disk's lock held, which is reentrant.
@@ -197,7 +207,7 @@ class _Held:
         self._lock.release()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenContent:
     """An open file."""
 
@@ -211,6 +221,7 @@ class OpenContent:
         content, files = self.content, self.disk.base
         if files is not None and isinstance(content, BaseContent) and content.base_bytes:
             self.base = files.open_read(content.base_path)
+        self.disk.note_opened(self)
 
     @property
     def size_bytes(self) -> int:

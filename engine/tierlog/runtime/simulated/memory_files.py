@@ -110,6 +110,11 @@ class MemoryFiles:
         """Remove a function of ``befall``, if it is there; None: all."""
         self._disk.hooks = [] if hook is None else [each for each in self._disk.hooks if each != hook]
 
+    def open_paths(self) -> list[str]:
+        """Return the paths of files that are open now, once for each time, and of leases."""
+        with self._disk.held():
+            return self._disk.open_paths()
+
     def find(self, path: str) -> FileInfo | None:
         """Return size, kind and times of a file or directory; None if the path names nothing."""
         with self._disk.held():

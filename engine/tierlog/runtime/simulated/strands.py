@@ -54,7 +54,13 @@ class Strand:
 
 
 class StrandScheduler(abc.ABC):
-    """A Scheduler whose tasks are strands: a ManualScheduler, or one of its groups."""
+    """A Scheduler whose tasks are strands: a ManualScheduler, or one of its groups.
+
+    Attributes:
+        held_locks: How many of its locks and conditions are held now.
+    """
+
+    held_locks = 0
 
     @abc.abstractmethod
     def current(self) -> Strand:
@@ -149,11 +155,13 @@ class ManualLock:
         while self._owner is not None:
             self._queue.wait()
         self._owner = strand
+        self._scheduler.held_locks += 1
 
     def __exit__(self, *_: object) -> None:
         self.give()
 
     def give(self) -> None:
+        self._scheduler.held_locks -= self._owner is not None
         self._owner = None
         self._queue.wake_all()
 
