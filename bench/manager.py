@@ -1,10 +1,11 @@
 """The RemoteLogManager beside the storage manager that it drives.
 
-    python -m bench.manager [cached waiting copy idle offsets] [--rounds 5] [--scale 1]
+    python -m bench.manager [cached waiting copy idle offsets away] [--rounds 5] [--scale 1]
 
 Remote reads of a cached mebibyte beside the storage manager's own fetch of the same bytes; and a thousand reads at once
 of a store that takes 200 ms, beside as many threads that fetch the same ranges. And the processor time of 10,000
-leaders with nothing to copy or to delete, whose metadata lie in the native table. *copy*: ``bench.manager_copies``.
+leaders with nothing to copy or to delete, whose metadata lie in the native table. *copy*: ``bench.manager_copies``;
+*away* (16 minutes): ``bench.manager_away``.
 *offsets*: a search of an offset by time among very many segments, but for the look into the one that it chooses.
 """
 
@@ -22,6 +23,7 @@ from unittest import mock
 from typing_extensions import Buffer
 
 from bench.harness import MIB, Suite, arguments, equal, in_turn, quotient, spread, work_folder
+from bench.manager_away import measure_away
 from bench.manager_copies import measure_copies
 from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.support.manager_configs import local_keys
@@ -406,7 +408,7 @@ def measure_offsets(suite: Suite, rounds: int, scale: float) -> None:
 
 
 def main() -> None:
-    asked = arguments(__doc__, ("cached", "waiting", "copy", "idle", "offsets"))
+    asked = arguments(__doc__, ("cached", "waiting", "copy", "idle", "offsets", "away"))
     suite = Suite("manager")
     if "cached" in asked.parts:
         measure_cached(suite, asked.rounds, asked.scale)
@@ -418,6 +420,8 @@ def main() -> None:
         measure_idle(suite, asked.rounds, asked.scale)
     if "offsets" in asked.parts:
         measure_offsets(suite, asked.rounds, asked.scale)
+    if "away" in asked.parts:
+        measure_away(suite, asked.scale)
     suite.save()
 
 

@@ -64,6 +64,18 @@ class TestTimes:
         assert slow.at == [0, 75, 150]
         assert late.at == pytest.approx([10, 40, 70, 100, 130, 160, 190], abs=0.2)
 
+    def test_tasks_with_long_intervals_fall_due_together(self, simulated: Machine) -> None:
+        """Ten thousand partitions with nothing to do must not wake a thread for each."""
+        with TaskSchedule(simulated, name="copy", workers=1) as schedule:
+            runs = [Runs(simulated) for _ in range(20)]
+            for number, each in enumerate(runs):
+                schedule.add(each.run, delay_seconds=number / 100)
+            simulated.clock.sleep(INTERVAL + 2)
+        first, second = ({each.at[number] for each in runs} for number in (0, 1))
+        assert len(first) > 1
+        assert len(second) <= 2
+        assert all(INTERVAL <= each.at[1] - each.at[0] <= INTERVAL + 0.4 for each in runs)
+
     def test_a_partition_with_much_to_do_goes_behind_the_others(self, simulated: Machine) -> None:
         """A hundred segments of one partition would keep a new segment of another local for an hour."""
         with TaskSchedule(simulated, name="copy", workers=1) as schedule:

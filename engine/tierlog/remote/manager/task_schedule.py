@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +23,10 @@ Run = Callable[[], float | None]
 
 #: Tasks that fall due within this time are begun together; and while tasks wait, one more thread begins each time.
 _TICK_SECONDS: Final = 0.01
+#: Long delays end at multiples of a step: of ten thousand tasks that find nothing to do, waking threads for each one
+#: costs more than the runs.
+_LONG_SECONDS: Final = 10.0
+_LONG_STEP_SECONDS: Final = 0.25
 _NO_THREAD_SECONDS: Final = 1.0
 _WAIT_SECONDS_MAX: Final = 3600.0
 #: Pause of a task whose run raised: a bug, since runs handle their errors.
@@ -179,7 +184,10 @@ class TaskSchedule(Closeable):
         if delay_seconds <= 0:
             self._queue(task)
             return
-        task.due_seconds = self._clock.monotonic_seconds() + delay_seconds
+        due = self._clock.monotonic_seconds() + delay_seconds
+        if delay_seconds >= _LONG_SECONDS:
+            due = math.ceil(due / _LONG_STEP_SECONDS) * _LONG_STEP_SECONDS
+        task.due_seconds = due
         if len(self._times) >= self._places_max:
             self._times = [place for place in self._times if place[2].due_seconds == place[0]]
             heapq.heapify(self._times)
