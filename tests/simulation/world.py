@@ -419,14 +419,14 @@ class World:
         """Stop the process for a while."""
         life = self.lives.get(broker)
         if life is not None and not life.is_stopping:
-            self._fault("pause", broker)
+            self._began("pause", broker)
             life.group.pause()
 
     def resume(self, broker: int) -> None:
         """Let a paused process go on."""
         life = self.lives.get(broker)
         if life is not None and life.group.is_paused:
-            self._fault("resume", broker)
+            self._ended("pause", broker)
             life.group.resume()
 
     def wipe(self, broker: int) -> None:

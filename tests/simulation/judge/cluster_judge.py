@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +14,7 @@ from tests.simulation.judge.compaction import check_compacted
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
 from tests.simulation.judge.disk_files import check_files, waits_to_go
 from tests.simulation.judge.lookups import check_lookup
-from tests.simulation.judge.retention import Sizes
+from tests.simulation.judge.retention import Deadlines, Overdue, Sizes
 from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
 from tests.simulation.judge.whole_reads import WholeRead
@@ -72,6 +73,7 @@ class ClusterJudge:
         self._rotten: list[str] = []
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
+        self._deadlines = Deadlines()
         self._view: ClusterView
 
     # ---- the cluster
@@ -81,6 +83,7 @@ class ClusterJudge:
 
     def topic_changed(self, topic: str, generation: int, facts: TopicFacts | None, now_ms: int) -> None:
         key = (topic, generation)
+        self._deadlines.disturb()
         if facts is None:
             self._facts.pop(key, None)
             for partition in [each for each in self._partitions if (each.topic, each.generation) == key]:
@@ -116,6 +119,7 @@ class ClusterJudge:
         known = self._partitions.get(partition)
         if known is None:
             return
+        self._deadlines.disturb()
         if epoch > known.current and leader is not None:
             self._trace.count("leader changes", int(known.leader is not None and known.leader != leader))
         known.leader = leader if leader is not None else known.leader
@@ -126,9 +130,11 @@ class ClusterJudge:
     def broker_started(self, broker: int, life: int, now_ms: int) -> None:
         self._objects.began(broker, life)
         self._unclean.discard(broker)
+        self._deadlines.disturb()
 
     def broker_stopped(self, broker: int, life: int, is_clean: bool, now_ms: int) -> None:
         self._objects.ended(broker)
+        self._deadlines.disturb()
         if not is_clean:
             self._unclean.add(broker)
         self._trace.count("clean stops" if is_clean else "crashes")
@@ -141,6 +147,7 @@ class ClusterJudge:
 
     def fault_began(self, name: str, text: str, now_ms: int) -> None:
         self._faults.add(name)
+        self._deadlines.disturb(began=_lasting(name, text))
         if name == "local rot":
             self._rotten.append(text)
 
@@ -149,8 +156,12 @@ class ClusterJudge:
         folder = f"/{partition.topic}-{partition.number}/"
         return any(text.startswith(f"{broker} ") and folder in text for text in self._rotten)
 
+    def _has_rotted(self, partition: Partition) -> bool:
+        """Whether bits of any replica's log rotted."""
+        return any(self._is_rotten(each, partition) for each in self._topic(partition).replicas[partition.number])
+
     def fault_ended(self, name: str, text: str, now_ms: int) -> None:
-        pass
+        self._deadlines.disturb(ended=_lasting(name, text))
 
     # ---- clients
 
@@ -316,7 +327,7 @@ class ClusterJudge:
         if end > offset:
             self._trace.count("reads of what a lifecycle rule took")
             return end
-        if any(self._is_rotten(each, partition) for each in facts.replicas[partition.number]):
+        if self._has_rotted(partition):
             self._trace.count("reads of what has rotted")
             return None
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
@@ -427,7 +438,12 @@ class ClusterJudge:
             if view.partition in self._partitions and view.role != "offline":
                 by_partition.setdefault(view.partition, []).append(view)
         for partition, views in by_partition.items():
-            self._compare(self._partitions[partition], views)
+            known = self._partitions[partition]
+            self._compare(known, views)
+            leader = next((each for each in views if each.role == "leader" and each.broker == known.leader), None)
+            if leader is not None and not self._has_rotted(partition):
+                overdue = self._overdue(known, leader, 0)
+                self._deadlines.check(partition, overdue, now_ms, within_ms=_SLACK_MS)
 
     def _compare(self, known: JudgedPartition, views: list[ReplicaView]) -> None:
         """All running replicas of a partition."""
@@ -485,7 +501,7 @@ class ClusterJudge:
     def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
         partition, facts = leader.partition, self._topic(leader.partition)
-        if any(self._is_rotten(each, partition) for each in facts.replicas[partition.number]):
+        if self._has_rotted(partition):
             return  # an operator has to act
         if known.in_sync != leader.in_sync or not running <= known.in_sync:
             text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)}"
@@ -502,8 +518,14 @@ class ClusterJudge:
         if copies and closed and leader.copied_offset < closed[-1] - 1:
             text = f"closed up to {closed[-1]}, stable up to {leader.last_stable_offset}"
             raise Violation(10, "stuck copies", f"{partition}: {text}, copied up to {leader.copied_offset}")
+        for each in self._overdue(known, leader, _SLACK_MS):
+            raise Violation(7, "late deletion", each.text)
+
+    def _overdue(self, known: JudgedPartition, leader: ReplicaView, slack_ms: int) -> Iterator[Overdue]:
+        facts = self._topic(leader.partition)
         is_copied = len(leader.segments) < 2 or leader.copied_offset >= leader.segments[1][0] - 1
-        retention.check_bounds(known.sizes, facts, leader, slack_ms=_SLACK_MS, is_copied=is_copied)
+        yield from retention.overdue_locally(known.sizes, facts, leader, slack_ms=slack_ms, is_copied=is_copied)
+        yield from retention.overdue_in_tier(self._tier, facts, leader, slack_ms=slack_ms)
 
     def closed(self, now_ms: int) -> None:
         left = {name: count for name, count in self._view.open_resources().items() if count}
@@ -528,3 +550,10 @@ class ClusterJudge:
         compacted = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topic(each).is_compacted)
         before = {each for each in self._set_aside.get(broker, ()) if not each.startswith(compacted)}
         check_files(broker, sound, owned.keys(), before)
+
+
+def _lasting(name: str, text: str) -> str:
+    """The name of a fault that lasts until it ends: of each cut, pause and disk its own; empty for one of a moment."""
+    if name in ("cut", "pause", "disk failure"):
+        return f"{name} {text}"
+    return name if name in ("network", "store") else ""

@@ -7,11 +7,14 @@ logs and answers. A run of offsets that it never saw is not judged, and counted.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.simulation.facts import ReplicaView, TopicFacts, Violation
 from tests.simulation.judge.batches import Batch
+from tests.simulation.judge.segments import FINISHED, SegmentTable
+from tests.simulation.messages import Partition
 
 
 @dataclass(slots=True)
@@ -105,8 +108,21 @@ def _where(view: ReplicaView) -> str:
     return f"broker {view.broker}, leader of {view.partition}"
 
 
-def check_bounds(sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms: int, is_copied: bool) -> None:
-    """Of a settled cluster: the leader's log is within its bounds.
+class Overdue(NamedTuple):
+    """What retention has left although it was to go.
+
+    Attributes:
+        key: Says which segment, where.
+    """
+
+    key: str
+    text: str
+
+
+def overdue_locally(
+    sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms: int, is_copied: bool
+) -> Iterator[Overdue]:
+    """The first segment of a leader's log, if it is to go.
 
     Args:
         sizes: What was seen of the partition.
@@ -119,7 +135,7 @@ def check_bounds(sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms
         return
     where = _where(view)
     local_size = sum(size for _, size in view.segments)
-    first_size, second_base = view.segments[0][1], view.segments[1][0]
+    first_base, first_size, second_base = *view.segments[0], view.segments[1][0]
     bytes_bound, ms_bound = facts.retention_bytes, facts.retention_ms
     if facts.is_tiered:
         bytes_bound = bytes_bound if facts.local_retention_bytes == -2 else facts.local_retention_bytes
@@ -129,8 +145,74 @@ def check_bounds(sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms
     if 0 <= bytes_bound <= local_size - first_size:
         text = f"{local_size} local bytes, {bytes_bound} are the bound; segments {view.segments}"
         text = f"{text}, log start {view.log_start_offset}, copied {view.copied_offset}, high {view.high_watermark}"
-        raise Violation(7, "late deletion", f"{where}: {text}")
-    newest, _, is_seen = sizes.span(view.segments[0][0], second_base)
+        yield Overdue(f"local {first_base}", f"{where}: {text}")
+    newest, _, is_seen = sizes.span(first_base, second_base)
     if is_seen and ms_bound >= 0 and newest < view.clock_ms - ms_bound - slack_ms:
         text = f"{view.clock_ms - newest} ms old is the newest of its first segment, {ms_bound} is the bound"
-        raise Violation(7, "late deletion", f"{where}: {text}")
+        yield Overdue(f"local {first_base}", f"{where}: {text}")
+
+
+def overdue_in_tier(tier: SegmentTable, facts: TopicFacts, view: ReplicaView, *, slack_ms: int) -> Iterator[Overdue]:
+    """What of a partition's tier is to go.
+
+    Kafka's rule: the segments of the leader's lineage go from the lowest on, as long as one is too old, or what is left
+    without it is not below ``retention.bytes``; those in front of the log start, and those of epochs that are older
+    than the lineage, go too. One that is of another branch in part stays until its own epochs are in front.
+
+    Args:
+        tier: What metadata say.
+        facts: Of the topic.
+        view: The leader.
+        slack_ms: How much older than its bound a record may be: the task's intervals.
+    """
+    if not facts.is_tiered or not view.lineage:
+        return
+    partition, where = (facts.topic_id, view.partition.number), f"{_where(view)}: the tier"
+    first_epoch, start = view.lineage[0][0], view.log_start_offset
+    for each in tier.of(partition):
+        newest_epoch = each.epochs[-1][0]
+        is_in_front = newest_epoch < first_epoch or (newest_epoch == first_epoch and each.end_offset < start)
+        if each.state == FINISHED and is_in_front:
+            text = f"{where} has {each}; the log starts at {start}: {view.lineage}"
+            yield Overdue(f"tier {each.segment_id.hex()}", text)
+    segments = list(tier.finished_within(partition, view.lineage, view.log_end_offset))
+    left = [each for each in segments if each.start_offset > segments[0].start_offset]
+    oldest = segments[: len(segments) - len(left)]
+    if not oldest:
+        return
+    key, what = f"tier {oldest[0].segment_id.hex()}", f"{where} has {oldest[0]}"
+    age_ms = view.clock_ms - max(each.max_timestamp for each in oldest)
+    if 0 <= facts.retention_ms < age_ms - slack_ms:
+        yield Overdue(key, f"{what}, {age_ms} ms old, {facts.retention_ms} are the bound")
+    size, at = sum(size for base, size in view.segments if base > view.copied_offset), -1
+    for each in left:  # offsets of two copies count once
+        if each.start_offset > max(at, oldest[-1].end_offset):
+            size, at = size + each.size_bytes, each.end_offset
+    if 0 <= facts.retention_bytes <= size:
+        yield Overdue(key, f"{what}, {size} bytes without it, {facts.retention_bytes} are the bound")
+
+
+class Deadlines:
+    """Since when something is overdue while nothing disturbs the cluster: it has the tasks' intervals to go."""
+
+    def __init__(self) -> None:
+        self._since_ms: dict[str, int] = {}
+        self._faults: set[str] = set()
+
+    def disturb(self, *, began: str = "", ended: str = "") -> None:
+        """Something happened to the cluster: a fault begins or ends, a broker, an election, a configuration."""
+        self._since_ms = {}
+        self._faults.discard(ended)
+        self._faults |= {began} - {""}
+
+    def check(self, partition: Partition, overdue: Iterable[Overdue], now_ms: int, *, within_ms: int) -> None:
+        """Note what is overdue of a partition, and raise a Violation if it was so before ``within_ms``."""
+        if self._faults:
+            return
+        found = {f"{partition} {each.key}": each.text for each in overdue}
+        for key, text in found.items():
+            late_ms = now_ms - self._since_ms.setdefault(key, now_ms)
+            if late_ms > within_ms:
+                raise Violation(7, "late deletion", f"{text}; for {late_ms} ms, and nothing disturbed the cluster")
+        for key in [key for key in self._since_ms if key.startswith(f"{partition} ") and key not in found]:
+            del self._since_ms[key]

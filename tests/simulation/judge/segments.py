@@ -210,6 +210,17 @@ class SegmentTable:
         """The segments of a partition that are not deleted."""
         return self._by_partition.get(partition, {}).values()
 
+    def finished_within(self, partition: PartitionId, lineage: Lineage, end_exclusive: int) -> list[Segment]:
+        """The finished segments of a partition all of whose offsets are a log's own, by their starts."""
+        own = {epoch: (first, last) for epoch, first, last in pieces(lineage, end_exclusive)}
+
+        def is_within(segment: Segment) -> bool:
+            parts = pieces(segment.epochs, segment.end_offset + 1)
+            return all(epoch in own and own[epoch][0] <= low and high <= own[epoch][1] for epoch, low, high in parts)
+
+        found = [each for each in self.of(partition) if each.state == FINISHED and is_within(each)]
+        return sorted(found, key=lambda each: (each.start_offset, each.end_offset))
+
     def around(self, partition: PartitionId, offset: int) -> str:
         """In words, the segments that have an offset, and the first and last of the partition."""
         every = sorted(self.of(partition), key=lambda each: (each.start_offset, each.end_offset))

@@ -1,0 +1,89 @@
+"""The judge of what retention has to delete, in the tier and while a run goes on, by histories made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.simulation.test_judge import FACTS, MadeCluster, breaks
+
+_IDS = [bytes([each] * 16) for each in range(1, 9)]
+
+
+def _tiered(**facts: int) -> MadeCluster:
+    """Three segments of 100 bytes each in the tier, their newest records as old as the cluster, and a local one."""
+    made = MadeCluster(dataclasses.replace(FACTS, **facts))
+    for at in range(4):
+        made.write(b"x%d" % at, at=at)
+    for at, segment_id in enumerate(_IDS[:3]):
+        made.copy(at, at, {0: at}, 0, 1, segment_id=segment_id)
+    for broker in (1, 2):
+        made.change(broker, copied_offset=2, local_log_start_offset=3, segments=((3, 100),))
+    made.look()
+    return made
+
+
+def test_7_the_tier_is_within_its_bounds() -> None:
+    """A settled cluster has nothing left to delete: neither by time nor by size."""
+    for facts in ({}, {"retention_bytes": 301}, {"retention_ms": 2_000_000}):
+        made = _tiered(**facts)
+        made.judge.settled(made.now_ms)
+
+
+@pytest.mark.parametrize("facts", [{"retention_bytes": 300}, {"retention_ms": 900_000}])
+def test_7_the_tier_is_over_its_bounds(facts: dict[str, int]) -> None:
+    """Without its first segment it would still have 300 bytes; or that segment is 1,000,000 ms old."""
+    made = _tiered(**facts)
+    with breaks(7, "late deletion"):
+        made.judge.settled(made.now_ms)
+
+
+def test_7_offsets_of_two_copies_count_once() -> None:
+    """Two leaders copied a segment."""
+    made = _tiered(retention_bytes=301)
+    made.copy(1, 1, {0: 1}, 0, 1, segment_id=_IDS[5])
+    made.judge.settled(made.now_ms)
+
+
+def test_7_nothing_is_in_front_of_the_log() -> None:
+    """Neither below its start nor of epochs that it has left behind; another branch's in part may stay."""
+    made = _tiered()
+    made.copy(0, 1, {0: 0, 3: 1}, 0, 1, segment_id=_IDS[5])
+    made.judge.settled(made.now_ms)
+    made.judge.records_deletion_asked(made.replicas[1].partition, 1, made.now_ms)
+    for broker in (1, 2):
+        made.change(broker, log_start_offset=1)
+    made.look()
+    with breaks(7, "late deletion"):
+        made.judge.settled(made.now_ms)
+    made.copy(0, 0, {0: 0}, 2, 3, segment_id=_IDS[0])
+    made.stored = {key: size for key, size in made.stored.items() if "-AQEB" not in key}
+    made.judge.settled(made.now_ms)
+
+
+def test_7_what_is_due_goes_within_its_interval() -> None:
+    """While nothing disturbs the cluster, no segment is due for longer than the tasks take; the next one may be due."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_bytes=150))
+    for at in range(4):
+        made.write(b"x%d" % at, at=at)
+    for start in (0, 1, 2):
+        made.now_ms += 8_000
+        made.judge.records_deletion_asked(made.replicas[1].partition, start, made.now_ms)
+        segments = tuple((base, 100) for base in range(start, 4))
+        made.change(1, segments=segments, log_start_offset=start, local_log_start_offset=start)
+        made.look()
+        made.judge.checkpoint(made.now_ms)
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_bytes=150))
+    for at in range(4):
+        made.write(b"x%d" % at, at=at)
+    made.change(1, segments=tuple((base, 100) for base in range(4)))
+    made.judge.checkpoint(made.now_ms)
+    made.now_ms += 8_000
+    made.judge.fault_began("cut", "broker-1 store", made.now_ms)
+    made.judge.checkpoint(made.now_ms + 8_000)
+    made.judge.fault_ended("cut", "broker-1 store", made.now_ms)
+    made.judge.checkpoint(made.now_ms)
+    made.judge.checkpoint(made.now_ms + 8_000)
+    with breaks(7, "late deletion"):
+        made.judge.checkpoint(made.now_ms + 11_000)
