@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from tests.support.checkout import ROOT
 #: Runs of one worker.
 RUNS_MAX: Final = 25
 RUN_SECONDS_MAX: Final = 300
+#: Of the processor, for a run of a mutant: it may go round in circles.
+MUTANT_SECONDS_MAX: Final = 90
 
 
 class Worker:
@@ -73,7 +76,7 @@ class Worker:
         self.process.stdin.close()
 
 
-def _answer(settings: Settings) -> str:
+def _answer(settings: Settings, *, is_mutant: bool) -> str:
     """Run in a child; return its Outcome as JSON."""
     from tests.simulation.outcome import Outcome, run
 
@@ -83,6 +86,8 @@ def _answer(settings: Settings) -> str:
         status = 1
         try:
             os.close(reader)
+            if is_mutant:
+                resource.setrlimit(resource.RLIMIT_CPU, (MUTANT_SECONDS_MAX, MUTANT_SECONDS_MAX))
             with os.fdopen(writer, "w") as pipe:
                 pipe.write(run(settings).to_json())
                 pipe.write("\n" + " ".join(sys.modules))
@@ -135,7 +140,7 @@ def main() -> None:
     import tests.simulation.world  # noqa: F401 - children begin with all of it
 
     for line in sys.stdin:
-        print(_answer(Settings.from_json(line)), flush=True)
+        print(_answer(Settings.from_json(line), is_mutant=len(sys.argv) > 1), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def plant(name: str) -> None:
     """Have modules of the engine changed when they are imported, in this process. None of them may be there yet.
 
     Args:
-        name: Of a planted fault, or ``auto:SEED:NUMBER`` of an automatic one.
+        name: Of a planted fault; ``auto:SEED:NUMBER`` of an automatic one; ``probes``, which change nothing, but note
+            what is come by.
 
     Raises:
         MutantError: it is unknown; its module is imported already.
@@ -46,6 +47,10 @@ def find_changes(name: str) -> Mapping[str, Change]:
         _, seed, number = name.split(":")
         mutation = draw(int(seed), int(number) + 1)[int(number)]
         return {mutation.module: mutation.apply}
+    if name == "probes":
+        from tests.simulation.mutants.probes import probed
+
+        return probed()
     from tests.simulation.mutants.planted import PLANTED
 
     if name not in PLANTED:
