@@ -16,6 +16,61 @@ FOUR = LeaderEpochs([(0, 0), (1, 3), (2, 6), (3, 7)])
 
 
 @pytest.mark.parametrize(
+    "entries", [[(0, 0), (0, 5)], [(0, 0), (1, 0)], [(1, 0), (0, 5)], [(0, 5), (1, 0)], [(0, 0), (1, 5), (2, 5)]]
+)
+def test_epochs_and_offsets_have_to_rise(entries: list[tuple[int, int]]) -> None:
+    """Else a search by halves finds the epoch of another offset."""
+    with pytest.raises(ValueError, match="must rise"):
+        LeaderEpochs(entries)
+
+
+@pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**63)])
+def test_entries_have_bounds(epoch: int, offset: int) -> None:
+    """Else an epoch is stored that no Kafka reads."""
+    with pytest.raises(ValueError, match=r"2\^(31|63)-1"):
+        LeaderEpochs([(epoch, offset)])
+    assert EpochEntry(2**31 - 1, 2**63 - 1) == (2**31 - 1, 2**63 - 1)
+    assert EpochEntry(0, 0) == (0, 0)
+
+
+def test_equality_is_by_value() -> None:
+    """Else a checkpoint is written anew each time, or not when it has to be."""
+    same = LeaderEpochs([(1, 5), (3, 10)])
+    assert same == TWO
+    assert hash(same) == hash(TWO)
+    assert TWO not in (LeaderEpochs([(1, 5)]), LeaderEpochs([(1, 5), (3, 11)]), ((1, 5), (3, 10)), None)
+
+
+@pytest.mark.parametrize(
+    ("own", "start", "end", "continued"),
+    [
+        ([(5, 6)], 4, 99, [(1, 4), (5, 6)]),  # in front of its first epoch is what the other one has there
+        ([(3, 8)], 4, 8, [(1, 4), (2, 6), (3, 7)]),  # which may know that its first epoch began earlier
+        ([(2, 7)], 4, 99, [(1, 4), (2, 6)]),
+        ([(5, 8), (6, 9)], 7, 8, [(3, 7), (5, 8), (6, 9)]),
+        ([], 4, 7, [(1, 4), (2, 6)]),  # there is none of its own: up to the end
+        ([(5, 8)], 8, 8, [(5, 8)]),
+        ([(5, 8)], 9, 9, [(5, 8)]),
+    ],
+)
+def test_a_lineage_continues_another(
+    own: list[tuple[int, int]], start: int, end: int, continued: list[tuple[int, int]]
+) -> None:
+    """Else a follower that begins from the tier lacks epochs, or answers for some that it does not have."""
+    assert LeaderEpochs(own).continuing(FOUR, start, end) == LeaderEpochs(continued)
+
+
+def test_a_lineage_continues_only_what_is_in_front_of_it() -> None:
+    """Else two branches of a log become one lineage."""
+    with pytest.raises(ValueError, match="no epoch is given for offset 4"):
+        LeaderEpochs([(5, 20)]).continuing(TWO, 4, 20)  # which begins behind it
+    with pytest.raises(ValueError, match="no epoch is given for offset 4"):
+        LeaderEpochs([(5, 20)]).continuing(LeaderEpochs(), 4, 20)
+    with pytest.raises(ValueError, match="epoch 3 in front of epoch 2"):
+        LeaderEpochs([(2, 20)]).continuing(TWO, 5, 20)
+
+
+@pytest.mark.parametrize(
     ("epoch", "answer"), [(0, (0, 5)), (1, (1, 10)), (2, (1, 10)), (3, (3, 20)), (4, (-1, -1)), (-1, (-1, -1))]
 )
 def test_end_of_an_epoch(epoch: int, answer: tuple[int, int]) -> None:
