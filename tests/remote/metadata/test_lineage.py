@@ -152,6 +152,12 @@ def test_without_a_checkpoint_the_segments_epochs_stand_in() -> None:
     assert spans(segments, None) == [("u1", 0, 2), ("u2", 2, 6)]
 
 
+def test_a_later_epoch_cuts_those_that_do_not_begin_before_it() -> None:
+    """The stand-in of a damaged checkpoint would itself be refused: its offsets would not rise."""
+    segments = [segment("u1", 4, 9, {0: 4, 1: 6, 2: 8}), segment("u2", 0, 5, {0: 0}), segment("u3", 6, 7, {3: 6})]
+    assert merged_epochs(s.metadata for s in segments) == LeaderEpochs([(0, 0), (3, 6)])
+
+
 def test_a_single_log_counts_whole_whatever_its_epochs() -> None:
     """A broker's disk has no branches, and logs of the old formats know no epochs; they would read as empty."""
     segments = [segment("a", 0, 9, {0: 0}), segment("b", 10, 12, {0: 10})]
