@@ -60,6 +60,7 @@ def test_lookups_of_the_interface() -> None:
     ranges, _ = cache_of((0, 0), (1, 3), (2, 6), (3, 7))
     assert ranges.epoch_entries_in_range(4, 7) == LeaderEpochs([(1, 4), (2, 6)])
     assert ranges.epoch_entries_in_range(-1, 7) == LeaderEpochs([(0, 0), (1, 3), (2, 6)])
+    assert ranges.epoch_entries_in_range(0, 0) == LeaderEpochs()
     assert ranges.epoch_entries_in_range(4, -1) == LeaderEpochs([(1, 4), (2, 6), (3, 7)])
     assert ranges.epochs == LeaderEpochs([(0, 0), (1, 3), (2, 6), (3, 7)])  # a copy was cut
     empty, _ = cache_of()
