@@ -11,13 +11,17 @@ import os
 import pathlib
 import random
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from tests.scenarios.tiered_campaign import Campaign
 from tests.scenarios.two_brokers import Cluster, Written
+from tests.support.checkout import ROOT
 from tests.support.log_consumer import batches_in
 from tests.support.tiered_brokers import END, METADATA_PARTITIONS, Broker, generation_of, partition_of
 from tierlog.log.formats.identity_files import Uuid
@@ -77,10 +81,16 @@ class FileWritten(Written):
 
 
 class KilledCluster(Cluster):
-    """Two brokers below a folder."""
+    """Two brokers below a folder.
 
-    def __init__(self, root: pathlib.Path, **more: Any) -> None:
+    Args:
+        root: The folder.
+        bootstrap: HOST:PORT of a Kafka that has the metadata topic; empty: it is a local one, below the folder.
+    """
+
+    def __init__(self, root: pathlib.Path, *, bootstrap: str = "", **more: Any) -> None:
         self.root = root
+        self._bootstrap = bootstrap
         self.oracle = OracleFile(root / "oracle")
         super().__init__(is_managed=True, **more)
         self.written = [FileWritten(partition=each) for each in range(self.partitions)]
@@ -122,7 +132,7 @@ class KilledCluster(Cluster):
     def pending_removals(self) -> Sequence[RemotePartitionDeleteMetadata] | None:
         """The removals that have begun and not ended; None: they are still read."""
         try:
-            return self._metadata.pending_removals(ALL_METADATA)
+            return self.brokers[1].metadata.pending_removals(ALL_METADATA)
         except RemoteStorageNotReadyException:
             return None
 
@@ -152,18 +162,24 @@ class KilledCluster(Cluster):
     def open_world(self, seed: int) -> None:
         self.machine = Machine()
         self.scheduler = self.machine.scheduler  # type: ignore[assignment]
-        self._metadata = TopicBasedRemoteLogMetadataManager(machine=self.machine)
-        (self.root / "snapshots").mkdir(exist_ok=True)
         (self.root / "tier").mkdir(exist_ok=True)
-        self._metadata.configure(
+        if not self._bootstrap:  # a local topic has one manager in a process
+            self._local = self._metadata_manager(0, {"remote.log.metadata.topic.local.dir": str(self.root / "topic")})
+
+    def _metadata_manager(self, broker_id: int, where: Mapping[str, object]) -> TopicBasedRemoteLogMetadataManager:
+        snapshots = self.root / f"snapshots-{broker_id}"
+        snapshots.mkdir(exist_ok=True)
+        made = TopicBasedRemoteLogMetadataManager(machine=self.machine)
+        made.configure(
             {
-                "log.dir": str(self.root / "snapshots"),
-                "broker.id": 0,
-                "remote.log.metadata.topic.local.dir": str(self.root / "topic"),
+                "log.dir": str(snapshots),
+                "broker.id": broker_id,
                 "remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
                 "remote.log.metadata.snapshot.interval.ms": 500,
+                **where,
             }
         )
+        return made
 
     def disk_of(self, broker_id: int) -> Files:
         return self.machine.files
@@ -186,7 +202,14 @@ class KilledCluster(Cluster):
         return storage
 
     def metadata_of(self, broker: Broker) -> RemoteLogMetadataManager:
-        return self._metadata
+        if not self._bootstrap:
+            return self._local
+        where = {
+            "cluster.id": "killed",
+            "remote.log.metadata.common.client.bootstrap.servers": self._bootstrap,
+            "remote.log.metadata.topic.replication.factor": 1,
+        }
+        return self._metadata_manager(broker.broker_id, where)
 
     def stored_ids(self) -> set[Uuid]:
         found = (_LOG.search(path.name) for path in (self.root / "tier").rglob("*.log"))
@@ -205,8 +228,9 @@ class KilledCluster(Cluster):
 class KilledCampaign(Campaign):
     """One life of such a cluster, in which topics are deleted by the KIP's remover: it survives its broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, bootstrap: str = "") -> None:
         super().__init__(0, has_remover=True)
+        self._bootstrap = bootstrap
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
@@ -215,7 +239,9 @@ class KilledCampaign(Campaign):
         }
 
     def open(self, root: pathlib.Path) -> KilledCluster:
-        cluster = KilledCluster(root, brokers=(1, 2), partitions=self.partitions, **self.settings())
+        cluster = KilledCluster(
+            root, bootstrap=self._bootstrap, brokers=(1, 2), partitions=self.partitions, **self.settings()
+        )
         life = sum(row.startswith("S") for row in cluster.oracle.rows)
         self.begin(cluster, random.Random(), first_producer=1000 * life)
         cluster.adopt()
@@ -256,9 +282,9 @@ class KilledCampaign(Campaign):
             cluster.machine.clock.sleep(0.1)
 
 
-def live(root: str) -> None:
+def live(root: str, bootstrap: str = "") -> None:
     """Live until killed: a line says that everything is open."""
-    campaign = KilledCampaign()
+    campaign = KilledCampaign(bootstrap)
     with campaign.open(pathlib.Path(root)):
         sys.stdout.write("open\n")
         sys.stdout.flush()
@@ -266,9 +292,35 @@ def live(root: str) -> None:
             pass
 
 
-def verified(root: pathlib.Path) -> Campaign:
+def killed(root: pathlib.Path, seconds: float, *, opened: bool, bootstrap: str = "") -> None:
+    """A child lives for so long, from its start on or from when everything is open, and is killed."""
+    code = f"from tests.scenarios.killed_brokers import live; live({str(root)!r}, {bootstrap!r})"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    assert child.stdout is not None
+    with child, child.stdout:
+        if opened:
+            assert child.stdout.readline() == b"open\n"
+        time.sleep(seconds)
+        child.send_signal(signal.SIGKILL)
+
+
+def run_kills(root: pathlib.Path, kills: int, seed: int, *, bootstrap: str = "") -> None:
+    """Kill so many lives, half of them while they start, and compare now and then."""
+    rng = random.Random(seed)
+    for life in range(kills):
+        killed(root, rng.uniform(0.3, 2.0), opened=life % 2 == 0, bootstrap=bootstrap)
+        if life % 10 == 9:
+            verified(root, bootstrap)
+    counts = verified(root, bootstrap).counts
+    assert counts["copy_errors"] == 0
+    rows = (root / "oracle").read_text()
+    assert rows.count("\nC ") > kills
+    assert "\nG " in rows
+
+
+def verified(root: pathlib.Path, bootstrap: str = "") -> Campaign:
     """Heal what was killed, and compare."""
-    campaign = KilledCampaign()
+    campaign = KilledCampaign(bootstrap)
     with campaign.open(root):
         campaign.heal()
         campaign.compare()

@@ -77,6 +77,23 @@ def test_what_a_copy_says_of_its_segment() -> None:
             assert stream.read()
 
 
+def test_a_segment_without_leader_epochs() -> None:
+    """If this fails, a log that is cut under a copy ends it by a bare ValueError."""
+    with copying_tier(segments=2) as made:
+        tier, log = made.tier, made.tier.log
+        made.others_wait = True
+        assert made.run() == 0
+        log.leader_epoch_cache.clear_and_flush()
+        made.run()
+        assert isinstance(tier.term.copy_faults.last, RetriableRemoteStorageException)
+        assert "no leader epoch is known of offsets 10 to 20" in str(tier.term.copy_faults.last)
+        assert tier.value("copy_errors") == 0
+        assert tier.listed() == [(0, STATE.COPY_SEGMENT_FINISHED)]
+        log.assign_epoch_start_offset(0, 0)
+        made.settle()
+        assert tier.listed() == [(start, STATE.COPY_SEGMENT_FINISHED) for start in (0, RECORDS)]
+
+
 def test_candidates() -> None:
     """If this fails, the active segment is copied, or one whose last record is not stable (next.base <= LSO + 1)."""
     with copying_tier(segments=2) as made:

@@ -39,6 +39,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
+    RetriableRemoteStorageException,
     SegmentFileError,
     TopicIdPartition,
 )
@@ -183,6 +184,9 @@ class SegmentCopies:
         """Return the metadata of a new copy, and the log's copied offset once it has been made."""
         segment, machine = candidate.segment, self._services.machine
         epochs = log.leader_epoch_cache.epoch_entries_in_range(segment.base_offset, candidate.end_offset)
+        if epochs.latest is None:  # the log was cut just now, or its lineage begins behind the segment
+            text = f"{log.folder}: no leader epoch is known of offsets {segment.base_offset} to {candidate.end_offset}"
+            raise RetriableRemoteStorageException(text)
         try:
             has_aborted = bool(segment.collect_aborted(fetch_offset=0, upper_bound_offset=candidate.end_offset)[0])
         except CorruptDataError as error:
@@ -199,8 +203,7 @@ class SegmentCopies:
             segment_leader_epochs={entry.epoch: entry.start_offset for entry in epochs},
             txn_idx_empty=not has_aborted,
         )
-        last_epoch = epochs.latest.epoch if epochs.latest is not None else -1
-        return metadata, CopiedOffset(metadata.end_offset, last_epoch)
+        return metadata, CopiedOffset(metadata.end_offset, epochs.latest.epoch)
 
     def _copy(
         self, partition: TieredPartition, log: PartitionLog, begun: _BegunCopy, until_seconds: float

@@ -144,6 +144,19 @@ class TestWatched:
             assert self.pending(made, manager, made.number(far)) == [(far.partition, "DELETE_PARTITION_MARKED")]
             assert metric(manager, "events_refused_total") == 0
 
+    def test_partitions_that_are_followed_again(self) -> None:
+        """If this fails, a broker that is made leader of a metadata partition again hears that nothing is pending."""
+        with rig() as made:
+            store(made, removal(REMOVAL.DELETE_PARTITION_MARKED))
+            manager, number = made.start(), frozenset({made.number()})
+            assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+            for pause in (0.0, 0.01, 0.1, 1.0):
+                assert manager.pending_removals(frozenset()) == ()
+                made.machine.clock.sleep(pause)
+                with pytest.raises(RemoteStorageNotReadyException, match="still loaded"):
+                    manager.pending_removals(number)
+                assert self.pending(made, manager, made.number()) == [(0, "DELETE_PARTITION_MARKED")]
+
     def test_one_that_is_assigned_for_its_removal(self) -> None:
         """Its metadata partition is read again: nothing is refused, and it is forgotten once it is removed."""
         with rig() as made:

@@ -78,6 +78,7 @@ class Assignment:
             return
         with self.changed:
             self.watched = numbers
+            self._watched_ready &= numbers  # what is followed again later is read again first
             self._tell()
 
     def add(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -139,7 +140,7 @@ class Assignment:
         """Set the watched metadata partitions of which all removals are known."""
         if ready != self._watched_ready:
             with self.changed:
-                self._watched_ready = ready
+                self._watched_ready = ready & self.watched
 
     def suspend(self) -> None:
         """Give no answers until ``make_ready``: the topic may be another than the consumed one."""
