@@ -79,9 +79,12 @@ class MadeCluster:
     def change(self, broker: int, **values: Any) -> None:
         """A replica has other values; the judge looks."""
         view = self.replicas[broker]
-        self.replicas[broker] = dataclasses.replace(view, clock_ms=self.now_ms, **values)
+        self.replicas[broker] = dataclasses.replace(view, **({"clock_ms": self.now_ms} | values))
 
     def look(self) -> None:
+        """The judge looks at both replicas; their clocks are right."""
+        for broker in self.replicas:
+            self.change(broker)
         self.judge.step(frozenset((1, 2)), self.now_ms)
 
     def elect(self, epoch: int, leader: int, *, is_unclean: bool = False, in_sync: tuple[int, ...] = (1, 2)) -> None:
@@ -591,5 +594,40 @@ def test_14_a_compacted_topic_has_the_last_values() -> None:
     made.change(2)
     made.judge.checkpoint(made.now_ms)
     made.logs = {each: [encode(Batch(0, (b"old",), keys=(b"k",)))] for each in (1, 2)}
+    with breaks(14, "lost write"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_14_a_tombstone_goes_by_the_time_that_its_first_cleaning_wrote() -> None:
+    """A longer ``delete.retention.ms`` leaves the time that is in the batch; clocks that differ make it earlier."""
+    facts = dataclasses.replace(FACTS, is_tiered=False, is_compacted=True, delete_retention_ms=3_000)
+    made = MadeCluster(facts)
+    made.write(b"value", at=0, keys=(b"k",))
+    number = made.send(None, keys=(b"k",))
+    made.append(Batch(1, (None,), keys=(b"k",)))
+    made.acknowledge(number, 1)
+    made.look()
+    made.judge.topic_changed("orders", 0, dataclasses.replace(facts, delete_retention_ms=20_000), made.now_ms + 1_000)
+    made.logs = {1: [], 2: []}
+    made.now_ms += 2_000
+    with breaks(14, "lost write"):
+        made.judge.checkpoint(made.now_ms)
+    made.change(2, clock_ms=made.now_ms + 1_000)
+    made.judge.step(frozenset((2,)), made.now_ms)
+    made.judge.checkpoint(made.now_ms)
+
+
+def test_14_a_tombstone_of_a_longer_time_stays() -> None:
+    """What was sent long after the shorter ``delete.retention.ms`` had ended goes by the longer one."""
+    facts = dataclasses.replace(FACTS, is_tiered=False, is_compacted=True, delete_retention_ms=0)
+    made = MadeCluster(facts)
+    made.judge.topic_changed("orders", 0, dataclasses.replace(facts, delete_retention_ms=20_000), made.now_ms)
+    made.now_ms += 16_000
+    number = made.send(None, keys=(b"k",))
+    made.append(Batch(0, (None,), keys=(b"k",)))
+    made.acknowledge(number, 0)
+    made.look()
+    made.logs = {1: [], 2: []}
+    made.now_ms += 10_000
     with breaks(14, "lost write"):
         made.judge.checkpoint(made.now_ms)

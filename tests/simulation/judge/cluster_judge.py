@@ -10,7 +10,7 @@ from typing import Final
 from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
 from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
-from tests.simulation.judge.compaction import check_compacted
+from tests.simulation.judge.compaction import Clocks, TombstoneTimes, check_compacted
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
 from tests.simulation.judge.disk_files import check_files, waits_to_go
 from tests.simulation.judge.lookups import check_lookup
@@ -74,6 +74,8 @@ class ClusterJudge:
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
         self._deadlines = Deadlines()
+        self._clocks = Clocks()
+        self._tombstones: dict[tuple[str, int], TombstoneTimes] = {}
         self._view: ClusterView
 
     # ---- the cluster
@@ -86,10 +88,12 @@ class ClusterJudge:
         self._deadlines.disturb()
         if facts is None:
             self._facts.pop(key, None)
+            self._tombstones.pop(key, None)
             for partition in [each for each in self._partitions if (each.topic, each.generation) == key]:
                 del self._partitions[partition]
             return
         self._facts.setdefault(key, deque()).append((now_ms, facts))
+        self._tombstones.setdefault(key, TombstoneTimes()).configured(facts.delete_retention_ms, now_ms)
         for number in range(facts.partitions):
             partition = Partition(topic, number, generation)
             known = self._partitions.get(partition)
@@ -366,6 +370,7 @@ class ClusterJudge:
             for partition, known in self._partitions.items():
                 view = self._view.replica(broker, partition)
                 if view is not None and view.role != "offline":
+                    self._clocks.saw(view.clock_ms, now_ms)
                     self._look(view, partition, known, now_ms)
 
     def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
@@ -439,13 +444,13 @@ class ClusterJudge:
                 by_partition.setdefault(view.partition, []).append(view)
         for partition, views in by_partition.items():
             known = self._partitions[partition]
-            self._compare(known, views)
+            self._compare(known, views, now_ms)
             leader = next((each for each in views if each.role == "leader" and each.broker == known.leader), None)
             if leader is not None and not self._has_rotted(partition):
                 overdue = self._overdue(known, leader, 0)
                 self._deadlines.check(partition, overdue, now_ms, within_ms=_SLACK_MS)
 
-    def _compare(self, known: JudgedPartition, views: list[ReplicaView]) -> None:
+    def _compare(self, known: JudgedPartition, views: list[ReplicaView], now_ms: int) -> None:
         """All running replicas of a partition."""
         partition = known.contents.partition
         facts = self._topic(partition)
@@ -469,8 +474,9 @@ class ClusterJudge:
                     log,
                     f"broker {view.broker}, {view.role} of {partition}",
                     end_offset=view.high_watermark,
-                    delete_retention_ms=facts.delete_retention_ms,
-                    clock_ms=view.clock_ms,
+                    times=self._tombstones[partition.topic, partition.generation],
+                    clocks=self._clocks,
+                    now_ms=now_ms,
                 )
         if facts.is_compacted or not logs:
             return

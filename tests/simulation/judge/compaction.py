@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tests.simulation.facts import Violation
 from tests.simulation.judge.batches import Batch
 from tests.simulation.judge.contents import Contents
 
-#: How far brokers' clocks may differ: a replica has what another one's cleaner left by that one's clock.
-CLOCKS_MS: Final = 5_000
+#: How long a broker may go by a topic's earlier configuration.
+_CHANGE_MS: Final = 15_000
+#: How far clocks may be apart beyond what was seen of them: between two looks they drift.
+_UNSEEN_MS: Final = 100
 
 
 class Latest(NamedTuple):
@@ -20,8 +23,59 @@ class Latest(NamedTuple):
     value: bytes | None
 
 
+@dataclass(slots=True)
+class Clocks:
+    """How far the brokers' clocks were ever off the true time.
+
+    Attributes:
+        slowest_ms, fastest_ms: Their clocks less the true time.
+    """
+
+    slowest_ms: int = 0
+    fastest_ms: int = 0
+
+    def saw(self, clock_ms: int, now_ms: int) -> None:
+        """A broker's clock has a time."""
+        self.slowest_ms = min(self.slowest_ms, clock_ms - now_ms)
+        self.fastest_ms = max(self.fastest_ms, clock_ms - now_ms)
+
+
+@dataclass(slots=True)
+class TombstoneTimes:
+    """When a tombstone of a topic may go at the earliest.
+
+    The cleaning that first finds one writes the time at which it may go into its batch: that broker's clock and the
+    ``delete.retention.ms`` of that moment. A later configuration does not change it, and each replica that fetches the
+    batch goes by it and by its own clock (Kafka too).
+    """
+
+    _retentions: list[tuple[int, int]] = field(default_factory=list)
+
+    def configured(self, delete_retention_ms: int, now_ms: int) -> None:
+        """The topic has a ``delete.retention.ms`` from now on."""
+        if not self._retentions or self._retentions[-1][1] != delete_retention_ms:
+            self._retentions.append((now_ms, delete_retention_ms))
+
+    def earliest_ms(self, sent_ms: int, clocks: Clocks) -> int:
+        """The true time at which a tombstone may go."""
+        ends = [since for since, _ in self._retentions[1:]]
+        due = [
+            max(since, sent_ms) + retention_ms
+            for at, (since, retention_ms) in enumerate(self._retentions)
+            if at == len(ends) or ends[at] + _CHANGE_MS >= sent_ms
+        ]
+        return min(due) + clocks.slowest_ms - clocks.fastest_ms - _UNSEEN_MS
+
+
 def check_compacted(
-    contents: Contents, log: Iterable[Batch], where: str, *, end_offset: int, delete_retention_ms: int, clock_ms: int
+    contents: Contents,
+    log: Iterable[Batch],
+    where: str,
+    *,
+    end_offset: int,
+    times: TombstoneTimes,
+    clocks: Clocks,
+    now_ms: int,
 ) -> None:
     """The log has the last value of each key, and its tombstones for their time.
 
@@ -30,8 +84,9 @@ def check_compacted(
         log: A replica's local log.
         where: For words.
         end_offset: Its high watermark.
-        delete_retention_ms: Of the topic: how long a tombstone is there at least.
-        clock_ms: The broker's clock.
+        times: Of the topic: how long a tombstone is there at least.
+        clocks: Of the brokers.
+        now_ms: The true time.
     """
     wanted = _latest(contents, end_offset)
     held: dict[bytes, int] = {}
@@ -45,7 +100,8 @@ def check_compacted(
     for key, latest in wanted.items():
         if held.get(key, -1) >= latest.offset:
             continue
-        if latest.value is None and _may_be_gone(contents, latest.offset, delete_retention_ms, clock_ms):
+        sent = contents.at[latest.offset].sent
+        if latest.value is None and (sent is None or times.earliest_ms(sent.sent_ms, clocks) <= now_ms):
             continue
         text = f"{where}: key {key!r} has {latest.value!r} at {latest.offset}, and the log nothing of it from there on"
         raise Violation(14, "lost write", text)
@@ -69,8 +125,3 @@ def _check_record(contents: Contents, offset: int, value: bytes | None, where: s
     known = contents.at.get(offset)
     if known is not None and known.value != value:
         raise Violation(14, "corrupt log", f"{where}: offset {offset} has {value!r}, and had {known.value!r}")
-
-
-def _may_be_gone(contents: Contents, offset: int, delete_retention_ms: int, clock_ms: int) -> bool:
-    sent = contents.at[offset].sent
-    return sent is None or sent.sent_ms + delete_retention_ms <= clock_ms + CLOCKS_MS
