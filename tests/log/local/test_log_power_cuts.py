@@ -324,3 +324,20 @@ def test_a_deletion_that_is_cut_short_leaves_no_hole(seed: int) -> None:
         assert [segment.base_offset for segment in left][1:] == ends[:-1], at
         assert ends[-1] == 5
     assert at > 10
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_log_that_becomes_compacted_has_no_hole(seed: int) -> None:
+    """What was closed before its topic became a compacted one is synced then: recovery tells no hole apart any more."""
+    machine = machine_of()
+    log = opened(machine)
+    for number in range(6):
+        log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
+        if number % 2:
+            log.roll()
+    log.append_as_leader(batch_of(bytes(300)), leader_epoch=0)
+    compacted = frozenset(("compact",))
+    log.update_config(LogConfig(cleanup_policy=compacted))
+    left = opened(crashed(machine, seed), cleanup_policy=compacted).log_segments()
+    ends = [segment.read_next_offset() for segment in left]
+    assert [segment.base_offset for segment in left] == [0, *ends[:-1]]

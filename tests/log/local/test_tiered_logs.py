@@ -74,6 +74,53 @@ def test_a_log_that_left_the_tier_has_copied_nothing(machine: Machine) -> None:
         assert log.delete_old_segments() == 0
 
 
+def test_a_log_that_left_the_tier_starts_where_it_is_local(machine: Machine) -> None:
+    """If this fails, a follower of then that leads next offers offsets that nobody has, and consumers that begin at the
+    earliest one never get on.
+    """
+    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
+    untiered = dataclasses.replace(config, remote_storage_enable=False)
+
+    def opened() -> UnifiedLog:
+        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
+
+    log = opened()
+    for _ in range(10):
+        log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
+    log.maybe_increment_high_watermark(10)
+    log.update_highest_offset_in_remote_storage(8)
+    log.delete_old_segments()
+    assert log.offsets[:2] == (0, 9)
+    log.update_config(untiered)
+    assert log.offsets[:2] == (9, 9)
+    none = encode_producer_snapshot(())
+    with pytest.raises(ValueError, match="not tiered"):  # a build that was under way
+        log.start_from_tier(12, log_start_offset=0, epochs=[(0, 0)], producer_snapshot=none)
+    with opened() as killed:  # the topic is in the tier again by then
+        assert (killed.offsets[:2], killed.must_be_rebuilt) == ((9, 9), False)
+
+
+def test_a_log_that_was_to_be_rebuilt_and_left_the_tier_is_whole(machine: Machine) -> None:
+    """If this fails, a follower waits for ever for a tier that is gone."""
+    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
+
+    def opened() -> UnifiedLog:
+        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
+
+    log = opened()
+    for _ in range(10):
+        log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
+    log.maybe_increment_high_watermark(10)
+    log.update_highest_offset_in_remote_storage(8)
+    log.delete_old_segments()
+    log.truncate_to(4)
+    assert log.must_be_rebuilt
+    log.update_config(dataclasses.replace(config, remote_storage_enable=False))
+    assert (log.offsets[:2], log.log_end_offset, log.must_be_rebuilt) == ((4, 4), 4, False)
+    with opened() as killed:
+        assert (killed.offsets[:2], killed.must_be_rebuilt) == ((4, 4), False)
+
+
 def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:
     """If this fails, a leader that starts after a kill clips the start of its log to 0, and offers what has expired."""
     config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)

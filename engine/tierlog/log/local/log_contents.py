@@ -74,15 +74,6 @@ def _last_stable_offset(high_watermark: int, unstable: int | None, log_start_off
     return high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start_offset)
 
 
-def require_beginning(offset: int, log_start_offset: int | None) -> tuple[int, int]:
-    """(offset, log start) at which a log begins anew; None is a start at the offset. Raises ValueError, TypeError."""
-    offset = require_int64("offset", offset)
-    start = offset if log_start_offset is None else require_int64("log_start_offset", log_start_offset)
-    if not 0 <= start <= offset:
-        raise ValueError(f"to begin anew at offset {offset}, with a log from {start} on")
-    return offset, start
-
-
 class LogContents:
     """The parts of one log. One thread at a time, but for ``state``, which any thread reads.
 
@@ -198,9 +189,18 @@ class LogContents:
     def set_config(self, config: LogConfig, *, is_tiered: bool) -> None:
         """Use another configuration from now on; the active segment's index sizes stay. Raises TypeError."""
         self._local.set_config(config)
-        self.is_tiered, self.copied = is_tiered, self.copied if is_tiered else -1  # a later tier begins with nothing
+        if self.is_tiered and not is_tiered:
+            self._leave_tier()
+        self.is_tiered = is_tiered
         self._begin_leading(config)
         self.publish()
+
+    def _leave_tier(self) -> None:
+        """Start with what is local. Kafka raises a leader's start alone: a follower would offer what nobody has."""
+        if self._tier_start is not None and self._tier_start.state is TierStartState.NEEDED:
+            self._note_tier_start(replace(self._tier_start, state=TierStartState.STARTED))
+        self.raise_log_start(self.local_start, "the topic left the tier")
+        self.copied, self.must_be_rebuilt = -1, False  # a later tier begins with nothing
 
     def append_assigned(
         self,
@@ -483,7 +483,7 @@ class LogContents:
                 self._local.remove_later(path.rpartition("/")[2])
 
     def truncate_fully(self, offset: int, start: int) -> None:
-        """Remove everything and begin anew, at offsets of ``require_beginning``."""
+        """Remove everything and begin anew, empty, at an offset; ``start`` is the log's, in the tier."""
         superseded = max(self.log_start, 0 if self._tier_start is None else self._tier_start.superseded_offset)
         self._lower_recovery_point(offset)
         self._forget_tier_start(above=-1)

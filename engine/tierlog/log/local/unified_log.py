@@ -34,7 +34,7 @@ from tierlog.log.local.leader_epoch_cache import require_entries
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_appends import LogAppendInfo
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_contents import LogContents, require_beginning
+from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_errors import LogBusyError
 from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_folder import is_tiered, require_sibling
@@ -52,6 +52,15 @@ from tierlog.runtime.machine.process import Closeable
 
 #: A block in which a log is not cleaned; the cleaner's checkpoint is lowered to an offset first (None: it stays).
 PauseCleaning = Callable[[int | None], AbstractContextManager[None]]
+
+
+def require_beginning(offset: int, log_start_offset: int | None) -> tuple[int, int]:
+    """(offset, log start) at which a log begins anew; None is a start at the offset. Raises ValueError, TypeError."""
+    offset = require_int64("offset", offset)
+    start = offset if log_start_offset is None else require_int64("log_start_offset", log_start_offset)
+    if not 0 <= start <= offset:
+        raise ValueError(f"to begin anew at offset {offset}, with a log from {start} on")
+    return offset, start
 
 
 class UnifiedLog(LogView, Closeable):
@@ -356,13 +365,15 @@ class UnifiedLog(LogView, Closeable):
             epochs: (epoch, start offset) of that segment's lineage, ascending; cut to [log start, ``offset``).
             producer_snapshot: Bytes of that segment's.
 
-        Raises ValueError: negative, a start behind the offset, a lineage that begins above the start.
-        CorruptIndexError: the snapshot is none. Nothing has changed then.
+        Raises ValueError: negative, a start behind the offset, a lineage that begins above the start, or the topic is
+        not tiered, any more. CorruptIndexError: the snapshot is none. Nothing has changed then.
         """
         start = require_tier_start(
             offset, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=producer_snapshot
         )
         with self._pausing(start.offset), self._changing():
+            if not self._contents.is_tiered:
+                raise ValueError(f"{self.folder}: is not tiered")
             self._contents.start_from_tier(start)
 
     def complete_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
@@ -429,13 +440,18 @@ class UnifiedLog(LogView, Closeable):
 
     def update_config(self, config: LogConfig) -> None:
         """Use another configuration from now on; the active segment's index sizes stay. The cleaning of a log that is
-        not compacted any more is aborted first. Raises LogBusyError: it did not end in time; nothing has changed.
+        not compacted any more is aborted first; a log that is compacted from now on is flushed up to its active
+        segment; one that is tiered no more starts where it is local. Raises LogBusyError: the cleaning did not end in
+        time; nothing has changed.
         """
         require_type("config", config, LogConfig, "a LogConfig")
-        ends_compaction = self.config.is_compacted and not config.is_compacted
+        was_compacted = self.config.is_compacted
+        ends_compaction = was_compacted and not config.is_compacted
         with self._pausing(None) if ends_compaction else contextlib.nullcontext(), self._changing():
             is_now_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
             self._contents.set_config(config, is_tiered=is_now_tiered)
+        if config.is_compacted and not was_compacted:  # what a power cut takes of a segment would pass for compaction's
+            self.flush(self._local.active.base_offset)
 
     def close(self) -> None:
         """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable. Raises

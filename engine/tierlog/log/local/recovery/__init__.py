@@ -11,7 +11,8 @@ Where this is more careful than Kafka 4.3, so that a crash at any point, in here
   ends: the segments behind the hole were never flushed, and go. Kafka goes on behind it. This is done only where the
   recovery point is known and the segments lie behind it; else a hole stays, as in Kafka, and is logged: it may be
   compaction's. Segments that are compacted, or show gaps between their batches, are left alone too: a
-  compacted log syncs a segment before the next one begins.
+  compacted log syncs a segment before the next one begins, and a log that becomes compacted what it has closed. The
+  hole stays of a log whose power was cut before, and whose topic became compacted before it was loaded.
 - The steps of a swap or a split are fsynced one after the other, from the lowest segment up.
 - A missing time index is rebuilt, not left empty, and so is the index of the active segment where it is plainly wrong
   after a clean stop.
