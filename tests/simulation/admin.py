@@ -145,7 +145,20 @@ class Admin(Client):
         topic = self._topics[self.chance.one_of(sorted(self._topics))]
         changes = self._changes_of(topic)
         self._changed[topic.name].update(changes)
-        self._request(ChangeConfig(topic.name, tuple(changes.items())))
+        regrets = changes.get("remote.storage.enable") == "false" and self.chance.happens(0.5)
+        self._request(ChangeConfig(topic.name, tuple(changes.items())), self._regret(topic) if regrets else None)
+
+    def _regret(self, topic: TopicSettings) -> Callable[[], None]:
+        """Turn tiering on again while what is in the tier is being deleted."""
+        self._under_way += 1
+
+        def turn_on() -> None:
+            self._under_way -= 1
+            changes = self._tiering_changes({"remote.storage.enable": "false"})
+            self._changed[topic.name].update(changes)
+            self._request(ChangeConfig(topic.name, tuple(changes.items())))
+
+        return lambda: self.after(self.chance.between(1, 500), turn_on)
 
     def _changes_of(self, topic: TopicSettings) -> dict[str, str]:
         known = self._changed[topic.name]

@@ -338,12 +338,15 @@ class Broker:
             for partition, replica in self.replicas.items()
             if partition[::2] == (topic.name, topic.generation) and replica.log.config != topic.config
         ]
+        untiered = [replica for replica in changed if not replica.log.remote_log_enabled()]
         for replica in changed:
             replica.log.update_config(topic.config)
             replica.config_changed()
         tips = {replica.tip for replica in changed}
         if tips:
             self.manager.on_config_change(tips)
+        for replica in untiered:
+            replica.tell_manager()  # it may enter the tier
 
     # ---- followers
 

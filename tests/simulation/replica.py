@@ -160,9 +160,10 @@ class Replica:
                     self.follower.stop()
                 elif self.follower.follow(state.leader, state.state.leader_epoch):
                     self._end_build()
-        self._tell_manager()
+        self.tell_manager()
 
-    def _tell_manager(self) -> None:
+    def tell_manager(self) -> None:
+        """Tell the RemoteLogManager the role, if the topic is tiered."""
         own, none = frozenset((self.tip,)), frozenset[TopicIdPartition]()
         manager = self.broker.manager
         if self.log.remote_log_enabled():

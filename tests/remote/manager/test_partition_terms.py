@@ -20,6 +20,7 @@ from tierlog.remote.manager.manager_metrics import ManagerMetrics
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.partition_stops import PartitionStops, StopPartition
 from tierlog.remote.manager.partition_terms import PartitionTerms, TermTask
+from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_schedule import TaskSchedule
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
@@ -82,6 +83,24 @@ class CalledOffStorage(MemoryStorageManager):
         raise ValueError("of a third party's")
 
 
+class NotedDeletions(SegmentDeletions):
+    """Notes the partitions whose segments are to be deleted, and refuses number 9."""
+
+    def __init__(self, services: TierServices, deleted: list[TopicIdPartition]) -> None:
+        super().__init__(services)
+        self._deleted = deleted
+
+    def begin_listed(self, topic_id_partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
+        return frozenset()
+
+    def delete_all(
+        self, topic_id_partition: TopicIdPartition, only: frozenset[RemoteLogSegmentId] | None = None
+    ) -> None:
+        if topic_id_partition.partition == 9:
+            raise RemoteStorageException("the store refuses")
+        self._deleted.append(topic_id_partition)
+
+
 @dataclass
 class Rig:
     machine: Machine
@@ -130,17 +149,12 @@ def make_rig(machine: Machine) -> Rig:
 
         return TermTask(schedule, run)
 
-    def delete_all(of: TopicIdPartition) -> None:
-        if of.partition == 9:
-            raise RemoteStorageException("the store refuses")
-        deleted.append(of)
-
     schedule = TaskSchedule(machine, name="tasks", workers=4)
     notices = MetadataNotices(services)
     terms = PartitionTerms(
         services, notices, copying=task("copy"), expiring=task("expiration"), following=task("follower")
     )
-    stops = PartitionStops(services, terms, notices, delete_all)
+    stops = PartitionStops(services, terms, notices, NotedDeletions(services, deleted))
     return Rig(machine, metadata, storage, services, notices, schedule, terms, stops, runs, run_seconds, deleted, logs)
 
 
@@ -393,6 +407,27 @@ class TestStops:
         rig.machine.clock.sleep(0.5)
         self.stop(rig, StopPartition(partition(0), delete_local_log=True, delete_remote_log=True))
         assert rig.machine.clock.monotonic_seconds() == pytest.approx(10.5, abs=0.1)
+
+    def test_a_partition_that_is_here_again_waits_for_its_deletion(self, rig: Rig) -> None:
+        """A topic that leaves the tier and enters it again within a second: its new copies would be deleted too, and
+        the metadata manager would forget it, behind local retention that goes by them.
+        """
+        rig.run_seconds["copy"] = 4.0
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        rig.machine.clock.sleep(0.5)
+        done = [
+            rig.stops.stop([StopPartition(partition(0), delete_remote_log=True, stop_metadata=True)]) for _ in range(2)
+        ]
+        rig.run_seconds.clear()
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        rig.machine.clock.sleep(2)
+        assert (rig.ran("copy"), rig.ran("expiration")[1:], rig.deleted) == ([0], [], [partition(0)])
+        assert not rig.terms.has_begun(partition(0))
+        rig.machine.clock.sleep(4)
+        assert [each.result(0) for each in done] == [{}, {}]
+        assert (set(rig.ran("copy")), rig.deleted) == ({0}, [partition(0)] * 2)
+        assert rig.terms.has_begun(partition(0))
+        assert rig.metadata.is_ready(partition(0))
 
     def test_a_close_ends_what_waits(self, rig: Rig) -> None:
         """A caller that waits for a deletion must hear that the manager is closed."""

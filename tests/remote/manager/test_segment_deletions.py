@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from tests.contract.metadata_events import DELETING, FINISHED, OTHER, PARTITION, bring, listed, segment
+from tests.contract.metadata_events import DELETING, FINISHED, OTHER, PARTITION, STARTED, bring, listed, segment
 from tests.support.removing_brokers import Broker, cluster
 from tests.support.tier_tasks import failing
 from tierlog.remote.api import (
@@ -41,6 +43,22 @@ def test_delete_all_leaves_the_partition_usable() -> None:
         again = segment(500, 30, 39)
         bring(broker.inner, again, FINISHED)
         assert broker.inner.remote_log_segment_metadata(PARTITION, 0, 35) is not None
+
+
+def test_another_leader_s_later_copies_stay() -> None:
+    """A topic is tiered again by then: the new leader's copies may be all that is left of its log."""
+    with cluster() as made:
+        broker = Broker(made, 1)
+        broker.host(PARTITION)
+        made.fill(broker, 3)
+        deletions = SegmentDeletions(broker.services)
+        known = deletions.begin_listed(PARTITION)
+        assert {each.state for each in broker.inner.list_remote_log_segments(PARTITION)} == {DELETING}
+        own, others = segment(500, 30, 39), dataclasses.replace(segment(600, 40, 49), broker_id=2)
+        bring(broker.inner, own, STARTED)
+        bring(broker.inner, others, FINISHED)
+        deletions.delete_all(PARTITION, known)
+        assert listed(broker.inner) == [600]
 
 
 def test_delete_all_that_fails() -> None:

@@ -7,14 +7,15 @@ Source: Kafka RemoteLogManager#stopPartitions, which deletes in the thread of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tierlog.remote.api import RemoteStorageException, TopicIdPartition
+from tierlog.remote.api import RemoteLogSegmentId, RemoteStorageException, TopicIdPartition
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.partition_terms import PartitionTerms
+from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_schedule import TaskSchedule
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.runtime.machine.process import Closeable
@@ -24,9 +25,6 @@ _log = logging.getLogger(__name__)
 
 #: How long the runs of an ended term are waited for: a store that hangs keeps no partition from its deletion.
 _RUNS_SECONDS: Final = 10.0
-
-#: Deletes all segments of a partition in the tier. Raises what the managers raise.
-DeleteAll = Callable[[TopicIdPartition], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,25 @@ class _Stopping:
         self.answer = answer
 
 
+@dataclass(slots=True)
+class _Stop:
+    """One partition of a call.
+
+    Attributes:
+        runs_left: Runs of its term that go on.
+        is_deleted: Done when its tier has been deleted, or cannot be.
+        has_begun: Whether its deletion has been tried to begin.
+        known: The segments whose deletion that began; None: it failed, or was not to.
+    """
+
+    request: StopPartition
+    stopping: _Stopping
+    runs_left: int
+    is_deleted: PendingFuture[None]
+    has_begun: bool = False
+    known: frozenset[RemoteLogSegmentId] | None = None
+
+
 class PartitionStops(Closeable):
     """The stops of one manager. A context manager.
 
@@ -63,18 +80,18 @@ class PartitionStops(Closeable):
         services: What the manager works with.
         terms: Of the partitions.
         notices: Takes the stops to the metadata manager.
-        delete_all: Deletes a partition's segments.
+        deletions: Deletes a partition's segments.
 
     Thread safety: any number of threads.
     """
 
     def __init__(
-        self, services: TierServices, terms: PartitionTerms, notices: MetadataNotices, delete_all: DeleteAll
+        self, services: TierServices, terms: PartitionTerms, notices: MetadataNotices, deletions: SegmentDeletions
     ) -> None:
         self._services = services
         self._terms = terms
         self._notices = notices
-        self._delete_all = delete_all
+        self._deletions = deletions
         self._schedule = TaskSchedule(
             services.machine, name="tierlog-rlm-stop", workers=services.config.follower_thread_pool_size
         )
@@ -103,35 +120,59 @@ class PartitionStops(Closeable):
             self._begin(each, stopping)
         return stopping.answer
 
-    def _begin(self, stop: StopPartition, stopping: _Stopping) -> None:
-        """End a partition's term, and go on when its runs have ended, or have had their time."""
-        term = self._terms.end(stop.topic_id_partition)
+    def _begin(self, request: StopPartition, stopping: _Stopping) -> None:
+        """End a partition's term, and go on when its runs have ended, or have had their time. A later term of it waits
+        for the deletion of its tier.
+        """
+        partition = request.topic_id_partition
+        term = self._terms.end(partition)
         if term is None:
-            _log.warning("%s: it stops, and was neither led nor followed here", stop.topic_id_partition)
+            _log.warning("%s: it stops, and was neither led nor followed here", partition)
         runs = [] if term is None else self._terms.runs_of(term)
-        left = [len(runs)]
-        task = self._schedule.add(partial(self._go_on, stop, stopping), delay_seconds=_RUNS_SECONDS if runs else 0.0)
+        stop = _Stop(request, stopping, len(runs), self._services.machine.scheduler.future())
+        if request.delete_remote_log:
+            self._terms.hold(partition, stop.is_deleted)
+        is_first = request.delete_remote_log or not runs
+        task = self._schedule.add(partial(self._step, stop), delay_seconds=0.0 if is_first else _RUNS_SECONDS)
 
         def ended(_: object) -> None:
             with self._lock:
-                left[0] -= 1
-                is_last = left[0] == 0
+                stop.runs_left -= 1
+                is_last = stop.runs_left == 0
             if is_last:
                 task.wake()
 
         for run in runs:
             run.add_done_callback(ended)
 
-    def _go_on(self, stop: StopPartition, stopping: _Stopping) -> None:
-        partition = stop.topic_id_partition
-        failure = None
-        if stop.delete_remote_log:
+    def _step(self, stop: _Stop) -> float | None:
+        """Begin to delete what is known in the tier, at once; the rest behind the term's runs."""
+        if stop.request.delete_remote_log and not stop.has_begun:
+            stop.has_begun = True
             try:
-                self._delete_all(partition)
+                stop.known = self._deletions.begin_listed(stop.request.topic_id_partition)
+            except Exception as error:  # noqa: BLE001 - the next step meets it again, and the caller hears of it
+                _log.debug("%s: its deletion has not begun: %s", stop.request.topic_id_partition, error)
+            if stop.runs_left:
+                return _RUNS_SECONDS
+        self._go_on(stop)
+        return None
+
+    def _go_on(self, stop: _Stop) -> None:
+        request, stopping = stop.request, stop.stopping
+        partition = request.topic_id_partition
+        failure = None
+        if request.delete_remote_log:
+            try:
+                # A topic that is deleted has no later copies; one that is tiered again may have another leader's.
+                self._deletions.delete_all(partition, None if request.delete_local_log else stop.known)
             except Exception as error:  # noqa: BLE001 - one partition's must not stop the others; the caller gets it
                 _log.warning("%s: its segments in the tier are not all deleted: %s", partition, error)
                 failure = error
-        if stop.delete_local_log or stop.stop_metadata:
+            finally:
+                stop.is_deleted.set_result(None)
+        leaves = (request.delete_local_log or request.stop_metadata) and self._terms.find(partition) is None
+        if leaves:
             self._notices.stop(partition, lambda error: self._ended(partition, stopping, failure or error))
         else:
             self._ended(partition, stopping, failure)

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple
 
+from tierlog.marks import mark
 from tierlog.remote.api import RemoteResourceNotFoundException, TopicIdPartition
 from tierlog.remote.manager.metadata_notices import MetadataNotices
 from tierlog.remote.manager.task_schedule import ScheduledTask, TaskSchedule
@@ -76,6 +77,8 @@ class PartitionTerms:
         self._lingering: dict[tuple[TopicIdPartition, TaskSchedule], ScheduledTask] = {}
         #: Of terms that have not begun.
         self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
+        #: What the tasks of a partition's next term wait for.
+        self._held: dict[TopicIdPartition, list[Future[None]]] = {}
 
     # ---- what there is
 
@@ -195,6 +198,11 @@ class PartitionTerms:
         """Return futures of the ends of a term's runs, which must have ended itself."""
         return [task.end() for task in term.tasks]
 
+    def hold(self, partition: TopicIdPartition, until: Future[None]) -> None:
+        """Let the tasks of a partition's next term begin behind a future, which raises nothing: its tier is deleted."""
+        with self._lock:
+            self._held[partition] = [*(each for each in self._held.get(partition, ()) if not each.done()), until]
+
     def stop_copying(self, partitions: Iterable[TopicIdPartition]) -> None:
         """End the copying of partitions, whose terms go on."""
         for partition in partitions:
@@ -228,11 +236,23 @@ class PartitionTerms:
 
     def _when_ready(self, term: Term, ready: Future[None] | None) -> None:
         if ready is None:
-            self._begin_tasks(term)
+            self._when_free(term)
         else:  # where it fails, the tasks meet the same error, count it, and try again
-            ready.add_done_callback(lambda done: self._begin_tasks(term, done.exception()))
+            ready.add_done_callback(lambda done: self._when_free(term, done.exception()))
 
-    def _begin_tasks(self, term: Term, error: BaseException | None = None) -> None:
+    def _when_free(self, term: Term, error: BaseException | None = None) -> None:
+        with self._lock:
+            held = self._held.get(term.partition.topic_id_partition, [])
+            until = next((each for each in held if not each.done()), None)
+            if until is None:
+                self._held.pop(term.partition.topic_id_partition, None)
+        if until is None:
+            self._begin_tasks(term, error)
+        else:
+            mark("terms: one waits until the tier of before is deleted")
+            until.add_done_callback(lambda _: self._when_free(term, error))
+
+    def _begin_tasks(self, term: Term, error: BaseException | None) -> None:
         partition = term.partition
         is_copied = partition.role is Role.LEADER and self._copies(partition.topic_id_partition)
         with self._lock:

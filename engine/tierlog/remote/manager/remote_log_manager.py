@@ -157,7 +157,7 @@ class RemoteLogManager(Closeable):
             following=TermTask(self._following, behind(FollowerLookups(services).run)),
         )
         services.has_told, services.when_told = self._terms.has_begun, self._terms.when_begun
-        self._stops = PartitionStops(services, self._terms, self._notices, SegmentDeletions(services).delete_all)
+        self._stops = PartitionStops(services, self._terms, self._notices, SegmentDeletions(services))
         self._removals = PartitionRemovals(services, is_here=lambda partition: self._terms.find(partition) is not None)
         interval = config.partition_remover_task_interval_ms / 1000
         self._removals.wake = self._following.add(self._removals.run, delay_seconds=interval).wake

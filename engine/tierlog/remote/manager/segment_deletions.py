@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tierlog.remote.api import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
@@ -130,16 +131,35 @@ class SegmentDeletions:
                 self._services.metrics.add("delete_errors", segment.topic_id_partition.topic)
             raise
 
-    def delete_all(self, topic_id_partition: TopicIdPartition) -> None:
+    def begin_listed(self, topic_id_partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
+        """``begin`` for all segments of a partition that are known now; return their ids. Raises as ``begin``."""
+        segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
+        for at in range(0, len(segments), CHANGES_MAX):
+            self.begin_all(segments[at : at + CHANGES_MAX])
+        return frozenset(segment.remote_log_segment_id for segment in segments)
+
+    def delete_all(
+        self, topic_id_partition: TopicIdPartition, only: frozenset[RemoteLogSegmentId] | None = None
+    ) -> None:
         """Delete all segments of a partition, in every state: none is found any more before the first object goes. The
         partition can have segments again.
+
+        Args:
+            topic_id_partition: The partition.
+            only: Of ``begin_listed``: these, and what this broker has copied; other brokers' copies are of a later
+                time, since when the topic is tiered again. None: all.
 
         Raises:
             RemoteStorageException and what else the managers raise; later segments are in DELETE_SEGMENT_STARTED then,
             and the call can be repeated.
         """
+        broker_id = self._services.broker_id
         for _ in range(_PASSES):
-            segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
+            segments = [
+                each
+                for each in self._services.metadata.list_remote_log_segments(topic_id_partition)
+                if only is None or each.remote_log_segment_id in only or each.broker_id == broker_id
+            ]
             if not segments:
                 return
             begun: list[RemoteLogSegmentMetadata] = []
