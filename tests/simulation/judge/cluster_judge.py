@@ -310,14 +310,14 @@ class ClusterJudge:
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
         read.check(known.published_start, lambda offset: self._objects.end_of_expired(tier, offset))
         if facts.is_compacted:
-            view = self._view.replica(broker, partition)
             check_compacted(
                 known.contents,
                 read.batches,
                 f"{reader}, {partition}",
                 end_offset=end,
-                delete_retention_ms=facts.delete_retention_ms,
-                clock_ms=now_ms if view is None else view.clock_ms,
+                times=self._tombstones[partition.topic, partition.generation],
+                clocks=self._clocks,
+                now_ms=now_ms,
             )
 
     def unreadable(
@@ -395,12 +395,15 @@ class ClusterJudge:
             return
         self._seen[key] = state
         replicas.check_offsets(view)
+        late = self._late_facts(partition, now_ms)
+        if retention.was_untiered(late):  # what the tier had goes: whoever leads next may begin where it is local
+            known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)
         if view.role == "leader":
-            self._look_at_leader(view, known, now_ms)
+            self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             replicas.check_tier(view, facts, self._tier, known.published_start)
 
-    def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
+    def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
         # A leader that is none any more, and has not heard of it, has published its start too.
@@ -408,7 +411,7 @@ class ClusterJudge:
         if view.leader_epoch == known.current:
             if view.log_start_offset > known.sizes.start:
                 self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
-            retention.check_rise(known.sizes, self._late_facts(view.partition, now_ms), view)
+            retention.check_rise(known.sizes, late, view)
 
     def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         """A leader was seen to have begun its epoch."""

@@ -22,7 +22,8 @@ class Sizes:
     """The batches of a partition that were seen: first and last offset, newest timestamp, bytes.
 
     Attributes:
-        asked_start: The highest offset that an admin asked to delete up to.
+        asked_start: The highest offset that an admin asked to delete up to; a topic that leaves the tier may begin
+            where any replica is local.
         unjudged: How often a start rose over offsets that were never seen.
     """
 
@@ -66,7 +67,7 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView) -> 
     """
     before, start = sizes.start, view.log_start_offset
     sizes.start = max(before, start)
-    if start <= before or start <= sizes.asked_start or facts[-1].is_compacted or _was_untiered(facts):
+    if start <= before or start <= sizes.asked_start or facts[-1].is_compacted or was_untiered(facts):
         return
     newest, _, is_seen = sizes.span(max(before, sizes.asked_start), start)
     behind = _bytes_behind(sizes, view)
@@ -81,7 +82,7 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView) -> 
     raise Violation(7, "early deletion", f"{_where(view)}: {text}; bounds {bounds}, {behind} bytes are left")
 
 
-def _was_untiered(facts: Sequence[TopicFacts]) -> bool:
+def was_untiered(facts: Sequence[TopicFacts]) -> bool:
     """Whether tiering ended, which takes what is in the tier alone."""
     return len({each.is_tiered for each in facts}) > 1
 
