@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+from tests.contract.metadata_events import update
 from tests.scenarios.two_brokers import Cluster
 from tests.support.living_logs import batch_of, ended
 from tests.support.tiered_brokers import CONFIG, partition_of
@@ -17,7 +19,7 @@ from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
-from tierlog.remote.api import IndexType, TopicIdPartition
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.pending_reads import RemoteRead, RemoteReadResult
 
@@ -70,6 +72,32 @@ def test_the_marker_is_two_segments_behind(as_kafka: bool) -> None:
             assert found.data.aborted_transactions == ((7, first),)
         assert {each for each in tier.store.indexes if each[1] is IndexType.TRANSACTION} == {(6, IndexType.TRANSACTION)}
         assert committed(tier, partition, marker).data.aborted_transactions == ((7, first),)
+
+
+def test_the_segment_of_the_marker_goes_meanwhile() -> None:
+    """If this fails, a read_committed consumer of a follower whose log expires gets records of a transaction that was
+    aborted (simulation, seed 4000).
+    """
+    with tiered_broker() as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
+        first = begun(log, 7)
+        log.roll()
+        ended(log, 7, commits=False)
+        log.roll()
+        plain(log)
+        tier.lead(partition)
+        tier.drop_local(log)
+        metadata, search = tier.metadata, tier.metadata.next_segment_with_txn_index
+
+        def expiring(*args: Any) -> RemoteLogSegmentMetadata | None:
+            for each in list(metadata.list_remote_log_segments(partition)):
+                update(metadata, each, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+            return search(*args)
+
+        metadata.next_segment_with_txn_index = expiring  # type: ignore[method-assign]
+        (found,) = tier.fetch(RemoteRead(partition, first, MIB, COMMITTED))
+        assert (found.error, found.data.size_bytes) == (KafkaError.OFFSET_OUT_OF_RANGE, 0)
 
 
 def test_the_marker_is_in_the_local_log() -> None:

@@ -202,6 +202,7 @@ class TierReads:
     def _aborted(
         self, tiered: TieredLog, segment: RemoteLogSegmentMetadata, data: FoundBatches
     ) -> tuple[tuple[int, int], ...]:
+        """The aborted transactions that touch a read's batches. Raises OffsetOutOfRangeError: these have expired."""
         if not data.size_bytes:
             return ()
         search = AbortedSearch(
@@ -212,7 +213,13 @@ class TierReads:
             tiered.epochs,
             takes_dead_markers=self._services.config.kafka_semantics,
         )
-        return search.find(segment, data.first_offset, data.last_offset + 1)
+        aborted = search.find(segment, data.first_offset, data.last_offset + 1)
+        if self._find_segment(tiered, data.first_offset) is None:
+            # Segments go from the lowest on: that of a marker may have gone before it was looked for, and a follower
+            # hears later than its metadata that the log starts behind it.
+            mark("reads: the segments of a committed read have gone")
+            raise _out_of_range(tiered.log, data.first_offset)
+        return aborted
 
     def find_next(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
         """Return the segment that is read behind one, as far as that is known now: for a storage manager's prefetch."""
