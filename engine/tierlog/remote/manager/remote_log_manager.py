@@ -315,7 +315,7 @@ class RemoteLogManager(Closeable):
         """
         self._require_open()
         stopped: list[StopPartition] = []
-        for partition in partitions:
+        for partition in sorted(partitions):  # a simulation repeats, whatever their hashes
             term, log = self._terms.find(partition), self._services.find_log(partition)
             if term is None or log is None:
                 continue
