@@ -29,6 +29,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end after so long")
     parser.add_argument("--events", type=int, default=10_000, help="of a run, until its faults stop (10000)")
     parser.add_argument("--hasten", type=int, default=1, metavar="TIMES", help="faults so many times as often")
+    parser.add_argument("--also", default="", metavar="KINDS", help="faults that all have: a,b")
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other (1)")
     parser.add_argument("--mutant", help="run an engine that has this planted fault")
     parser.add_argument("--kafka-semantics", action="store_true", help="run with Kafka's faults, which is to fail")
@@ -48,8 +49,9 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Settings]:
         seeds = iter(range(int(first), int(last) + 1))
     else:
         seeds = itertools.count(int(time.time()) * 1000)
+    also = tuple(arguments.also.split(",")) if arguments.also else ()
     for seed in seeds:
-        settings = Settings.draw(seed, events=arguments.events).hastened(arguments.hasten)
+        settings = Settings.draw(seed, events=arguments.events, also=also).hastened(arguments.hasten)
         yield settings.replace(kafka_semantics=arguments.kafka_semantics)
 
 

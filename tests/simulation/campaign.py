@@ -133,7 +133,7 @@ class Campaign:
             if line:
                 outcome = Outcome.from_json(line)
             else:
-                outcome = Outcome.without_answer(settings, "the worker's process ended")
+                outcome = Outcome.ended(settings, "the worker's process ended")
                 worker.runs = RUNS_MAX
             self.coverage.add(outcome)
             if not outcome.is_good:

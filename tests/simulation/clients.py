@@ -42,6 +42,11 @@ class Clients:
             TransactionalProducer(f"transactional-{at}", *shared, topics=others)
             for at in range(counts.transactional_producers)
         ]
+        transactional += [
+            TransactionalProducer(f"compacting-transactional-{at}", *shared, topics=compacted, is_keyed=True)
+            for at in range(counts.compacting_transactional_producers)
+            if compacted
+        ]
         self.writers: list[Client] = [*plain, *idempotent, *compacting, *transactional]
         self.readers: list[Client] = [
             Consumer(

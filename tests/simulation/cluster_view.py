@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tests.simulation.facts import ClusterView, ReplicaView
+from tests.simulation.facts import ClusterView, ProducerView, ReplicaView
 from tests.simulation.leftovers import held_by, open_files, paths_of
 from tests.simulation.messages import Partition
 from tests.simulation.replica import Replica
@@ -49,7 +49,26 @@ def view_of(world: World) -> ClusterView:
     def files() -> Mapping[int, list[str]]:
         return {broker: list(paths_of(disk)) for broker, disk in world.disks.items()}
 
-    return ClusterView(replicas, replica, log_bytes, world.store.objects, world.metadata.values, open_resources, files)
+    def producers(broker: int, partition: Partition) -> Mapping[int, ProducerView]:
+        known = world.lives[broker].replicas[partition].log._contents.producers.producers
+        entries = [each.to_snapshot() for each in known.values()]
+        return {
+            each.producer_id: ProducerView(each.producer_epoch, each.last_sequence, each.last_offset)
+            for each in entries
+        }
+
+    configs = dict(world.settings.broker_config), dict(world.settings.changed_config)
+    return ClusterView(
+        replicas,
+        replica,
+        log_bytes,
+        world.store.objects,
+        world.metadata.values,
+        open_resources,
+        files,
+        producers,
+        min(int(each.get("producer.id.expiration.ms", 86_400_000)) for each in configs),
+    )
 
 
 def _replica_view(replica: Replica) -> ReplicaView:

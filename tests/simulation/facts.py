@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
+
+#: The number of a run that does not end: liveness.
+ENDLESS: Final = 10
+#: The number of an error that a task of the engine did not take: it would have ended a thread of a broker.
+ENGINE_ERROR: Final = 15
 
 
 class Violation(AssertionError):
     """An invariant is broken.
 
     Attributes:
-        invariant: Its number, 1 to 14.
+        invariant: Its number, 1 to 14, or ENGINE_ERROR.
         anomaly: Its name, Jepsen's where there is one.
     """
 
@@ -95,6 +100,20 @@ class ReadPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerView:
+    """What a replica knows of a producer.
+
+    Attributes:
+        last_sequence: Of its last batch in this epoch; -1 = it knows none.
+        last_offset: Of that batch; -1 = it knows none.
+    """
+
+    epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """How the judge looks at the cluster. Each call reads what is there now.
 
@@ -106,6 +125,8 @@ class ClusterView:
         metadata: All record values of the metadata topic, by its partition, in order.
         open_resources: By node: tasks, locks, open files, held bytes, requests that wait: all 0 after close.
         files: By broker: the paths of all files on its disk, "/logs/…" and "/cache/…".
+        producers: What a broker's replica knows of producers, by their ids.
+        producer_expiration_ms: How long a broker remembers a producer that is silent, at least.
     """
 
     replicas: Callable[[], list[ReplicaView]]
@@ -115,6 +136,8 @@ class ClusterView:
     metadata: Callable[[], list[list[bytes]]]
     open_resources: Callable[[], Mapping[str, int]]
     files: Callable[[], Mapping[int, list[str]]]
+    producers: Callable[[int, Partition], Mapping[int, ProducerView]]
+    producer_expiration_ms: int = 86_400_000
 
 
 class Judge(Protocol):

@@ -21,6 +21,11 @@ _CUT_CHANGES_MAX: Final = 20
 _CUT_MS: Final = 500
 #: Every second fault is a crash, or a change of a leader: every seed needs some.
 _ALWAYS_EVERY: Final = 2
+#: Kinds that need more than one try to come to anything, against the others.
+_WEIGHTS: Final = {"unclean election": 3, "isolated leader": 3}
+#: For so long one of them waits until all brokers are well.
+_CALM_MS: Final = 200
+_CALM_TRIES: Final = 25
 _CALM: Final[dict[str, float]] = {"loss": 0.0, "doubles": 0.0, "delay_ms_max": 0}
 _STORE_CALM: Final[dict[str, float]] = {
     "fail": 0.0,
@@ -58,7 +63,7 @@ class Nemesis:
         self._admin = admin
         self._coordinator = coordinator
         self._chance = Chance(settings.rng("nemesis"))
-        self._is_over = False
+        self._is_over = self._is_staging = False
         self._strikes = 0
         self._cuts: set[tuple[str, str]] = set()
         self._busy: set[int] = set()
@@ -89,10 +94,10 @@ class Nemesis:
     def _strike(self) -> None:
         kinds = self._settings.faults
         self._strikes += 1
-        kind = self._chance.one_of(kinds)
+        kind = self._chance.one_of([each for each in kinds for _ in range(_WEIGHTS.get(each, 1))])
         if self._strikes % _ALWAYS_EVERY:
             kind = ALWAYS[self._strikes // _ALWAYS_EVERY % len(ALWAYS)]
-        if kind in kinds:  # a shrunk seed may have fewer
+        if kind in kinds and not self._is_staging:  # a shrunk seed may have fewer
             self._begin(kind)
         self._after(self._chance.around(self._settings.fault_interval_ms), self._strike)
 
@@ -102,8 +107,12 @@ class Nemesis:
                 self._set_network(_NETWORK_FAULTS[kind])
             case "partition" | "one-way partition" | "store cut" | "metadata cut":
                 self._cut(kind)
+            case "isolated leader":
+                self._isolate_leader()
             case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
                 self._hurt(kind)
+            case "power cut":
+                self._cut_power()
             case "local rot" | "cache rot":
                 self._rot(kind)
             case "unclean election" if self._chance.happens(0.5):
@@ -174,11 +183,46 @@ class Nemesis:
                 cuts |= {(other, name) for other in others}
             elif self._chance.happens(0.5):
                 cuts = {(other, source) for source, other in cuts}
+        # A zombie may act alone.
+        self._cut_for(cuts, self._chance.between(1_000, self._settings.replica_lag_ms + 3_000))
+
+    def _cut_for(self, cuts: set[tuple[str, str]], duration_ms: int) -> None:
         for source, target in sorted(cuts):
             self._cuts.add((source, target))
             self._world.cut(source, target)
-        duration_ms = self._chance.between(1_000, self._settings.replica_lag_ms + 3_000)  # a zombie may act alone
         self._after(duration_ms, lambda: self._mend(cuts))
+
+    def _isolate_leader(self, tries: int = _CALM_TRIES) -> None:
+        """Cut a leader from its followers, and a little later from the controller, while clients still reach it: it
+        finds that they lag, and nobody hears of it; another leader is elected meanwhile. Nothing else is hurt until
+        that is over, and it begins when all is well.
+        """
+        world, settings = self._world, self._settings
+        self._is_staging = True
+        if tries and (self._busy or not world.controller.is_whole):
+            self._after(_CALM_MS, lambda: self._isolate_leader(tries - 1))
+            return
+        holders = world.controller.holders()
+        led = sorted(
+            leader
+            for partition, leader in world.controller.leaders().items()
+            if leader in world.running() and len(holders[partition]) > 1
+        )
+        duration_ms = 0
+        if led:
+            name = broker_name(self._chance.one_of(led))
+            others = [broker_name(each) for each in world.running() if broker_name(each) != name]
+            lag_ms = settings.replica_lag_ms
+            wait_ms = self._chance.between(lag_ms // 2, lag_ms)
+            left_ms = lag_ms + settings.session_timeout_ms + 500
+            duration_ms = wait_ms + left_ms
+            self._cut_for({cut for other in others for cut in ((name, other), (other, name))}, duration_ms)
+            self._after(wait_ms, lambda: self._cut_for({(name, CONTROLLER), (CONTROLLER, name)}, left_ms))
+
+        def over() -> None:
+            self._is_staging = False
+
+        self._after(duration_ms, over)
 
     def _mend(self, cuts: set[tuple[str, str]]) -> None:
         for source, target in sorted(cuts & self._cuts):
@@ -214,6 +258,14 @@ class Nemesis:
         if kind == "wipe":
             world.wipe(victim)
         self._after(self._duration_ms(), lambda: self._up(victim))
+
+    def _cut_power(self) -> None:
+        """Crash all brokers at once."""
+        for broker in self._world.running():
+            if broker not in self._busy:
+                self._busy.add(broker)
+                self._world.crash(broker)
+                self._after(self._duration_ms(), lambda broker=broker: self._up(broker))
 
     def _elect_behind(self) -> None:
         """Let a follower fall behind while the others go on, crash them, and elect it: its log ends below what is

@@ -6,14 +6,18 @@ import dataclasses
 import gc
 import json
 import logging
+import pathlib
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from tests.simulation.facts import Violation
+from tests.simulation.facts import ENDLESS, ENGINE_ERROR, Violation
 from tests.simulation.settings import Settings
-from tests.simulation.trace import Trace
+from tests.simulation.trace import ENGINE, Trace
+
+#: Of a run that failed by an error of the simulation itself.
+FAILED: Final = -1
 
 
 @dataclass(slots=True)
@@ -25,7 +29,7 @@ class Outcome:
         hash: Of the trace.
         seconds: Of the processor.
         counters, marks: Of the trace; of the judge, names that begin with "judge:".
-        invariant: Of the violation; 0 = none, -1 = another error: of the engine, or of the simulation.
+        invariant: Of the violation; 0 = none, FAILED = an error of the simulation itself.
         text: Of the violation or error; empty: none.
         last_events: Of the trace; empty where nothing is wrong.
     """
@@ -55,9 +59,18 @@ class Outcome:
         return cls(**values)
 
     @classmethod
-    def without_answer(cls, settings: Settings, text: str) -> Self:
-        """Of a run whose process ended, or was ended, without a word."""
-        return cls(settings.seed, settings.to_json(), invariant=-1, text=text)
+    def endless(cls, settings: Settings, seconds: int) -> Self:
+        """Of a run whose process was ended, since it did not end by itself."""
+        return cls._without_answer(settings, Violation(ENDLESS, "endless run", f"not over within {seconds} s"))
+
+    @classmethod
+    def ended(cls, settings: Settings, text: str) -> Self:
+        """Of a run whose process ended without a word: native code has failed."""
+        return cls._without_answer(settings, Violation(ENGINE_ERROR, "engine error", text))
+
+    @classmethod
+    def _without_answer(cls, settings: Settings, violation: Violation) -> Self:
+        return cls(settings.seed, settings.to_json(), invariant=violation.invariant, text=str(violation))
 
 
 def run(settings: Settings) -> Outcome:
@@ -77,13 +90,24 @@ def run(settings: Settings) -> Outcome:
     except Violation as violation:
         outcome.invariant, outcome.text = violation.invariant, _words(violation)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the run's outcome
-        outcome.invariant, outcome.text = -1, _words(error)
+        found = violation_of(error)
+        outcome.invariant = FAILED if found is None else found.invariant
+        outcome.text = _words(error) if found is None else f"{found}\n{_words(error)}"
     outcome.seconds = time.process_time() - began
     outcome.hash, outcome.events = trace.hash, trace.events
     outcome.counters, outcome.marks = dict(sorted(trace.counters.items())), dict(sorted(trace.marks.items()))
     if not outcome.is_good:
         outcome.last_events = trace.last_events()
     return outcome
+
+
+def violation_of(error: Exception) -> Violation | None:
+    """The violation that an error is which ended a run; None: it is one of the simulation itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or not pathlib.Path(frames[-1].filename).is_relative_to(ENGINE):
+        return None
+    place = pathlib.Path(frames[-1].filename).relative_to(ENGINE)
+    return Violation(ENGINE_ERROR, "engine error", f"{type(error).__name__} in {place}: {error}")
 
 
 def _words(error: Exception) -> str:

@@ -33,6 +33,10 @@ class Values:
         """Draw the records of a batch."""
         return tuple((None, self._value()) for _ in range(self._chance.between(1, 4)))
 
+    def keyed_values(self) -> Records:
+        """Draw the records of a batch for a compacted topic, without tombstones."""
+        return tuple((b"key-%d" % self._chance.below(_KEYS), self._value()) for _ in range(self._chance.between(1, 4)))
+
     def keyed_records(self) -> Records:
         """Draw the records of a batch for a compacted topic: few keys, and tombstones."""
         return tuple(

@@ -50,11 +50,15 @@ FAULTS: Final = (
     "record deletion",
     "late markers",
     "rolling settings",
+    "isolated leader",
+    "power cut",
 )
 #: Every seed with faults has these: its least numbers of crashes and of leader changes come from them.
 ALWAYS: Final = ("crash", "leader change")
 #: Of seeds that may lose what is committed.
 _UNCLEAN_RATE: Final = 0.01
+#: Kinds with a chance of their own, and their rates: seeds that do not draw them mean what they meant without them.
+_BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class ClientCounts:
     idempotent_producers: int = 1
     transactional_producers: int = 0
     compacting_producers: int = 0
+    compacting_transactional_producers: int = 0
     consumers: int = 1
     committed_consumers: int = 0
     lookups: int = 0
@@ -139,9 +144,20 @@ class Settings:
     switch_rate: float = 0.1
 
     @classmethod
-    def draw(cls, seed: int, *, events: int = 10_000) -> Settings:
-        """Draw a seed's settings."""
-        return _Draw(seed).settings(events)
+    def draw(cls, seed: int, *, events: int = 10_000, also: Sequence[str] = ()) -> Settings:
+        """Draw a seed's settings.
+
+        Args:
+            seed: Of the chance.
+            events: Of the run.
+            also: Kinds of faults that it has whatever it draws, if it has any.
+
+        Raises:
+            ValueError: one of them is unknown.
+        """
+        if not set(also) <= set(FAULTS):
+            raise ValueError(f"no kinds of faults: {sorted(set(also) - set(FAULTS))}")
+        return _Draw(seed, also).settings(events)
 
     def rng(self, part: str) -> SeededRng:
         """The chance of a part of the run: by its name, so that taking another part out changes nothing of it."""
@@ -178,9 +194,11 @@ def _texts(pairs: Sequence[Sequence[str]]) -> Texts:
 class _Draw:
     """The drawing of one seed's settings."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, also: Sequence[str]) -> None:
         self.seed = seed
+        self._also = also
         self._rng = SeededRng(seed << 32 | zlib.crc32(b"settings"))
+        self._by_itself = SeededRng(seed << 32 | zlib.crc32(b"by itself"))
         self._is_unclean = False
 
     def one_of(self, *values: Drawn) -> Drawn:
@@ -196,6 +214,7 @@ class _Draw:
         faults = self._faults()
         brokers = self.one_of(3, 3, 3, 4, 5)
         flush_messages = "1" if self.happens(0.2) else None
+        faults = self._with_more(faults, flush_messages)
         self._is_unclean = "unclean election" in faults and self.happens(0.3)
         topics = [self._tiered("orders", brokers, flush_messages)]
         if self.happens(0.5):
@@ -236,14 +255,32 @@ class _Draw:
             return ()
         rate = self.one_of(0.1, 0.25, 0.5, 0.8)
         rates = {"unclean election": _UNCLEAN_RATE}
-        return tuple(kind for kind in FAULTS if kind in ALWAYS or self.happens(rates.get(kind, rate)))
+        kinds = (kind for kind in FAULTS if kind not in _BY_THEMSELVES)
+        drawn = {kind for kind in kinds if kind in ALWAYS or self.happens(rates.get(kind, rate))}
+        return tuple(kind for kind in FAULTS if kind in drawn or kind in self._also)
+
+    def _with_more(self, faults: tuple[str, ...], flush_messages: str | None) -> tuple[str, ...]:
+        """Add kinds that have a chance of their own. A power cut takes all brokers at once: where each record is synced
+        before it is acknowledged, that may take nothing.
+        """
+        if not faults:
+            return ()
+        drawn = {kind for kind, rate in _BY_THEMSELVES.items() if self._happens_by_itself(rate)} | {*faults}
+        if flush_messages != "1":
+            drawn.discard("power cut")
+        return tuple(kind for kind in FAULTS if kind in drawn)
+
+    def _happens_by_itself(self, rate: float) -> bool:
+        return self._by_itself.uniform(0, 1) < rate
 
     def _clients(self, topics: list[TopicSettings]) -> ClientCounts:
+        is_compacting = any(each.is_compacted for each in topics)
         return ClientCounts(
             plain_producers=self.between(0, 1),
             idempotent_producers=self.between(1, 2),
             transactional_producers=self.between(0, 3),
-            compacting_producers=self.between(1, 2) if any(each.is_compacted for each in topics) else 0,
+            compacting_producers=self.between(1, 2) if is_compacting else 0,
+            compacting_transactional_producers=int(is_compacting and self._happens_by_itself(0.5)),
             consumers=self.between(1, 2),
             committed_consumers=self.between(1, 2),
             lookups=self.between(0, 1),

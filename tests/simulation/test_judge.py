@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.facts import ClusterView, ReplicaView, TopicFacts, Violation
+from tests.simulation.facts import ClusterView, ProducerView, ReplicaView, TopicFacts, Violation
 from tests.simulation.judge import ClusterJudge
 from tests.simulation.messages import AbortedTransaction, Partition
 from tests.simulation.trace import Trace
@@ -54,6 +54,7 @@ class MadeCluster:
         self.open: dict[str, int] = {}
         self.files: dict[int, list[str]] = {}
         self.logs: dict[int, list[bytes]] = {1: [], 2: []}
+        self.producers: dict[int, dict[int, ProducerView]] = {1: {}, 2: {}}
         self.replicas = {
             1: ReplicaView(1, PARTITION, "leader", 0, 0, 0, 0, 0, 0, ((0, 0),), frozenset((1, 2)), -1, ((0, 0),)),
             2: ReplicaView(2, PARTITION, "follower", 0, 0, 0, 0, 0, 0, ((0, 0),), frozenset(), -1, ((0, 0),)),
@@ -67,6 +68,7 @@ class MadeCluster:
                 metadata=list,
                 open_resources=lambda: self.open,
                 files=lambda: self.files,
+                producers=lambda broker, partition: self.producers[broker],
             ),
             self.now_ms,
         )

@@ -129,3 +129,49 @@ def test_the_last_values_of_a_compacted_topic_are_read() -> None:
     _read(made, 0, 3, (0, [Batch(1, (b"new",), keys=(b"k",)), last]))
     with breaks(14, "lost write"):
         _read(made, 0, 3, (0, [last]))
+
+
+@pytest.mark.parametrize("high_watermark", [2, 1])
+def test_what_is_shown_of_a_transaction_was_decided_below_the_high_watermark(
+    made: MadeCluster, high_watermark: int
+) -> None:
+    """A marker that is not replicated yet may be lost: the last stable offset stays in front of its transaction."""
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    made.send(b"a", transaction="t")
+    made.judge.transaction_decided("t", True, made.now_ms)
+    written, marker = Batch(0, (b"a",), transactional=True, **ours), Batch(1, (b"",), marker="commit", **ours)
+    made.append(written, marker)
+    made.poll(0, written, is_committed=True, high_watermark=high_watermark, last_stable_offset=high_watermark)
+    made.poll(1, marker)
+    if high_watermark == 2:
+        made.judge.closed(made.now_ms)
+        return
+    with breaks(6, "precommitted read"):
+        made.judge.closed(made.now_ms)
+
+
+@pytest.mark.parametrize("kinds", [("cache rot",), ("cache rot", "local rot")])
+def test_the_tier_serves_nothing_rotten(made: MadeCluster, kinds: tuple[str, ...]) -> None:
+    """Chunks of the cache have checksums; a log's batches are served as they are, and their reader looks."""
+    made.append(Batch(0, (b"a" * 100,)))
+    for kind in kinds:
+        made.judge.fault_began(kind, "1 /x/orders-0/y", made.now_ms)
+    data = bytearray(encode(Batch(0, (b"a" * 100,))))
+    data[100] ^= 1
+    made.judge.served(1, PARTITION, 0, bytes(data), False, made.now_ms)
+    if kinds == ("cache rot",):
+        with breaks(1, "corrupt read"):
+            made.judge.served(1, PARTITION, 0, bytes(data), True, made.now_ms)
+    else:
+        made.judge.served(1, PARTITION, 0, bytes(data), True, made.now_ms)
+
+
+def test_a_follower_has_its_high_watermark_from_a_leader(made: MadeCluster) -> None:
+    """Its own end may be of a branch that has to be cut."""
+    made.append(Batch(0, (b"a", b"b")))
+    made.change(1, high_watermark=1, last_stable_offset=1)
+    made.look()
+    with breaks(9, "dirty read"):
+        made.judge.checkpoint(made.now_ms)
+    made.change(2, high_watermark=1, last_stable_offset=1)
+    made.judge.checkpoint(made.now_ms)

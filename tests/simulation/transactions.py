@@ -32,13 +32,22 @@ class TransactionalProducer(Client):
 
     Args:
         topics: That it writes to.
+        is_keyed: Its records are for compacted topics.
     """
 
     def __init__(
-        self, name: str, settings: Settings, network: Network, judge: Judge, *, topics: tuple[str, ...]
+        self,
+        name: str,
+        settings: Settings,
+        network: Network,
+        judge: Judge,
+        *,
+        topics: tuple[str, ...],
+        is_keyed: bool = False,
     ) -> None:
         super().__init__(name, settings, network, judge)
         self.topics = topics
+        self.is_keyed = is_keyed
         self._lives = 0
         self._instances: list[Instance] = []
 
@@ -74,7 +83,9 @@ class Instance:
         self._id = client.name
         self._name = f"{client.name}/{life}"
         self._chance = client.chance
-        self._values = Values(self._name, client.chance)
+        values = Values(self._name, client.chance)
+        # No tombstones: the judge finds the transaction of a record by its value.
+        self._records = values.keyed_values if client.is_keyed else values.records
         self._sender = Sender(
             client,
             self._name,
@@ -164,7 +175,7 @@ class Instance:
                 self._settled()
             return
         self._batches_left -= 1
-        self._sender.send(self._chance.one_of(sorted(self._added)), self._values.records(), self._transaction)
+        self._sender.send(self._chance.one_of(sorted(self._added)), self._records(), self._transaction)
         interval_ms = self._client.settings.produce_interval_ms
         self._client.after(self._chance.one_of((1, 1, interval_ms)), self._send_next)
 

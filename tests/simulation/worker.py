@@ -110,9 +110,9 @@ def _answer(settings: Settings, *, is_mutant: bool) -> str:
     os.close(reader)
     _, status = os.waitpid(child, 0)
     if is_late:
-        return Outcome.without_answer(settings, f"it did not end within {RUN_SECONDS_MAX} s").to_json()
+        return Outcome.endless(settings, RUN_SECONDS_MAX).to_json()
     if status != 0 or not parts:
-        return Outcome.without_answer(settings, f"its process ended with status {status}").to_json()
+        return Outcome.ended(settings, f"its process ended with status {status}").to_json()
     outcome, _, modules = b"".join(parts).decode().partition("\n")
     _import_all(modules.split())
     return outcome

@@ -14,6 +14,7 @@ from tests.simulation.judge.compaction import Clocks, TombstoneTimes, check_comp
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
 from tests.simulation.judge.disk_files import check_files, waits_to_go
 from tests.simulation.judge.lookups import check_lookup
+from tests.simulation.judge.producers import Producers, check_producers
 from tests.simulation.judge.retention import Deadlines, Overdue, Sizes
 from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
@@ -41,16 +42,19 @@ class JudgedPartition:
         leader: The controller's.
         current: The controller's epoch.
         published_start: The highest log start of a leader.
+        high_watermark: The highest of a leader.
     """
 
     contents: Contents
     sizes: Sizes = field(default_factory=Sizes)
+    producers: Producers = field(default_factory=Producers)
     epochs: dict[int, bool] = field(default_factory=dict)
     epoch: int = -1
     current: int = -1
     leader: int | None = None
     in_sync: frozenset[int] = frozenset()
     published_start: int = 0
+    high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
 
 
@@ -70,6 +74,7 @@ class ClusterJudge:
         self._facts: dict[tuple[str, int], deque[tuple[int, TopicFacts]]] = {}
         self._faults: set[str] = set()
         self._seen: dict[tuple[int, Partition], object] = {}
+        self._ends: dict[tuple[int, Partition], int] = {}
         self._rotten: list[str] = []
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
@@ -144,6 +149,7 @@ class ClusterJudge:
         self._trace.count("clean stops" if is_clean else "crashes")
         for key in [each for each in self._seen if each[0] == broker]:
             del self._seen[key]
+            self._ends.pop(key, None)
 
     def disk_wiped(self, broker: int, now_ms: int) -> None:
         self._trace.count("wiped disks")
@@ -214,6 +220,9 @@ class ClusterJudge:
     def served(self, broker: int, partition: Partition, offset: int, data: bytes, is_remote: bool, now_ms: int) -> None:
         known = self._partitions.get(partition)
         batches = self._read(data)
+        if batches is None and is_remote and "local rot" not in self._faults:
+            text = f"broker {broker} serves {partition} from {offset} on out of its cache, and bits of it have rotted"
+            raise Violation(1, "corrupt read", text)
         if known is None or not batches:
             return
         self._trace.count("remote reads" if is_remote else "local reads")
@@ -221,7 +230,17 @@ class ClusterJudge:
         if view is not None:
             replicas.check_served(view, batches)
         known.contents.served(batches, offset, f"broker {broker}, {'remote' if is_remote else 'local'}")
+        self._saw(known, batches)
+
+    def _saw(self, known: JudgedPartition, batches: list[Batch]) -> None:
+        """Batches of below the high watermark were read, of a branch that no unclean election took."""
         known.sizes.saw(batches)
+        cuts = known.contents.cuts
+        known.producers.saw(
+            each
+            for each in batches
+            if not any(each.leader_epoch < epoch and each.last_offset >= cut for epoch, cut in cuts)
+        )
 
     def _read(self, data: bytes) -> list[Batch] | None:
         """Batches of an answer; None: bits of it have rotted, which consumers notice by the checksum."""
@@ -251,6 +270,7 @@ class ClusterJudge:
         if known is None or batches is None:
             return
         self._trace.count("polls with data", int(bool(batches)))
+        view = self._view.replica(broker, partition)
         known.contents.polled(
             consumer,
             offset,
@@ -259,6 +279,7 @@ class ClusterJudge:
             is_committed=is_committed,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
+            leader_epoch=view.leader_epoch if view is not None and view.role == "leader" else -1,
         )
         if batches:
             known.consumers[consumer] = max(known.consumers.get(consumer, 0), batches[-1].last_offset + 1)
@@ -402,12 +423,22 @@ class ClusterJudge:
             self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             replicas.check_tier(view, facts, self._tier, known.published_start)
+            end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
+            self._ends[key] = view.log_end_offset
+            if view.log_end_offset < end_before or view.log_end_offset == view.local_log_start_offset:
+                self._check_producers(known, view)
+
+    def _check_producers(self, known: JudgedPartition, view: ReplicaView) -> None:
+        has = self._view.producers(view.broker, view.partition)
+        if not self._is_rotten(view.broker, view.partition):
+            check_producers(known.producers, view, has, self._view.producer_expiration_ms)
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
         # A leader that is none any more, and has not heard of it, has published its start too.
         known.published_start = max(known.published_start, view.log_start_offset)
+        known.high_watermark = max(known.high_watermark, view.high_watermark)
         if view.leader_epoch == known.current:
             if view.log_start_offset > known.sizes.start:
                 self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
@@ -433,6 +464,7 @@ class ClusterJudge:
         )
         if is_unclean:
             known.sizes.cut(contents.cuts[-1][1])
+            known.producers.cut(contents.cuts[-1][1])
         lost = contents.exempt - before
         self._trace.count("exempt records", lost)
         if lost and self._topic(view.partition).flush_messages == 1 and not self._faults & _LOSING:
@@ -470,7 +502,7 @@ class ClusterJudge:
             if view.broker in known.in_sync:
                 replicas.check_held(view, known.contents.end_offset)
             if view.role == "leader":
-                known.sizes.saw(each for each in log if each.last_offset < view.high_watermark)
+                self._saw(known, [each for each in log if each.last_offset < view.high_watermark])
             if facts.is_compacted and view.broker in known.in_sync:
                 check_compacted(
                     known.contents,
@@ -481,6 +513,10 @@ class ClusterJudge:
                     clocks=self._clocks,
                     now_ms=now_ms,
                 )
+        highest = max(known.high_watermark, *(each.high_watermark for each in views if each.role == "leader"), 0)
+        for view, _ in logs:
+            self._check_producers(known, view)
+            replicas.check_high_watermark(view, highest)
         if facts.is_compacted or not logs:
             return
         leader = next((each for each in logs if each[0].role == "leader"), None)
@@ -537,6 +573,8 @@ class ClusterJudge:
         yield from retention.overdue_in_tier(self._tier, facts, leader, slack_ms=slack_ms)
 
     def closed(self, now_ms: int) -> None:
+        for known in self._partitions.values():
+            known.contents.check_decided()
         left = {name: count for name, count in self._view.open_resources().items() if count}
         if left:
             raise Violation(8, "leak", str(left))

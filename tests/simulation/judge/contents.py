@@ -46,6 +46,18 @@ class Known(NamedTuple):
     is_acked: bool
 
 
+class ShownBatch(NamedTuple):
+    """A batch of a transaction that a read committed consumer got from a leader, and the high watermark and the leader
+    epoch of that.
+    """
+
+    consumer: str
+    producer_id: int
+    last_offset: int
+    high_watermark: int
+    leader_epoch: int
+
+
 class Sent:
     """All that producers sent, by value, and how the transactions ended. Of all partitions."""
 
@@ -91,6 +103,7 @@ class Contents:
     unplaced: list[SentBatch] = field(default_factory=list)
     _offset_of: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _last_of_producer: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _shown: list[ShownBatch] = field(default_factory=list)
 
     # ---- producers
 
@@ -206,8 +219,9 @@ class Contents:
         is_committed: bool,
         high_watermark: int,
         last_stable_offset: int,
+        leader_epoch: int,
     ) -> None:
-        """A consumer got an answer."""
+        """A consumer got an answer; ``leader_epoch``: of the leader that gave it, -1 = it was a follower."""
         self._check_contiguous(consumer, offset, batches)
         end = last_stable_offset if is_committed else high_watermark
         if batches and batches[-1].last_offset >= end:
@@ -215,6 +229,11 @@ class Contents:
             raise Violation(9, "precommitted read" if is_committed else "dirty read", text)
         if is_committed:
             self._check_transactions(consumer, offset, batches, aborted)
+            self._shown += (
+                ShownBatch(consumer, each.producer_id, each.last_offset, high_watermark, leader_epoch)
+                for each in batches
+                if each.is_transactional and not each.is_control and leader_epoch >= 0
+            )
 
     def _check_contiguous(self, consumer: str, offset: int, batches: list[Batch]) -> None:
         at = offset
@@ -258,6 +277,28 @@ class Contents:
             raise Violation(6, "aborted read", where)
         if not is_shown and is_commit:
             raise Violation(6, "lost write", f"{where}: it was committed, and is left out as aborted")
+
+    def check_decided(self) -> None:
+        """Once all is read: what a leader showed of a transaction was decided below its high watermark of that moment.
+
+        This is asked of markers of the leader's own epoch: a log that was opened since, or cut, does not know which of
+        its markers are not replicated yet, as Kafka's does not, and who has decided is the coordinator. The marker may
+        be another one where some offset in front of it was never seen.
+        """
+        markers: dict[int, list[int]] = {}
+        for offset in sorted(self.at):
+            marker = self.at[offset].marker
+            if marker is not None:
+                markers.setdefault(marker[0], []).append(offset)
+        for each in self._shown if not (self.cuts or self.is_compacted) else ():
+            marker_at = next((at for at in markers.get(each.producer_id, ()) if at > each.last_offset), None)
+            if marker_at is None or marker_at < each.high_watermark:
+                continue
+            if self.at[marker_at].epoch != each.leader_epoch:
+                continue
+            if all(offset in self.at for offset in range(each.last_offset + 1, marker_at)):
+                text = f"{each.consumer} got {self.partition} up to {each.last_offset}, decided at {marker_at}"
+                raise Violation(6, "precommitted read", f"{text}, while the high watermark was {each.high_watermark}")
 
     # ---- elections
 

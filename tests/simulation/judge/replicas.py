@@ -17,12 +17,26 @@ def check_offsets(view: ReplicaView) -> None:
     if not start <= local <= high <= end:
         text = f"log start {start}, local start {local}, high watermark {high}, log end {end}"
         raise Violation(9, "offsets out of order", f"{_name(view)}: {text}")
+    if view.copied_offset >= end:
+        raise Violation(9, "offsets out of order", f"{_name(view)}: copied {view.copied_offset}, log end {end}")
     if not start <= stable <= high:
         text = f"log start {start}, last stable offset {stable}, high watermark {high}"
         raise Violation(9, "offsets out of order", f"{_name(view)}: {text}")
     starts = [offset for _, offset in view.lineage]
     if sorted(starts) != starts or [*view.lineage] != sorted(view.lineage) or (starts and starts[-1] > end):
         raise Violation(9, "lineage out of order", f"{_name(view)}: {view.lineage}, log end {end}")
+
+
+def check_high_watermark(view: ReplicaView, highest: int) -> None:
+    """Invariant 9: a follower has its high watermark from a leader.
+
+    Args:
+        view: A replica.
+        highest: The highest one that a leader of the partition had.
+    """
+    if view.high_watermark > highest:
+        text = f"high watermark {view.high_watermark}, no leader had one above {highest}"
+        raise Violation(9, "dirty read", f"{_name(view)}: {text}")
 
 
 def check_lineage(view: ReplicaView) -> None:

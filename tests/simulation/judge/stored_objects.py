@@ -28,14 +28,15 @@ class StoredObjects:
     """The store's history: who put what when, and what a lifecycle rule took.
 
     Attributes:
-        orphans: Keys that a life put after it had ended, or after the segment's deletion: allowed, and counted.
+        orphans: Keys that a life put after it had ended, or after the segment's deletion, and that life: allowed once
+            it has ended, and counted. One that goes on has to find that it came too late.
     """
 
     def __init__(self, tier: SegmentTable) -> None:
         self._tier = tier
         self._lives: dict[int, int] = {}
         self._expired: set[bytes] = set()
-        self.orphans: set[str] = set()
+        self.orphans: dict[str, tuple[int, int]] = {}
 
     def began(self, broker: int, life: int) -> None:
         """A broker's life began."""
@@ -51,11 +52,11 @@ class StoredObjects:
         if found is None:
             raise Violation(5, "unknown object", f"broker {broker} put {key}")
         if self._lives.get(broker) != life or found[0] in self._tier.deleted:
-            self.orphans.add(key)
+            self.orphans[key] = broker, life
 
     def deleted(self, key: str, by: str) -> None:
         """The store has it no more."""
-        self.orphans.discard(key)
+        self.orphans.pop(key, None)
         found = segment_of(key)
         if by == "lifecycle" and found is not None:
             self._expired.add(found[0])
@@ -86,7 +87,7 @@ class StoredObjects:
             if found is None:
                 raise Violation(5, "unknown object", key)
             parts.setdefault(found[0], set()).add(found[1])
-            if found[0] not in self._tier.segments and key not in self.orphans:
+            if found[0] not in self._tier.segments and not self._is_forgiven(key):
                 state = "deleted" if found[0] in self._tier.deleted else "unknown"
                 raise Violation(5, "orphaned object", f"{key} is in the store, its segment is {state}")
         for segment in self._tier.segments.values():
@@ -94,6 +95,10 @@ class StoredObjects:
             if segment.state == FINISHED and missing and segment.segment_id not in self._expired:
                 name = base64.urlsafe_b64encode(segment.segment_id).decode()
                 raise Violation(5, "lost object", f"segment {name} of offset {segment.start_offset} lacks {missing}")
+
+    def _is_forgiven(self, key: str) -> bool:
+        putter = self.orphans.get(key)
+        return putter is not None and self._lives.get(putter[0]) != putter[1]
 
     def check_settled(self, now_ms: int) -> None:
         """Invariant 10: nothing is half copied, half deleted, but what was begun just now."""

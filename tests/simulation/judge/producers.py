@@ -1,0 +1,80 @@
+"""What a replica knows of producers: the half of invariant 12 that a leader answers resends by.
+
+A replica that does not know a producer's last batch, though its log has it or the tier in front of its log, would
+append a resend of it; one that knows a batch that its log has not would call that a duplicate which is nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tests.simulation.facts import ProducerView, ReplicaView, Violation
+from tests.simulation.judge.batches import Batch
+from tests.simulation.judge.lineage import epoch_of
+
+#: How far a broker's clock may be wrong.
+_CLOCKS_MS = 10_000
+
+
+class LastBatch(NamedTuple):
+    """The last batch of a producer, and the leader epoch in which it was appended."""
+
+    leader_epoch: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    timestamp: int
+
+
+class Producers:
+    """The last committed batch of each producer of one partition, by what was read of its logs."""
+
+    def __init__(self) -> None:
+        self.last: dict[int, LastBatch] = {}
+
+    def saw(self, batches: Iterable[Batch]) -> None:
+        """Take batches of below the high watermark."""
+        for batch in batches:
+            if batch.producer_id < 0 or batch.is_control or batch.base_sequence < 0:
+                continue
+            known = self.last.get(batch.producer_id)
+            if known is None or known.last_offset < batch.last_offset:
+                sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) % (1 << 31)
+                found = LastBatch(
+                    batch.leader_epoch, batch.producer_epoch, sequence, batch.last_offset, batch.max_timestamp
+                )
+                self.last[batch.producer_id] = found
+
+    def cut(self, offset: int) -> None:
+        """An unclean election took what lies behind an offset."""
+        self.last = {each: last for each, last in self.last.items() if last.last_offset < offset}
+
+
+def check_producers(known: Producers, view: ReplicaView, has: Mapping[int, ProducerView], expiration_ms: int) -> None:
+    """A replica knows the last batch of each producer, and none that its log has not.
+
+    Args:
+        known: What was seen of the partition.
+        view: The replica.
+        has: What it knows, by producer id.
+        expiration_ms: How long brokers remember a silent producer, at least.
+    """
+    where = f"broker {view.broker}, {view.role} of {view.partition} in epoch {view.leader_epoch}"
+    for producer_id, producer in has.items():
+        if producer.last_offset >= view.log_end_offset:
+            text = f"producer {producer_id}: its last batch ends at {producer.last_offset}"
+            raise Violation(12, "phantom duplicate", f"{where}: {text}, the log at {view.log_end_offset}")
+    for producer_id, last in known.last.items():
+        is_here = view.log_start_offset <= last.last_offset < view.log_end_offset
+        is_here &= epoch_of(view.lineage, last.last_offset) == last.leader_epoch  # else it has to be cut yet
+        if not is_here or last.timestamp + expiration_ms < view.clock_ms + _CLOCKS_MS:
+            continue
+        found = has.get(producer_id)
+        text = f"{where}: producer {producer_id}: its last batch is {last}, and the replica knows {found}"
+        if found is None or found.epoch < last.epoch:
+            raise Violation(12, "forgotten producer", text)
+        if found.epoch == last.epoch and found.last_offset < last.last_offset:
+            raise Violation(12, "forgotten producer", text)
+        if found.last_offset == last.last_offset and found.last_sequence != last.last_sequence:
+            raise Violation(12, "forgotten producer", text)

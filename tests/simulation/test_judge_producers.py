@@ -1,0 +1,117 @@
+"""The judge of what replicas know of producers, by histories made by hand; and of copies that came late."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.simulation.facts import ProducerView
+from tests.simulation.test_judge import MadeCluster, breaks
+from tests.support.batches import Batch
+
+KNOWN = ProducerView(epoch=3, last_sequence=1, last_offset=1)
+
+
+def _made() -> MadeCluster:
+    """Both replicas have a batch of producer 7, at the offsets 0 and 1, and both know it."""
+    made = MadeCluster()
+    made.write(b"a", b"b", at=0, producer_id=7, producer_epoch=3)
+    made.producers = {1: {7: KNOWN}, 2: {7: KNOWN}}
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    return made
+
+
+def test_all_replicas_know_the_last_batch() -> None:
+    """Or a resend of it would be appended by the one that does not, once that leads."""
+    made = _made()
+    made.producers[2] = {}
+    with breaks(12, "forgotten producer"):
+        made.judge.checkpoint(made.now_ms)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        dataclasses.replace(KNOWN, epoch=2),
+        dataclasses.replace(KNOWN, last_offset=0, last_sequence=0),
+        dataclasses.replace(KNOWN, last_offset=-1, last_sequence=-1),
+        dataclasses.replace(KNOWN, last_sequence=2),
+    ],
+)
+def test_an_earlier_batch_is_not_the_last(known: ProducerView) -> None:
+    made = _made()
+    made.producers[2] = {7: known}
+    with breaks(12, "forgotten producer"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_a_later_epoch_has_no_batch_yet() -> None:
+    """A marker, or another life of the producer, has begun it."""
+    made = _made()
+    made.producers[2] = {7: ProducerView(epoch=4, last_sequence=-1, last_offset=-1)}
+    made.judge.checkpoint(made.now_ms)
+
+
+def test_a_batch_that_was_cut_is_not_known() -> None:
+    """Or its resend would be called a duplicate of what is nowhere."""
+    made = _made()
+    made.change(2, log_end_offset=0, high_watermark=0, last_stable_offset=0)
+    with breaks(12, "phantom duplicate"):
+        made.look()
+    made.producers[2] = {}
+    made.look()
+
+
+def test_a_silent_producer_is_forgotten() -> None:
+    made = _made()
+    made.producers[2] = {}
+    made.now_ms += 2 * 86_400_000
+    made.change(1)
+    made.change(2)
+    made.judge.checkpoint(made.now_ms)
+
+
+def test_a_branch_that_has_to_be_cut_yet_is_not_judged() -> None:
+    """What a follower has there is another leader's, though the offset is the same."""
+    made = _made()
+    made.producers[2] = {}
+    made.change(2, lineage=((1, 0),), leader_epoch=1)
+    made.look()
+
+
+def test_a_start_is_looked_at() -> None:
+    """What a replica has restored of producers is judged when it is there again."""
+    made = _made()
+    made.look()
+    made.judge.broker_stopped(2, 0, True, made.now_ms)
+    made.judge.broker_started(2, 1, made.now_ms)
+    made.producers[2] = {}
+    with breaks(12, "forgotten producer"):
+        made.look()
+
+
+def test_no_offset_is_copied_that_the_log_has_not() -> None:
+    """A cut lowers the copied offset: what is appended behind it is in no tier."""
+    made = MadeCluster()
+    made.append(Batch(0, (b"a", b"b")))
+    made.change(2, copied_offset=1)
+    made.look()
+    made.change(2, log_end_offset=1, high_watermark=1, last_stable_offset=1)
+    with breaks(9, "offsets out of order"):
+        made.look()
+
+
+def test_a_copy_that_came_late_goes_unless_its_broker_has_ended() -> None:
+    """Who goes on has to find that its copy is another leader's by now, and is deleted."""
+    made = MadeCluster()
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1, 2, 3)
+    made.stored.clear()
+    made.put(bytes([7] * 16), 0, "log")
+    with breaks(5, "orphaned object"):
+        made.judge.settled(made.now_ms)
+    made.judge.broker_stopped(1, 0, False, made.now_ms)
+    made.judge.broker_started(1, 1, made.now_ms)
+    made.judge.settled(made.now_ms)
