@@ -131,6 +131,22 @@ def test_the_last_values_of_a_compacted_topic_are_read() -> None:
         _read(made, 0, 3, (0, [last]))
 
 
+def test_compaction_takes_committed_records_of_transactions_too() -> None:
+    """What is shown is committed all the same."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    made.send(b"old", b"new", keys=(b"k", b"k"), transaction="t")
+    made.judge.transaction_decided("t", True, made.now_ms)
+    written = Batch(0, (b"old", b"new"), keys=(b"k", b"k"), transactional=True, **ours)
+    marker = Batch(2, (b"",), marker="commit", **ours)
+    made.append(written, marker)
+    made.poll(0, written, marker)
+    cleaned = Batch(1, (b"new",), keys=(b"k",), transactional=True, **ours)
+    _read(made, 0, 3, (0, [cleaned, marker]), is_committed=True)
+    with breaks(14, "lost write"):
+        _read(made, 0, 3, (0, [marker]), is_committed=True)
+
+
 @pytest.mark.parametrize("high_watermark", [2, 1])
 def test_what_is_shown_of_a_transaction_was_decided_below_the_high_watermark(
     made: MadeCluster, high_watermark: int

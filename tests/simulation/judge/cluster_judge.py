@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
@@ -13,9 +12,10 @@ from tests.simulation.judge.batches import Batch, parse
 from tests.simulation.judge.compaction import Clocks, TombstoneTimes, check_compacted
 from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
 from tests.simulation.judge.disk_files import check_files, waits_to_go
+from tests.simulation.judge.judged_partition import JudgedPartition
 from tests.simulation.judge.lookups import check_lookup
-from tests.simulation.judge.producers import Producers, check_producers
-from tests.simulation.judge.retention import Deadlines, Overdue, Sizes
+from tests.simulation.judge.producers import check_producers
+from tests.simulation.judge.retention import Deadlines, Overdue
 from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
 from tests.simulation.judge.whole_reads import WholeRead
@@ -29,33 +29,6 @@ _LOSING: Final = {"unclean election", "wipe", "disk failure", "local rot"}
 _ROTTING: Final = {"local rot", "cache rot"}
 #: How much older than its bound a record of a settled cluster may be.
 _SLACK_MS: Final = 10_000
-
-
-@dataclass
-class JudgedPartition:
-    """What is known of one partition.
-
-    Attributes:
-        epochs: By epoch: whether the election was unclean.
-        epoch: The newest that a leader was seen to begin.
-        in_sync: As the controller has it.
-        leader: The controller's.
-        current: The controller's epoch.
-        published_start: The highest log start of a leader.
-        high_watermark: The highest of a leader.
-    """
-
-    contents: Contents
-    sizes: Sizes = field(default_factory=Sizes)
-    producers: Producers = field(default_factory=Producers)
-    epochs: dict[int, bool] = field(default_factory=dict)
-    epoch: int = -1
-    current: int = -1
-    leader: int | None = None
-    in_sync: frozenset[int] = frozenset()
-    published_start: int = 0
-    high_watermark: int = 0
-    consumers: dict[str, int] = field(default_factory=dict)
 
 
 class ClusterJudge:
@@ -230,17 +203,7 @@ class ClusterJudge:
         if view is not None:
             replicas.check_served(view, batches)
         known.contents.served(batches, offset, f"broker {broker}, {'remote' if is_remote else 'local'}")
-        self._saw(known, batches)
-
-    def _saw(self, known: JudgedPartition, batches: list[Batch]) -> None:
-        """Batches of below the high watermark were read, of a branch that no unclean election took."""
-        known.sizes.saw(batches)
-        cuts = known.contents.cuts
-        known.producers.saw(
-            each
-            for each in batches
-            if not any(each.leader_epoch < epoch and each.last_offset >= cut for epoch, cut in cuts)
-        )
+        known.saw(batches)
 
     def _read(self, data: bytes) -> list[Batch] | None:
         """Batches of an answer; None: bits of it have rotted, which consumers notice by the checksum."""
@@ -502,7 +465,7 @@ class ClusterJudge:
             if view.broker in known.in_sync:
                 replicas.check_held(view, known.contents.end_offset)
             if view.role == "leader":
-                self._saw(known, [each for each in log if each.last_offset < view.high_watermark])
+                known.saw([each for each in log if each.last_offset < view.high_watermark])
             if facts.is_compacted and view.broker in known.in_sync:
                 check_compacted(
                     known.contents,

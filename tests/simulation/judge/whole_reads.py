@@ -104,7 +104,8 @@ class WholeRead:
         if self._is_committed and name is not None:
             if contents.cuts:
                 return  # a marker that an unclean election took lets a later one decide
-            contents.check_shown(f"{where}, {name}", contents.sent.decided.get(name), is_shown=shown is not None)
+            if shown is not None or not contents.is_compacted:
+                contents.check_shown(f"{where}, {name}", contents.sent.decided.get(name), is_shown=shown is not None)
         elif shown is None and not contents.is_compacted:
             raise Violation(1, "lost write", where)
         if shown is not None and (shown.key, shown.value) != (known.key, known.value):

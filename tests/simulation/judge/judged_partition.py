@@ -1,0 +1,47 @@
+"""What the judge knows of one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.simulation.judge.batches import Batch
+from tests.simulation.judge.contents import Contents
+from tests.simulation.judge.producers import Producers
+from tests.simulation.judge.retention import Sizes
+
+
+@dataclass
+class JudgedPartition:
+    """What is known of one partition.
+
+    Attributes:
+        epochs: By epoch: whether the election was unclean.
+        epoch: The newest that a leader was seen to begin.
+        in_sync: As the controller has it.
+        leader: The controller's.
+        current: The controller's epoch.
+        published_start: The highest log start of a leader.
+        high_watermark: The highest of a leader.
+    """
+
+    contents: Contents
+    sizes: Sizes = field(default_factory=Sizes)
+    producers: Producers = field(default_factory=Producers)
+    epochs: dict[int, bool] = field(default_factory=dict)
+    epoch: int = -1
+    current: int = -1
+    leader: int | None = None
+    in_sync: frozenset[int] = frozenset()
+    published_start: int = 0
+    high_watermark: int = 0
+    consumers: dict[str, int] = field(default_factory=dict)
+
+    def saw(self, batches: list[Batch]) -> None:
+        """Batches of below the high watermark were read, of a branch that no unclean election took."""
+        self.sizes.saw(batches)
+        cuts = self.contents.cuts
+        self.producers.saw(
+            each
+            for each in batches
+            if not any(each.leader_epoch < epoch and each.last_offset >= cut for epoch, cut in cuts)
+        )
