@@ -23,8 +23,8 @@ Run = Callable[[], float | None]
 
 #: Tasks that fall due within this time are begun together; and while tasks wait, one more thread begins each time.
 _TICK_SECONDS: Final = 0.01
-#: Long delays end at multiples of a step: of ten thousand tasks that find nothing to do, waking threads for each one
-#: costs more than the runs.
+#: Long pauses between runs end at multiples of a step: of ten thousand tasks that find nothing to do, waking threads
+#: for each one costs more than the runs.
 _LONG_SECONDS: Final = 10.0
 _LONG_STEP_SECONDS: Final = 0.25
 _NO_THREAD_SECONDS: Final = 1.0
@@ -184,16 +184,20 @@ class TaskSchedule(Closeable):
         if delay_seconds <= 0:
             self._queue(task)
             return
-        due = self._clock.monotonic_seconds() + delay_seconds
-        if delay_seconds >= _LONG_SECONDS:
-            due = math.ceil(due / _LONG_STEP_SECONDS) * _LONG_STEP_SECONDS
-        task.due_seconds = due
+        task.due_seconds = self._clock.monotonic_seconds() + delay_seconds
         if len(self._times) >= self._places_max:
             self._times = [place for place in self._times if place[2].due_seconds == place[0]]
             heapq.heapify(self._times)
             self._places_max = max(_PLACES_MIN, 2 * len(self._times))
         heapq.heappush(self._times, (task.due_seconds, next(self._order), task))
         self._look_at(task.due_seconds)
+
+    def _aligned(self, pause_seconds: float) -> float:
+        """A pause between two runs; a long one ends at a multiple of the step."""
+        if pause_seconds < _LONG_SECONDS:
+            return pause_seconds
+        now = self._clock.monotonic_seconds()
+        return math.ceil((now + pause_seconds) / _LONG_STEP_SECONDS) * _LONG_STEP_SECONDS - now
 
     def _queue(self, task: ScheduledTask) -> None:
         task.due_seconds = -1.0  # its place in the heap, if it has one, is passed over
@@ -314,7 +318,7 @@ class TaskSchedule(Closeable):
                 ended = task.ended
             elif not self._closed:
                 is_again, task.is_again = task.is_again, False
-                self._put(task, 0.0 if is_again else delay_seconds or 0.0)
+                self._put(task, 0.0 if is_again else self._aligned(delay_seconds or 0.0))
         if ended is not None:
             ended.set_result(None)
 
