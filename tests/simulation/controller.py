@@ -332,7 +332,7 @@ class Controller:
         if known is not None and known.incarnation == request.incarnation:
             answer(Registered(None, known.epoch))
             return
-        if known is not None and not known.is_fenced and not known.is_stopping:
+        if known is not None and (known.is_active or request.incarnation < known.incarnation):  # late, of an ended life
             answer(Registered("DUPLICATE_BROKER_REGISTRATION"))
             return
         version = self._bump()
