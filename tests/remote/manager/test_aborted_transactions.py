@@ -100,6 +100,22 @@ def test_the_segment_of_the_marker_goes_meanwhile() -> None:
         assert (found.error, found.data.size_bytes) == (KafkaError.OFFSET_OUT_OF_RANGE, 0)
 
 
+def test_a_log_that_starts_within_a_batch() -> None:
+    """If this fails, a read_committed consumer never gets the first records behind a DeleteRecords."""
+    with tiered_broker() as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
+        log.append_as_leader(batch_of(b"a", b"b", b"c"), leader_epoch=0)
+        plain(log)
+        log.roll()
+        plain(log)
+        tier.lead(partition)
+        tier.drop_local(log)
+        log.maybe_increment_log_start_offset(2, "records were deleted")
+        data = committed(tier, partition, 2).data
+        assert (data.first_offset, data.last_offset, data.aborted_transactions) == (0, 3, ())
+
+
 def test_the_marker_is_in_the_local_log() -> None:
     """If this fails, read_committed consumers get records of a transaction that was aborted shortly ago."""
     with tiered_broker() as tier:

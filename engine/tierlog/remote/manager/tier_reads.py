@@ -112,7 +112,7 @@ class TierReads:
             more = WantedBatches(offset, end, max_bytes, is_first_whole=False)
             data = self._read_on(tiered, first, more, None if is_committed else on_part)
         if is_committed:
-            return data._replace(aborted_transactions=self._aborted(tiered, first.segment, data))
+            return data._replace(aborted_transactions=self._aborted(tiered, first.segment, data, offset))
         return data
 
     def _read_on(
@@ -200,7 +200,7 @@ class TierReads:
         return min(end, tiered.log.log_end_offset)
 
     def _aborted(
-        self, tiered: TieredLog, segment: RemoteLogSegmentMetadata, data: FoundBatches
+        self, tiered: TieredLog, segment: RemoteLogSegmentMetadata, data: FoundBatches, fetch_offset: int
     ) -> tuple[tuple[int, int], ...]:
         """The aborted transactions that touch a read's batches. Raises OffsetOutOfRangeError: these have expired."""
         if not data.size_bytes:
@@ -214,11 +214,11 @@ class TierReads:
             takes_dead_markers=self._services.config.kafka_semantics,
         )
         aborted = search.find(segment, data.first_offset, data.last_offset + 1)
-        if self._find_segment(tiered, data.first_offset) is None:
+        if self._find_segment(tiered, fetch_offset) is None:
             # Segments go from the lowest on: that of a marker may have gone before it was looked for, and a follower
             # hears later than its metadata that the log starts behind it.
             mark("reads: the segments of a committed read have gone")
-            raise _out_of_range(tiered.log, data.first_offset)
+            raise _out_of_range(tiered.log, fetch_offset)
         return aborted
 
     def find_next(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
