@@ -236,6 +236,24 @@ def test_one_proposal_at_a_time() -> None:
     assert [each.partition_epoch for each in rig.proposed()] == [1]
 
 
+def test_answers_by_partition_epoch() -> None:
+    """The set of a controller that had it already has the same epoch: a leader that takes that for an old answer
+    proposes nothing any more.
+    """
+    rig = Rig(in_sync=(1,))
+    rig.fetch(2, 0)
+    (first,) = rig.proposed()
+    rig.accept(first)
+    rig.fetch(3, 0)
+    (second,) = rig.proposed()
+    rig.leader.on_altered(second, LeaderAndIsr(5, 0, REPLICAS, frozenset((1,))), rig.now_ms)
+    assert rig.leader.in_sync.is_pending, "the state before the first one"
+    assert rig.leader.in_sync.members == {1, 2}
+    rig.leader.on_altered(second, LeaderAndIsr(5, 1, REPLICAS, frozenset(REPLICAS)), rig.now_ms)
+    assert not rig.leader.in_sync.is_pending
+    assert rig.leader.in_sync.members == {1, 2, 3}
+
+
 @pytest.mark.parametrize(
     ("error", "again", "maximal"),
     [
