@@ -155,6 +155,14 @@ def test_too_few_in_sync_replicas() -> None:
     assert Completed("late", KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND) in rig.leader.take_actions()
 
 
+def test_just_enough_in_sync_replicas() -> None:
+    """With min.insync.replicas=2 two are enough: else each send of a cluster that has lost one broker fails."""
+    rig = Rig(in_sync=(1, 2), minimum=2)
+    rig.leader.wait_for_replication(rig.replica.append(b"x", acks=-1), "x")
+    rig.fetch(2, 1)
+    assert rig.leader.take_actions() == [Completed("x", None)]
+
+
 def test_the_minimum_is_not_above_the_number_of_replicas() -> None:
     """A topic of one replica with min.insync.replicas=2 works, as in Kafka."""
     rig = Rig(minimum=2)
@@ -222,6 +230,20 @@ def test_a_follower_that_is_always_one_fetch_behind_stays() -> None:
         rig.wait(LAG_MS // 2)
         rig.leader.tick(rig.now_ms)
         assert rig.proposed() == []
+
+
+def test_a_follower_that_falls_behind_leaves_though_it_fetches() -> None:
+    """Each acknowledgement would wait for a broker that is slower than the producers, the longer the more."""
+    rig = Rig(in_sync=(1, 2))
+    for at in range(3):
+        rig.replica.append(b"x")
+        rig.replica.append(b"y")
+        rig.fetch(2, at)
+        rig.leader.tick(rig.now_ms)
+        assert rig.proposed() == []
+        rig.wait(LAG_MS // 2)
+    rig.leader.tick(rig.now_ms)
+    assert [each.in_sync_replicas for each in rig.proposed()] == [((1, 1),)]
 
 
 def test_one_proposal_at_a_time() -> None:
