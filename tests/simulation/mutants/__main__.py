@@ -25,6 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--automatic", type=int, metavar="COUNT", help="draw so many instead")
     parser.add_argument("--first", type=int, default=0, metavar="NUMBER", help="begin with that one of them")
     parser.add_argument("--again", action="store_true", help="run those again that survived before")
+    parser.add_argument("--quick", action="store_true", help="run quick tests alone, no seeds")
     parser.add_argument("--seed", type=int, default=29, help="of the drawing (29)")
     parser.add_argument("--seeds", metavar="A..B", help="that are run (1..200, or 1..20 for automatic ones)")
     parser.add_argument("--events", type=int, default=10_000, help="of a run, with planted faults")
@@ -82,7 +83,7 @@ def _planted(arguments: argparse.Namespace) -> list[str]:
 
 
 def _automatic(arguments: argparse.Namespace) -> list[str]:
-    run = AutomaticRun(arguments.seed, _seeds(arguments, AUTOMATIC_SEEDS), arguments.jobs)
+    run = AutomaticRun(arguments.seed, _seeds(arguments, AUTOMATIC_SEEDS), arguments.jobs, is_quick=arguments.quick)
     survivors = []
     for verdict in run.verdicts(arguments.first, arguments.automatic, is_again=arguments.again):
         survivors += [str(verdict)] if verdict.caught is None else []

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
 from tests.simulation.campaign import Campaign
@@ -24,24 +25,25 @@ from tests.support.checkout import ROOT
 #: Tests with a mutant may take so many times as long as without, and a start.
 _TIMES_MAX: Final = 5
 _START_SECONDS: Final = 60
+#: Tests that take longer come behind short seeds.
+_QUICK_SECONDS_MAX: Final = 1.0
 #: Runs of seeds: events, and how many times as often faults come. Short ones first.
 _SEED_RUNS: Final = ((2_500, 6), (10_000, 1))
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 
 
 class AutomaticRun:
-    """Finds out which automatic mutants are caught.
+    """Finds out which automatic mutants are caught: by quick tests, short seeds, slow tests, long seeds, in this order.
 
     Args:
         seed: Of the drawing.
         seeds: Of the simulation, that are run.
         jobs: Processes at once, of the seeds.
+        is_quick: Whether quick tests alone are run.
     """
 
-    def __init__(self, seed: int, seeds: range, jobs: int) -> None:
-        self._seed, self._jobs = seed, jobs
-        drawn = [[Settings.draw(each, events=events).hastened(times) for each in seeds] for events, times in _SEED_RUNS]
-        self._runs = [[(each, passed) for each in run if (passed := passed_by_seed(each)) is not None] for run in drawn]
+    def __init__(self, seed: int, seeds: range, jobs: int, *, is_quick: bool) -> None:
+        self._seed, self._seeds, self._jobs, self._is_quick = seed, seeds, jobs, is_quick
         self._verdicts = Verdicts(FOLDER / f"automatic-{seed}.jsonl")
 
     def verdicts(self, first: int, count: int, *, is_again: bool) -> Iterator[Verdict]:
@@ -63,26 +65,45 @@ class AutomaticRun:
         began = time.monotonic()
         found = [each for folder in mutation.tests for each in passed_by_tests(folder).items()]
         tests = {node: passed for node, passed in found if passed.reaches(mutation)}
-        runs = [[each for each, passed in run if passed.reaches(mutation)] for run in self._runs]
-        caught = _caught_by_tests(name, mutation, tests) if tests else None
-        for run in runs:
-            caught = caught or (self._caught_by_seeds(name, run) if run else None)
+        quick = {node: passed for node, passed in tests.items() if passed.seconds <= _QUICK_SECONDS_MAX}
+        caught = _caught_by_tests(name, mutation, quick)
+        seeds: set[int] = set()
+        if not self._is_quick:
+            short, long = [[each for each, passed in runs if passed.reaches(mutation)] for runs in self._runs]
+            seeds = {each.seed for each in (*short, *long)}
+            caught = caught or self._caught_by_seeds(name, short)
+            caught = caught or _caught_by_tests(
+                name, mutation, {node: tests[node] for node in tests.keys() - quick.keys()}
+            )
+            caught = caught or self._caught_by_seeds(name, long)
         return Verdict(
             *(name, mutation.module, mutation.line, mutation.text, source_digest(mutation.module)),
-            *(len(tests), len({each.seed for run in runs for each in run}), caught, time.monotonic() - began),
+            *(len(tests), len(seeds), caught, time.monotonic() - began),
         )
 
-    def _caught_by_seeds(self, name: str, run: list[Settings]) -> str | None:
+    @cached_property
+    def _runs(self) -> list[list[tuple[Settings, Passed]]]:
+        """The short and the long runs of the seeds, with what they come by."""
+        drawn = [
+            [Settings.draw(each, events=events).hastened(times) for each in self._seeds] for events, times in _SEED_RUNS
+        ]
+        return [[(each, passed) for each in run if (passed := passed_by_seed(each)) is not None] for run in drawn]
+
+    def _caught_by_seeds(self, name: str, runs: list[Settings]) -> str | None:
+        if not runs:
+            return None
         campaign = Campaign(self._jobs, mutant=name, is_quiet=True)
-        campaign.run(iter(run))
+        campaign.run(iter(runs))
         if not campaign.failures:
             return None
         found = campaign.failures[0]
-        return f"seed {found.seed} of {run[0].events} events: {found.text.splitlines()[0][:160]}"
+        return f"seed {found.seed} of {runs[0].events} events: {found.text.splitlines()[0][:160]}"
 
 
 def _caught_by_tests(name: str, mutation: Mutation, tests: dict[str, Passed]) -> str | None:
-    """The test that fails over a mutant, or that they do not end."""
+    """The test that fails over a mutant, or that they do not end; None: there is none."""
+    if not tests:
+        return None
     nodes = sorted(tests, key=lambda node: tests[node].seconds)
     seconds_max = _START_SECONDS + _TIMES_MAX * sum(each.seconds for each in tests.values())
     code, output = _run_tests(name, nodes, seconds_max)
