@@ -404,32 +404,52 @@ def test_an_unfinished_copy_has_no_size() -> None:
 # ---- what is not asked again
 
 
+def lists(tier: TaskTier) -> int:
+    """How often the task lists the segments until it has nothing to do."""
+    tier.calls.clear()
+    tier.settle()
+    return sum(name == "list_remote_log_segments" for name, _ in tier.calls)
+
+
 def test_an_unchanged_partition_is_not_listed_again() -> None:
     """Ten thousand of them would keep a core busy."""
     with task_tier() as tier:
         size = segment_bytes(tier.filled(3))
         tier.limit(retention_bytes=10 * size, retention_ms=10 * MINUTE_MS)
-
-        def lists() -> int:
-            tier.calls.clear()
-            tier.settle()
-            return sum(name == "list_remote_log_segments" for name, _ in tier.calls)
-
-        assert lists() > 0
-        assert [lists() for _ in range(5)] == [0] * 5
+        assert lists(tier) > 0
+        assert [lists(tier) for _ in range(5)] == [0] * 5
         tier.filled(1)
-        assert [lists() > 0, lists()] == [True, 0]
+        assert [lists(tier) > 0, lists(tier)] == [True, 0]
         tier.log.maybe_increment_log_start_offset(3, "DeleteRecords")
-        assert [lists() > 0, lists()] == [True, 0]
+        assert [lists(tier) > 0, lists(tier)] == [True, 0]
         tier.log.assign_epoch_start_offset(2, 40)
-        assert [lists() > 0, lists()] == [True, 0]
+        assert [lists(tier) > 0, lists(tier)] == [True, 0]
         tier.append(segments=5, epoch=2)  # local bytes count for the limit
-        assert lists() == 0
+        assert lists(tier) == 0
         tier.append(segments=2, epoch=2)
-        assert [lists() > 0, tier.starts] == [True, [10]]
+        assert [lists(tier) > 0, tier.starts] == [True, [10]]
         tier.pass_time(10 * MINUTE_MS + 1000)
-        assert lists() > 0
+        assert lists(tier) > 0
         assert tier.starts_listed() == []
+
+
+def test_a_partition_without_segments_is_not_listed_again() -> None:
+    """Of the partitions of a new cluster all would be, each half minute."""
+    with task_tier() as tier:
+        tier.limit(retention_bytes=1, retention_ms=10 * MINUTE_MS)
+        assert [lists(tier) > 0, lists(tier), lists(tier)] == [True, 0, 0]
+        tier.filled(1)
+        assert lists(tier) > 0
+
+
+def test_a_partition_that_is_above_its_size_by_less_than_a_segment_is_not_listed_again() -> None:
+    """A partition that is full is so nearly always."""
+    with task_tier() as tier:
+        size = segment_bytes(tier.filled(3))
+        tier.limit(retention_bytes=3 * size - 1)
+        assert [lists(tier) > 0, lists(tier), lists(tier)] == [True, 0, 0]
+        tier.limit(retention_bytes=2 * size)
+        assert [lists(tier) > 0, tier.starts] == [True, [10]]
 
 
 def test_a_limit_that_is_new_is_seen() -> None:
