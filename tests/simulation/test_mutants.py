@@ -48,7 +48,7 @@ def test_automatic_mutants_are_drawn_by_a_seed() -> None:
     for each in drawn[:40]:
         before = source_of(each.module)
         assert ast.unparse(ast.parse(before)) != ast.unparse(ast.parse(each.apply(before))), each.text
-        assert all((ROOT / folder).is_dir() for folder in each.tests), each.tests
+        assert all((ROOT / folder).exists() for folder in each.tests), each.tests
     assert {room for room in ROOMS if any(each.module.startswith(room) for each in drawn)} >= {"tierlog.replication"}
 
 

@@ -21,7 +21,7 @@ from tests.simulation.mutants.planting import ENGINE, source_of
 ROOMS: Final = {
     "tierlog.remote.manager": ("tests/remote/manager",),
     "tierlog.replication": ("tests/replication",),
-    "tierlog.remote.metadata.lineage": ("tests/remote/metadata",),
+    "tierlog.remote.metadata.lineage": ("tests/remote/metadata/test_lineage.py",),
     "tierlog.log.formats.leader_epochs": ("tests/log/formats", "tests/log/local"),
     "tierlog.log.local.leader_epoch_cache": ("tests/log/local",),
 }
@@ -71,7 +71,7 @@ class Mutation(NamedTuple):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The folders of the room's own tests."""
+        """The folders, or files, of the room's own tests."""
         return next(tests for room, tests in ROOMS.items() if self.module.startswith(room))
 
     @property

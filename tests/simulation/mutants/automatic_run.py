@@ -25,8 +25,8 @@ from tests.support.checkout import ROOT
 #: Tests with a mutant may take so many times as long as without, and a start.
 _TIMES_MAX: Final = 5
 _START_SECONDS: Final = 60
-#: Tests that take longer come behind short seeds.
-_QUICK_SECONDS_MAX: Final = 1.0
+#: Tests that go beyond this together come behind short seeds.
+_QUICK_SECONDS_MAX: Final = 10.0
 #: Runs of seeds: events, and how many times as often faults come. Short ones first.
 _SEED_RUNS: Final = ((2_500, 6), (10_000, 1))
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
@@ -65,16 +65,14 @@ class AutomaticRun:
         began = time.monotonic()
         found = [each for folder in mutation.tests for each in passed_by_tests(folder).items()]
         tests = {node: passed for node, passed in found if passed.reaches(mutation)}
-        quick = {node: passed for node, passed in tests.items() if passed.seconds <= _QUICK_SECONDS_MAX}
+        quick, slow = _parted(mutation, tests)
         caught = _caught_by_tests(name, mutation, quick)
         seeds: set[int] = set()
         if not self._is_quick:
             short, long = [[each for each, passed in runs if passed.reaches(mutation)] for runs in self._runs]
             seeds = {each.seed for each in (*short, *long)}
             caught = caught or self._caught_by_seeds(name, short)
-            caught = caught or _caught_by_tests(
-                name, mutation, {node: tests[node] for node in tests.keys() - quick.keys()}
-            )
+            caught = caught or _caught_by_tests(name, mutation, slow)
             caught = caught or self._caught_by_seeds(name, long)
         return Verdict(
             *(name, mutation.module, mutation.line, mutation.text, source_digest(mutation.module)),
@@ -100,13 +98,24 @@ class AutomaticRun:
         return f"seed {found.seed} of {runs[0].events} events: {found.text.splitlines()[0][:160]}"
 
 
+def _parted(mutation: Mutation, tests: dict[str, Passed]) -> tuple[dict[str, Passed], dict[str, Passed]]:
+    """Part tests into the quick ones and the rest: those of the module's own file come first, then the quickest."""
+    own = f"/test_{mutation.module.rpartition('.')[2]}.py::"
+    quick: dict[str, Passed] = {}
+    slow: dict[str, Passed] = {}
+    seconds = 0.0
+    for node in sorted(tests, key=lambda node: (own not in node, tests[node].seconds)):
+        seconds += tests[node].seconds
+        (quick if seconds <= _QUICK_SECONDS_MAX else slow)[node] = tests[node]
+    return quick, slow
+
+
 def _caught_by_tests(name: str, mutation: Mutation, tests: dict[str, Passed]) -> str | None:
     """The test that fails over a mutant, or that they do not end; None: there is none."""
     if not tests:
         return None
-    nodes = sorted(tests, key=lambda node: tests[node].seconds)
     seconds_max = _START_SECONDS + _TIMES_MAX * sum(each.seconds for each in tests.values())
-    code, output = _run_tests(name, nodes, seconds_max)
+    code, output = _run_tests(name, list(tests), seconds_max)
     if code not in (0, 1, 2, None):  # some tests are not there, or have other names: the mutant runs when they are made
         code, output = _run_tests(name, list(mutation.tests), seconds_max=2 * seconds_max + 600)
     if code is None:

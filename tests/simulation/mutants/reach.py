@@ -117,7 +117,7 @@ def _digest(folder: pathlib.Path) -> str:
 
 def _sources(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
     for folder in folders:
-        yield from sorted(folder.rglob("*.py"))
+        yield from sorted(folder.rglob("*.py")) if folder.is_dir() else (folder,)
 
 
 def main() -> None:
