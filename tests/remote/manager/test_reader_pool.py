@@ -96,3 +96,19 @@ def test_a_call_that_fails_takes_no_thread(caplog: pytest.LogCaptureFixture) -> 
         pool.close()
         with pytest.raises(PoolClosedError):
             pool.submit(fail)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_closed_pool_takes_no_call_while_others_end(seed: int) -> None:
+    """If this fails, a read begins behind the close, over managers that are closed; or its client waits for ever."""
+    machine, scheduler = ManualScheduler.machine(seed)
+    with scheduler, ReaderPool(machine, threads=1, pending_max=10) as pool:
+        pool.submit(partial(machine.clock.sleep, 5))
+        machine.clock.sleep(1)
+        pool.close(wait_seconds=0)
+        late: list[int] = []
+        with pytest.raises(PoolClosedError):
+            pool.submit(lambda: late.append(1))
+        assert (pool.running, pool.waiting) == (1, 0)
+        machine.clock.sleep(10)
+        assert (pool.running, late) == (0, [])
