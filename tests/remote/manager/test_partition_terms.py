@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -45,6 +46,7 @@ class ToldManager(DictMetadataManager):
         self._machine = machine
         self.heard: list[tuple[str, frozenset[TopicIdPartition]]] = []
         self.refusals = 0
+        self.refused_at: list[float] = []
         self.seconds = 0.0
         self.ready: PendingFuture[None] | None = None
 
@@ -63,6 +65,7 @@ class ToldManager(DictMetadataManager):
         self._machine.clock.sleep(self.seconds)
         if self.refusals:
             self.refusals -= 1
+            self.refused_at.append(self._machine.clock.monotonic_seconds())
             raise RemoteStorageException("not now")
         if partitions:
             self.heard.append((what, frozenset(partitions)))
@@ -334,6 +337,17 @@ class TestNotices:
         assert rig.metadata.is_ready(partition(1))
         assert set(rig.ran("copy")) == {0, 1}
         assert "not taken the roles" in caplog.text
+
+    def test_pauses_between_refusals_double(self, rig: Rig) -> None:
+        """A third party's manager that restarts is asked by each broker without a pause, or not again for minutes."""
+        rig.metadata.refusals = 12
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        rig.machine.clock.sleep(600)
+        config, at = rig.services.config, rig.metadata.refused_at
+        pauses = [1000 * (after - before) for before, after in itertools.pairwise(at)]
+        wanted = [min(config.task_retry_backoff_ms << n, config.task_retry_backoff_max_ms) for n in range(11)]
+        assert pauses == pytest.approx(wanted, abs=255)  # the schedule's grain
+        assert rig.metadata.is_ready(partition(0))
 
     def test_the_last_word_counts(self, rig: Rig) -> None:
         """A stop that a later notice overtakes takes the partition from its leader."""

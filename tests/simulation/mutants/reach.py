@@ -96,7 +96,7 @@ def passed_by_seed(settings: Settings) -> Passed | None:
 
 #: Runs tests over the mutant that the environment names, in one process.
 PYTEST: Final = (
-    *(sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
+    *(sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:benchmark", "-p", "no:cacheprovider"),
     *("-p", "tests.simulation.mutants.planted_run"),
 )
 
