@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.remote.manager.test_aux_states import cluster_of, only_first, producers, tiered
 from tests.scenarios.two_brokers import Cluster
 from tests.support.tiered_brokers import BrokerReplica, Endpoint, partition_of
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.replication import BuildAuxState
+
+
+def another_branch(cluster: Cluster) -> None:
+    """Have the tier hold the first offsets in an epoch that no log here has; its objects cannot be read."""
+    node = cluster.brokers[1]
+    first = next(each for each in node.metadata.list_remote_log_segments(partition_of()) if each.start_offset == 0)
+    segment_id = RemoteLogSegmentId.generate_new(partition_of(), rng=cluster.machine.rng)
+    started, epochs = RemoteLogSegmentState.COPY_SEGMENT_STARTED, {0: 0, 9: 2}
+    other = replace(first, remote_log_segment_id=segment_id, state=started, segment_leader_epochs=epochs)
+    node.metadata.add_remote_log_segment_metadata(other).result(60)
+    deletions = SegmentDeletions(node.services)
+    deletions.change(deletions.update_of(other, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
 
 
 class TestLeaders:
     """A leader has nobody to fetch from."""
 
-    def test_records_stay_and_the_lineage_is_completed(self) -> None:
-        """Its checkpoint was lost: without its lineage nothing of its tier would be found, and it would not lead."""
+    @pytest.mark.parametrize("has_other_branch", [False, True])
+    def test_records_stay_and_the_lineage_is_completed(self, has_other_branch: bool) -> None:
+        """Its checkpoint was lost: without its lineage nothing of its tier would be found, and it would not lead. What
+        the tier has of later epochs than its own is another log's.
+        """
         with cluster_of() as cluster:
             tiered(cluster)
             only_first(cluster)
+            if has_other_branch:
+                another_branch(cluster)
             log = cluster.replica(2).log
             cluster.elect(1)
             cluster.settle()
