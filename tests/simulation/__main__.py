@@ -16,6 +16,8 @@ from tests.simulation.shrinking import shrink
 
 #: A campaign of so many runs has to come by every mark of the engine.
 MARKED_RUNS = 500
+#: The fault of Kafka's that its semantics have, and the engine's key for them leaves out: it deletes too much.
+KAFKAS_FAULT = "kafka-20732"
 #: Where failing runs are written.
 FOLDER = pathlib.Path("build/simulation")
 
@@ -32,7 +34,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--also", default="", metavar="KINDS", help="faults that all have: a,b")
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other (1)")
     parser.add_argument("--mutant", help="run an engine that has this planted fault")
-    parser.add_argument("--kafka-semantics", action="store_true", help="run with Kafka's faults, which is to fail")
+    parser.add_argument("--kafka-semantics", action="store_true", help="run with Kafka's faults: it fails")
     parser.add_argument("--goes-on", action="store_true", help="go on behind a violation; each is written")
     parser.add_argument("--no-shrink", action="store_true", help="show a violation as it was found")
     return parser.parse_args()
@@ -81,6 +83,8 @@ def _show(failed: Outcome, *, mutant: str | None, is_replay: bool) -> None:
 def main() -> int:
     """Run the command; 1 = something failed."""
     arguments = _arguments()
+    if arguments.kafka_semantics:
+        arguments.mutant = arguments.mutant or KAFKAS_FAULT
     campaign = Campaign(arguments.jobs, mutant=arguments.mutant, stops=not arguments.goes_on)
     is_single = arguments.seed is not None or arguments.replay is not None
     try:

@@ -167,12 +167,13 @@ class ReplicasAnswered:
 # ---- broker to store and metadata topic
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class StoreCall:
     """A call of the store, by a broker's life.
 
     Attributes:
         verb: The name of an ObjectStore's method.
+        is_awaited: Whether its caller waits for the answer still.
     """
 
     broker: int
@@ -180,6 +181,7 @@ class StoreCall:
     verb: str
     key: str
     arguments: tuple[Any, ...] = ()
+    is_awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True)

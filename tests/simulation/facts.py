@@ -268,8 +268,10 @@ class Judge(Protocol):
     def metadata_appended(self, broker: int, partition: int, value: bytes, now_ms: int) -> None:
         """A record of the metadata topic is durable there, whether its writer learns it or not."""
 
-    def object_put(self, key: str, size_bytes: int, broker: int, life: int, now_ms: int) -> None:
-        """The store has an object, whether its writer learns it or not."""
+    def object_put(
+        self, key: str, size_bytes: int, broker: int, life: int, now_ms: int, *, is_awaited: bool = True
+    ) -> None:
+        """The store has an object, whether its writer learns it or not; ``is_awaited``: whether it waits still."""
 
     def object_deleted(self, key: str, by: str, now_ms: int) -> None:
         """The store has it no more; ``by`` is a node's name, or "lifecycle"."""

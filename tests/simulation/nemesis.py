@@ -95,6 +95,8 @@ class Nemesis:
         kinds = self._settings.faults
         self._strikes += 1
         kind = self._chance.one_of([each for each in kinds for _ in range(_WEIGHTS.get(each, 1))])
+        if self._settings.favoured and self._chance.happens(0.5):
+            kind = self._chance.one_of(self._settings.favoured)
         if self._strikes % _ALWAYS_EVERY:
             kind = ALWAYS[self._strikes // _ALWAYS_EVERY % len(ALWAYS)]
         if kind in kinds and not self._is_staging:  # a shrunk seed may have fewer
@@ -194,8 +196,8 @@ class Nemesis:
 
     def _isolate_leader(self, tries: int = _CALM_TRIES) -> None:
         """Cut a leader from its followers, and a little later from the controller, while clients still reach it: it
-        finds that they lag, and nobody hears of it; another leader is elected meanwhile. Nothing else is hurt until
-        that is over, and it begins when all is well.
+        finds that they lag, and nobody hears of it; another leader is elected meanwhile, which has its log cut. Nothing
+        else is hurt until that is over, and it begins when all is well.
         """
         world, settings = self._world, self._settings
         self._is_staging = True
@@ -208,9 +210,9 @@ class Nemesis:
             for partition, leader in world.controller.leaders().items()
             if leader in world.running() and len(holders[partition]) > 1
         )
-        duration_ms = 0
+        duration_ms, isolated = 0, self._chance.one_of(led) if led else 0
         if led:
-            name = broker_name(self._chance.one_of(led))
+            name = broker_name(isolated)
             others = [broker_name(each) for each in world.running() if broker_name(each) != name]
             lag_ms = settings.replica_lag_ms
             wait_ms = self._chance.between(lag_ms // 2, lag_ms)
@@ -221,6 +223,8 @@ class Nemesis:
 
         def over() -> None:
             self._is_staging = False
+            if self._chance.happens(0.5):  # what it has cut and written again is not synced yet
+                self._after(self._chance.between(200, 2_000), lambda: self._crash_unless_hurt(isolated))
 
         self._after(duration_ms, over)
 
@@ -290,16 +294,22 @@ class Nemesis:
         self._after(lag_ms + self._chance.between(1_000, 4_000), lambda: self._betray(partition, behind, cuts))
 
     def _betray(self, partition: Partition, behind: int, cuts: set[tuple[str, str]]) -> None:
-        """Crash all replicas but the one that is behind, and have it elected; then let all run again."""
+        """Crash all replicas but the one that is behind, or pause them, and have it elected; then let all run again."""
         world = self._world
         self._mend(cuts)
         self._busy.discard(behind)
+        hurt = world.pause if self._chance.happens(0.5) else world.crash  # then an open log is cut
         for broker in world.controller.replicas(partition):
             if broker != behind and broker in world.running() and broker not in self._busy:
                 self._busy.add(broker)
-                world.crash(broker)
+                hurt(broker)
                 self._after(self._settings.session_timeout_ms + 1_500, lambda broker=broker: self._up(broker))
         self._after(self._settings.session_timeout_ms + 1_000, lambda: world.elect_unclean(partition))
+
+    def _crash_unless_hurt(self, broker: int) -> None:
+        if broker in self._world.running() and broker not in self._busy:
+            self._busy.add(broker)
+            self._crash(broker)
 
     def _crash(self, broker: int) -> None:
         """Crash a broker that made fewer changes than it was to crash behind, and let it run again later."""

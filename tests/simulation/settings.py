@@ -106,6 +106,7 @@ class Settings:
     Attributes:
         events: The run's length, until the faults stop.
         faults: Of FAULTS; empty: none.
+        favoured: Of ``faults``: those that come as often as all others together.
         fault_interval_ms: The mean time between two faults.
         produce_interval_ms: The mean time between two sends of a producer.
         network_delay_ms: The usual delay of a message: least and most.
@@ -140,6 +141,7 @@ class Settings:
     transaction_timeout_ms: int = 10_000
     first_producer_epoch: int = 0
     kafka_semantics: bool = False
+    favoured: tuple[str, ...] = ()
     heals_majority_alone: bool = False
     switch_rate: float = 0.1
 
@@ -150,7 +152,7 @@ class Settings:
         Args:
             seed: Of the chance.
             events: Of the run.
-            also: Kinds of faults that it has whatever it draws, if it has any.
+            also: Kinds of faults that it has whatever it draws, if it has any, and favours.
 
         Raises:
             ValueError: one of them is unknown.
@@ -174,7 +176,7 @@ class Settings:
         given["clients"] = ClientCounts(**given["clients"])
         for name in ("broker_config", "changed_config", "storage_config"):
             given[name] = _texts(given[name])
-        for name in ("faults", "network_delay_ms", "clock_skews_ms"):
+        for name in ("faults", "favoured", "network_delay_ms", "clock_skews_ms"):
             given[name] = tuple(given[name])
         return cls(**given)
 
@@ -231,6 +233,7 @@ class _Draw:
             topics=tuple(topics),
             clients=self._clients(topics),
             faults=faults,
+            favoured=tuple(each for each in self._also if each in faults),
             fault_interval_ms=self.one_of(500, 800, 1_200),
             produce_interval_ms=self.one_of(80, 150, 250),
             network_delay_ms=self.one_of((1, 2), (1, 10), (5, 40)),

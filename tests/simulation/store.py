@@ -203,7 +203,9 @@ class StoreNode:
         etag = f"{zlib.crc32(data):08x}-{next(self._numbers)}"
         info = ObjectInfo(call.key, len(data), self._network.now_ms, etag)
         self._objects[call.key] = _Object(data, info)
-        self._judge.object_put(call.key, len(data), call.broker, call.life, self._network.now_ms)
+        self._judge.object_put(
+            call.key, len(data), call.broker, call.life, self._network.now_ms, is_awaited=call.is_awaited
+        )
         return StoredObject(len(data), etag)
 
     def _remove(self, key: str, by: str) -> None:
@@ -317,12 +319,13 @@ class StoreClient:
 
     # ---- calls
 
-    def send(self, verb: str, key: str, arguments: tuple[Any, ...], then: Answer) -> None:
-        """Send a call; ``then`` is called between two turns: with None if no answer came in time."""
+    def send(self, verb: str, key: str, arguments: tuple[Any, ...], then: Answer) -> StoreCall:
+        """Send a call, and return it; ``then`` is called between two turns: with None if no answer came in time."""
         self._counts.add(_VERBS[verb])
         broker = self._broker
         call = StoreCall(broker.broker_id, broker.life, verb, key, arguments)
         broker.world.network.call(broker.name, NAME, call, then, timeout_ms=_TIMEOUT_MS, may_double=False)
+        return call
 
     def call(self, verb: str, key: str, *arguments: Any, running: list[Running] | None = None) -> Any:
         """Make a call, once more if no answer comes.
@@ -351,13 +354,14 @@ class StoreClient:
 
     def _try(self, verb: str, key: str, arguments: tuple[Any, ...], running: list[Running] | None) -> Outcome | None:
         under_way = Running(self._broker.group.future())
-        self.send(verb, key, arguments, under_way.end)
+        call = self.send(verb, key, arguments, under_way.end)
         if running is not None:
             running.append(under_way)
         try:
             with ended_by_scopes(under_way.cancel):
                 return under_way.wait()
         finally:
+            call.is_awaited = False
             if running is not None and under_way in running:
                 running.remove(under_way)
 

@@ -115,3 +115,16 @@ def test_a_copy_that_came_late_goes_unless_its_broker_has_ended() -> None:
     made.judge.broker_stopped(1, 0, False, made.now_ms)
     made.judge.broker_started(1, 1, made.now_ms)
     made.judge.settled(made.now_ms)
+
+
+def test_a_put_that_was_given_up_may_land_late() -> None:
+    """Its broker cannot know; `tierlog orphans` names it."""
+    made = MadeCluster()
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1, 2, 3)
+    made.stored.clear()
+    key = made.put(bytes([7] * 16), 0, "log")
+    made.judge.object_put(key, 1, 1, 0, made.now_ms, is_awaited=False)
+    made.judge.settled(made.now_ms)
+    made.judge.closed(made.now_ms)
+    assert made.judge._trace.counters["orphans"] == 1

@@ -28,7 +28,7 @@ class Life:
         self.scheduler = scheduler
         self.told: list[tuple[str, str]] = []
         judge: Any = SimpleNamespace(
-            object_put=lambda key, *_: self.told.append(("put", key)),
+            object_put=lambda key, *_, **__: self.told.append(("put", key)),
             object_deleted=lambda key, by, _: self.told.append((by, key)),
         )
         settings = Settings.draw(seed)

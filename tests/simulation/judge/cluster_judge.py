@@ -341,8 +341,10 @@ class ClusterJudge:
                 return Partition(topic, partition[1], generation)
         return None
 
-    def object_put(self, key: str, size_bytes: int, broker: int, life: int, now_ms: int) -> None:
-        self._objects.put(key, broker, life)
+    def object_put(
+        self, key: str, size_bytes: int, broker: int, life: int, now_ms: int, *, is_awaited: bool = True
+    ) -> None:
+        self._objects.put(key, broker, life, is_awaited=is_awaited)
 
     def object_deleted(self, key: str, by: str, now_ms: int) -> None:
         self._objects.deleted(key, by)

@@ -28,15 +28,16 @@ class StoredObjects:
     """The store's history: who put what when, and what a lifecycle rule took.
 
     Attributes:
-        orphans: Keys that a life put after it had ended, or after the segment's deletion, and that life: allowed once
-            it has ended, and counted. One that goes on has to find that it came too late.
+        orphans: Keys that a life put after it had ended, or after the segment's deletion, with that life, or None if
+            it did not wait for the answer any more: allowed once it has ended, and counted. One that goes on, and had
+            the answer, has to find that it came too late.
     """
 
     def __init__(self, tier: SegmentTable) -> None:
         self._tier = tier
         self._lives: dict[int, int] = {}
         self._expired: set[bytes] = set()
-        self.orphans: dict[str, tuple[int, int]] = {}
+        self.orphans: dict[str, tuple[int, int] | None] = {}
 
     def began(self, broker: int, life: int) -> None:
         """A broker's life began."""
@@ -46,13 +47,13 @@ class StoredObjects:
         """A broker's life ended."""
         self._lives.pop(broker, None)
 
-    def put(self, key: str, broker: int, life: int) -> None:
+    def put(self, key: str, broker: int, life: int, *, is_awaited: bool) -> None:
         """The store has an object."""
         found = segment_of(key)
         if found is None:
             raise Violation(5, "unknown object", f"broker {broker} put {key}")
         if self._lives.get(broker) != life or found[0] in self._tier.deleted:
-            self.orphans[key] = broker, life
+            self.orphans[key] = (broker, life) if is_awaited else None
 
     def deleted(self, key: str, by: str) -> None:
         """The store has it no more."""
@@ -97,8 +98,10 @@ class StoredObjects:
                 raise Violation(5, "lost object", f"segment {name} of offset {segment.start_offset} lacks {missing}")
 
     def _is_forgiven(self, key: str) -> bool:
-        putter = self.orphans.get(key)
-        return putter is not None and self._lives.get(putter[0]) != putter[1]
+        if key not in self.orphans:
+            return False
+        putter = self.orphans[key]
+        return putter is None or self._lives.get(putter[0]) != putter[1]
 
     def check_settled(self, now_ms: int) -> None:
         """Invariant 10: nothing is half copied, half deleted, but what was begun just now."""

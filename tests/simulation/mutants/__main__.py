@@ -11,7 +11,7 @@ from tests.simulation.campaign import Campaign
 from tests.simulation.mutants.automatic_run import AutomaticRun
 from tests.simulation.mutants.planted import PLANTED
 from tests.simulation.mutants.planting import find_changes, source_of
-from tests.simulation.outcome import Outcome
+from tests.simulation.outcome import FAILED, Outcome
 from tests.simulation.settings import Settings
 
 #: Within so many seeds a planted fault is caught.
@@ -28,8 +28,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="run quick tests alone, no seeds")
     parser.add_argument("--seed", type=int, default=29, help="of the drawing (29)")
     parser.add_argument("--seeds", metavar="A..B", help="that are run (1..200, or 1..20 for automatic ones)")
-    parser.add_argument("--events", type=int, default=10_000, help="of a run, with planted faults")
-    parser.add_argument("--hasten", type=int, default=1, metavar="TIMES", help="faults so many times as often")
+    parser.add_argument("--events", type=int, default=6_000, help="of a run, with planted faults (6000)")
+    parser.add_argument("--hasten", type=int, default=2, metavar="TIMES", help="faults so many times as often (2)")
     parser.add_argument("--jobs", type=int, default=2)
     return parser.parse_args()
 
@@ -56,6 +56,8 @@ def _caught_by_seeds(name: str, arguments: argparse.Namespace) -> str | None:
         if not campaign.failures:
             return None
         found = campaign.failures[0]
+        if found.invariant == FAILED:
+            raise AssertionError(f"{name}: seed {found.seed}: {found.text}")
         without = _run_without(found)
         if without.is_good:
             return f"seed {found.seed}, run {runs}: {_headline(found)}"

@@ -190,12 +190,14 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "        self.snapshots.install(start.offset, start.producer_snapshot)\n",
         "",
         "a log that begins from the tier knows no producers",
+        also=("wipe",),
     ),
     "kafka-deletes-restored-snapshot": _one(
         f"{_LOG}.log_contents",
         "        self.snapshots.install(start.offset, start.producer_snapshot)\n",
         "        self.snapshots.install(start.offset, start.producer_snapshot)\n        self.snapshots.remove_all()\n",
         "a follower deletes the producer snapshot that it has just restored",
+        also=("wipe",),
         is_kafkas=True,
     ),
     "candidate-above-stable": _one(
@@ -357,12 +359,12 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "delete_horizon_ms=self._now_ms,",
         "tombstones go with the next cleaning",
     ),
-    "cleans-unsynced": _one(
-        f"{_LOG}.compaction.cleaner",
-        "        log.flush(end_offset)  # the newer records, before the older ones go\n",
-        "",
-        "a power cut takes the newer record of a key, and the older one has gone",
-        also=_UNCLEAN,
+    "closed-segments-not-synced": _one(
+        f"{_LOG}.local_log",
+        "        if base_offset <= self.recovery_point or self.config.is_compacted:\n",
+        "        if base_offset <= self.recovery_point:\n",
+        "a power cut takes the end of a closed segment of a compacted log, where a hole looks like compaction's",
+        is_kafkas=True,
     ),
     # ---- the storage manager
     "indexes-not-deleted": _one(
