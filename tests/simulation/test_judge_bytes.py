@@ -49,7 +49,7 @@ def test_batches_are_read() -> None:
     ]
     assert first.is_sound()
     assert not first.is_control
-    assert emptied.records() == ()
+    assert (emptied.records(), emptied.is_control, emptied.is_commit) == ((), True, None)
     assert marker.is_control
     assert marker.is_commit is False
     assert marker.producer_id == 9

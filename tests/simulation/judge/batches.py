@@ -58,8 +58,13 @@ class Batch(NamedTuple):
 
     @property
     def is_commit(self) -> bool | None:
-        """Whether a control batch is a commit marker; None: neither commit nor abort."""
-        (record,) = self.records()
+        """Whether a control batch is a commit marker; None: neither commit nor abort, or compaction took its record:
+        the batch stays for its producer's sequence.
+        """
+        records = self.records()
+        if not records:
+            return None
+        (record,) = records
         if record.key is None or len(record.key) < 4:
             raise UnreadableBatchError(f"control batch at {self.base_offset}: its key is too short")
         kind = struct.unpack_from(">h", record.key, 2)[0]
