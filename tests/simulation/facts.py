@@ -276,6 +276,11 @@ class Judge(Protocol):
     def object_deleted(self, key: str, by: str, now_ms: int) -> None:
         """The store has it no more; ``by`` is a node's name, or "lifecycle"."""
 
+    def has_late_objects(self) -> bool:
+        """Whether objects landed behind the deletion of their segment, by brokers that run still: these remove them a
+        second time, a minute after they gave the request up.
+        """
+
     # ---- time
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:

@@ -345,6 +345,19 @@ def test_5_orphans_of_an_ended_life_are_counted(made: MadeCluster) -> None:
     assert made.judge._trace.counters["orphans"] == 1
 
 
+def test_5_late_objects_are_waited_for(made: MadeCluster) -> None:
+    """A request that its broker had given up lands behind the deletion: the broker looks again a minute later."""
+    late = bytes([8] * 16)
+    made.judge._tier.deleted.add(late)
+    assert not made.judge.has_late_objects()
+    made.put(late, 3, "log")
+    assert made.judge.has_late_objects()
+    with breaks(5, "orphaned object"):
+        made.judge.settled(made.now_ms)
+    made.judge.broker_stopped(1, 0, False, made.now_ms)
+    assert not made.judge.has_late_objects()
+
+
 def test_5_what_is_finished_is_not_deleted(made: MadeCluster) -> None:
     """Readers find the segment, and its objects are gone."""
     made.write(b"a", b"b", at=0)

@@ -41,6 +41,8 @@ _STOP_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 600.0
 #: Beyond the intervals: clocks that are wrong, and the network's delays.
 _SETTLE_SECONDS: Final = 4.0
+#: Within which a broker removes what a request stored that it had given up.
+_LATE_SECONDS: Final = 150.0
 #: That a copy of one segment may take.
 _COPY_SECONDS: Final = 2.0
 #: What a run of so many events with faults has to meet, by the names of the trace's counters.
@@ -235,6 +237,9 @@ class World:
         self._let_copies_end(3 * interval)
         self._sleep(3 * interval + self._longest("remote.log.manager.unfinished.copy.retention.ms") + _SETTLE_SECONDS)
         self._let_copies_end(3 * interval)
+        until = self.scheduler.clock.monotonic_seconds() + _LATE_SECONDS
+        while self.judge.has_late_objects() and self.scheduler.clock.monotonic_seconds() < until:
+            self._look()
 
     def _let_copies_end(self, seconds: float) -> None:
         """Wait until all that is closed is copied: so long behind the last segment that was closed, and for each."""

@@ -349,6 +349,9 @@ class ClusterJudge:
     def object_deleted(self, key: str, by: str, now_ms: int) -> None:
         self._objects.deleted(key, by)
 
+    def has_late_objects(self) -> bool:
+        return self._objects.has_late(self._view.stored())
+
     # ---- time
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:

@@ -103,6 +103,10 @@ class StoredObjects:
         putter = self.orphans[key]
         return putter is None or self._lives.get(putter[0]) != putter[1]
 
+    def has_late(self, stored: Mapping[str, int]) -> bool:
+        """Whether an object is in the store that landed behind its segment's deletion, of a life that goes on."""
+        return any(key in stored and not self._is_forgiven(key) for key in self.orphans)
+
     def check_settled(self, now_ms: int) -> None:
         """Invariant 10: nothing is half copied, half deleted, but what was begun just now."""
         segments = self._tier.segments.values()

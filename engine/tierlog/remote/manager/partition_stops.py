@@ -164,8 +164,11 @@ class PartitionStops(Closeable):
         failure = None
         if request.delete_remote_log:
             try:
+                known = stop.known
+                if known is None and not request.delete_local_log:
+                    known = self._deletions.begin_listed(partition)
                 # A topic that is deleted has no later copies; one that is tiered again may have another leader's.
-                self._deletions.delete_all(partition, None if request.delete_local_log else stop.known)
+                self._deletions.delete_all(partition, None if request.delete_local_log else known)
             except Exception as error:  # noqa: BLE001 - one partition's must not stop the others; the caller gets it
                 _log.warning("%s: its segments in the tier are not all deleted: %s", partition, error)
                 failure = error
