@@ -32,6 +32,10 @@ class Violation(AssertionError):
         self.anomaly = anomaly
 
 
+class JudgeError(Exception):
+    """The judge itself has failed: its cause says how."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
     """A topic as it is now.

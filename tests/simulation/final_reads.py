@@ -23,7 +23,6 @@ _PAUSE_MS: Final = 100
 _BESIDE: Final = 3
 #: Errors at one position, one behind the other, before the judge is asked whether nobody can read it.
 _TRIES: Final = 20
-OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
 
 
 @dataclass(slots=True, eq=False)
@@ -61,26 +60,20 @@ class FinalReader(Client):
         super().__init__(name, settings, network, judge)
         self._topics = topics
         self._waiting: dict[int, deque[Reading]] = {}
-        self._left: list[Reading] | None = None
+        self._left = -1
 
     @property
     def is_idle(self) -> bool:
         """Whether all is read."""
-        return self._left == []
-
-    @property
-    def words(self) -> str:
-        """What is not read yet."""
-        left = self._left or []
-        return "; ".join(f"{each.partition} of broker {each.broker} at {each.offset} of {each.end}" for each in left)
+        return not self._left
 
     def begin(self) -> None:
-        self._left = []
+        self._left = 0
         for partition in self.known.partitions(self._topics):
             for broker in self.known.replicas[partition]:
                 readings = [Reading(partition, broker, is_committed) for is_committed in (False, True)]
                 self._waiting.setdefault(broker, deque()).extend(readings)
-                self._left += readings
+                self._left += len(readings)
         for broker in sorted(self._waiting):
             for _ in range(_BESIDE):
                 self._next(broker)
@@ -90,8 +83,7 @@ class FinalReader(Client):
             self._begin(self._waiting[broker].popleft())
 
     def _end(self, reading: Reading) -> None:
-        assert self._left is not None
-        self._left.remove(reading)
+        self._left -= 1
         self._next(reading.broker)
 
     def _begin(self, reading: Reading) -> None:
@@ -99,7 +91,7 @@ class FinalReader(Client):
 
         def starts(start: int) -> None:
             if start <= reading.start:
-                self._failed(reading, OUT_OF_RANGE)
+                self._later(lambda: self._fetch(reading))
                 return
             reading.start = reading.offset = start
             reading.parts = []
@@ -154,7 +146,7 @@ class FinalReader(Client):
 
     def _fetched(self, reading: Reading, answer: Fetched | None) -> None:
         error = "no answer" if answer is None else answer.error
-        if error == OUT_OF_RANGE:
+        if error == "OFFSET_OUT_OF_RANGE":
             self._begin(reading)
             return
         behind = None if answer is None or error is not None else next_offset_behind(answer.data, reading.offset)
@@ -179,6 +171,4 @@ class FinalReader(Client):
             self._end(reading)
         else:
             reading.offset = go_on
-            if error == OUT_OF_RANGE:  # the replica's log starts behind the leader's
-                reading.start, reading.parts = go_on, []
             self._fetch(reading)

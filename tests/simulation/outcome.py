@@ -12,7 +12,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from tests.simulation.facts import ENDLESS, ENGINE_ERROR, Violation
+from tests.simulation.facts import ENDLESS, ENGINE_ERROR, JudgeError, Violation
 from tests.simulation.settings import Settings
 from tests.simulation.trace import ENGINE, Trace
 
@@ -104,7 +104,7 @@ def run(settings: Settings) -> Outcome:
 def violation_of(error: Exception) -> Violation | None:
     """The violation that an error is which ended a run; None: it is one of the simulation itself."""
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames or not pathlib.Path(frames[-1].filename).is_relative_to(ENGINE):
+    if isinstance(error, JudgeError) or not frames or not pathlib.Path(frames[-1].filename).is_relative_to(ENGINE):
         return None
     place = pathlib.Path(frames[-1].filename).relative_to(ENGINE)
     return Violation(ENGINE_ERROR, "engine error", f"{type(error).__name__} in {place}: {error}")

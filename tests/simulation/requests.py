@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster_messages import AskReplicas, PartitionRemoved, RemovePartition, ReplicasAnswered
+from tests.simulation.facts import Violation
 from tests.simulation.messages import (
     AbortedTransaction,
     DeletedRecords,
@@ -54,6 +55,9 @@ _MARKER_TIMEOUT_MS: Final = 5_000
 _DELETE_TIMEOUT_MS: Final = 5_000
 _VERIFY_TIMEOUT_MS: Final = 1_000
 _REMOVE_TIMEOUT_MS: Final = 2_500
+#: A fetch that a leader wakes so often, and that finds no records, never will. A follower wakes it whenever the high
+#: watermark rises.
+_WAKES_MAX: Final = 40
 #: Of a batch's header: producer id, epoch, base sequence.
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
@@ -177,7 +181,6 @@ class Requests:
             late()
 
     def _write_marker(self, request: WriteMarker, answer: Answer) -> None:
-        self._broker.world.coordinator.note_marker(request)
         marker = build_end_transaction_marker(
             0,
             ControlRecordType.COMMIT if request.is_commit else ControlRecordType.ABORT,
@@ -201,8 +204,8 @@ class Requests:
     def _fetch(self, request: Fetch, answer: Answer) -> None:
         self._fetch_until(request, answer, self._broker.now_ms + request.max_wait_ms)
 
-    def _fetch_until(self, request: Fetch, answer: Answer, deadline_ms: int) -> None:
-        """Read, and wait for records until a time."""
+    def _fetch_until(self, request: Fetch, answer: Answer, deadline_ms: int, wakes: int = 0) -> None:
+        """Read, and wait for records until a time; ``wakes``: how often there seemed to be some."""
         broker = self._broker
         isolation = FetchIsolation.TXN_COMMITTED if request.is_committed else FetchIsolation.HIGH_WATERMARK
         try:
@@ -221,7 +224,10 @@ class Requests:
             aborted = tuple(AbortedTransaction(*each) for each in found.aborted_transactions or ())
             left_ms = deadline_ms - broker.now_ms
             if not data and left_ms > 0:
-                self._wait_for_records(replica, request, answer, isolation, deadline_ms)
+                if wakes >= _WAKES_MAX and replica.role == "leader":
+                    text = f"{broker.name} finds nothing of {request.partition} at {request.offset}, {log.offsets}"
+                    raise Violation(10, "stuck read", text)
+                self._wait_for_records(replica, request, answer, isolation, deadline_ms, wakes)
                 return
         except Exception as error:  # noqa: BLE001 - named, or raised again
             answer(Fetched(error_name(error)))
@@ -254,13 +260,13 @@ class Requests:
         return known
 
     def _wait_for_records(
-        self, replica: Replica, request: Fetch, answer: Answer, isolation: FetchIsolation, deadline_ms: int
+        self, replica: Replica, request: Fetch, answer: Answer, isolation: FetchIsolation, deadline_ms: int, wakes: int
     ) -> None:
         broker = self._broker
         token = broker.token()
 
         def again(_: KafkaError | None = None) -> None:
-            self._fetch_until(request, answer, deadline_ms)
+            self._fetch_until(request, answer, deadline_ms, wakes + 1)
 
         def last() -> None:
             self._fetch_until(request, answer, 0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.facts import ENDLESS, ENGINE_ERROR
+from tests.simulation.facts import ENDLESS, ENGINE_ERROR, JudgeError
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.outcome import FAILED, Outcome, violation_of
 from tests.simulation.settings import Settings
+from tests.simulation.world import _Told
 from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 
 def test_an_error_out_of_the_engine_is_a_violation() -> None:
@@ -24,6 +26,24 @@ def test_an_error_of_the_simulation_is_none() -> None:
     with pytest.raises(AttributeError) as raised:
         Nemesis._begin(None, "no such kind")  # type: ignore[arg-type]
     assert violation_of(raised.value) is None
+
+
+def test_an_error_of_the_judge_is_none_of_the_engine() -> None:
+    """The scheduler hands it on: by its last frames it would be the engine's."""
+    scheduler = ManualScheduler(1)
+
+    class Failing:
+        def settled(self, now_ms: int) -> None:
+            raise IndexError(f"at {now_ms}")
+
+    def tell() -> None:
+        _Told(Failing(), scheduler).settled(7)  # type: ignore[arg-type]
+
+    scheduler.spawn(tell, name="task")
+    with pytest.raises(JudgeError) as raised:
+        scheduler.clock.sleep(1.0)
+    assert violation_of(raised.value) is None
+    assert str(raised.value.__cause__) == "at 7"
 
 
 def test_runs_without_an_answer_have_numbers() -> None:

@@ -291,7 +291,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "        self.epochs.truncate_from_end(offset)\n        self.log_start = min(self.log_start, offset)\n",
         "        self.log_start = min(self.log_start, offset)\n",
         "a cut leaves the epochs behind it",
-        also=("isolated leader",),
+        also=_UNCLEAN,
     ),
     "producers-not-cut": _one(
         f"{_LOG}.log_contents",
