@@ -72,10 +72,10 @@ class Admin(Client):
 
     # ---- what the nemesis has done
 
-    def prefer_leader(self) -> None:
-        """Another member of the in-sync set leads a partition."""
-        partition = self._partition()
-        if partition is not None:
+    def prefer_leader(self, partition: Partition | None = None) -> None:
+        """Another member of the in-sync set leads a partition; None: any."""
+        partition = partition or self._partition()
+        if partition in self.known.replicas:
             leader, _ = self.known.leader(partition)
             others = [each for each in self.known.replicas[partition] if each != leader]
             if others:
@@ -104,9 +104,9 @@ class Admin(Client):
 
         self._request(DeleteTopic(topic), deleted)
 
-    def delete_records(self) -> None:
-        """Move a partition's log start to some offset below its high watermark."""
-        partition = self._partition()
+    def delete_records(self, partition: Partition | None = None) -> None:
+        """Move a partition's log start to some offset below its high watermark; None: any partition's."""
+        partition = partition or self._partition()
         if partition is None:
             return
         leader, _ = self.known.leader(partition)
@@ -118,7 +118,8 @@ class Admin(Client):
             if answer is None or answer.error is not None or answer.offset <= 0:
                 self._under_way -= 1
                 return
-            offset = self.chance.between(max(0, answer.offset - 40), answer.offset)
+            low = max(0, answer.offset - 40) if self.chance.happens(0.5) else answer.offset // 2
+            offset = self.chance.between(low, answer.offset)
             self._delete_below(partition, offset, _TRIES)
 
         self.ask(broker_name(leader), ListOffset(partition, _LATEST), found)

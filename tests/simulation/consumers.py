@@ -85,7 +85,7 @@ class Consumer(Client):
         self._topics = topics
         self._is_committed = is_committed
         self._start_at = self.chance.one_of((EARLIEST, EARLIEST, LATEST))
-        self._is_roaming = self.chance.happens(0.5)
+        self._is_roaming = self.chance.happens(0.5) or not is_committed  # one at least, of every run
         self._max_bytes = self.chance.one_of((1, 500, 4_000, 100_000))
         self._seen: set[Partition] = set()
 

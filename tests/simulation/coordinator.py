@@ -85,10 +85,14 @@ class Coordinator:
     Attributes:
         marker_delay_ms: How long markers are held back after a decision, at most: the nemesis sets it.
         answer_delay_ms: How long answers of EndTransaction are held back, at most.
+        epoch: Of the coordinator: it rises with each failover.
     """
 
-    def __init__(self, settings: Settings, network: Network, judge: Judge) -> None:
+    def __init__(
+        self, settings: Settings, network: Network, judge: Judge, count: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._settings = settings
+        self._count = count
         self._network = network
         self._judge = judge
         self._chance = Chance(settings.rng(NAME))
@@ -99,6 +103,8 @@ class Coordinator:
         self._is_bumping = settings.transaction_version == 2
         self.marker_delay_ms = 0
         self.answer_delay_ms = 0
+        self.epoch = 0
+        self._is_away = False
         network.serve(NAME, self._handle)
         network.after(_TIMEOUT_CHECK_MS, self._abort_late_ones)
 
@@ -107,7 +113,24 @@ class Coordinator:
         """Whether no transaction is open, and none is being ended."""
         return not any(each.state is State.ONGOING or each.state.is_prepared for each in self._ids.values())
 
+    def _note_late(self, request: EndTransaction | WriteMarker) -> None:
+        """Count what ends a transaction when the next one of its producer is open: it was delayed, or came twice."""
+        for known in self._ids.values():
+            if known.producer_id == request.producer_id and known.state is State.ONGOING:
+                is_end = isinstance(request, EndTransaction)
+                ended = known.ended_by if is_end else known.marker_producer
+                if ended == (request.producer_id, request.producer_epoch):
+                    self._count(f"{'ends of transactions' if is_end else 'markers'} behind the next transaction")
+
+    def note_marker(self, marker: WriteMarker) -> None:
+        """A leader has got a marker."""
+        self._note_late(marker)
+
     def _handle(self, source: str, request: Any, answer: Answer) -> None:
+        if self._is_away:
+            return
+        if isinstance(request, EndTransaction):
+            self._note_late(request)
         match request:
             case InitProducerId():
                 answer(self._init(request))
@@ -123,6 +146,22 @@ class Coordinator:
                     answer(found)
             case _:
                 raise AssertionError(f"{source} asks the coordinator: {request}")
+
+    # ---- failover
+
+    def fail_over(self, away_ms: int) -> None:
+        """Another broker becomes the coordinator, after a time in which nobody answers: it has all that was decided,
+        and writes, in the next epoch, the markers that are missing. What the old one held back it sends all the same.
+        """
+        self.epoch += 1
+        self._is_away = True
+        self._network.after(away_ms, self._take_over)
+
+    def _take_over(self) -> None:
+        self._is_away = False
+        for known in self._ids.values():
+            for partition in sorted(known.unmarked) if known.state.is_prepared else ():
+                self._send_marker(known, self._marker_of(known, partition))
 
     # ---- requests
 
@@ -238,40 +277,47 @@ class Coordinator:
             self._judge.transaction_decided(known.transaction, is_commit, self._network.now_ms)
         for partition in sorted(known.partitions):
             delay_ms = self._chance.below(self.marker_delay_ms) if self.marker_delay_ms else 0
-            self._network.after(delay_ms, lambda at=partition: self._send_marker(known, at))  # type: ignore[misc]
+            self._send_later(known, self._marker_of(known, partition), delay_ms)
 
-    def _send_marker(self, known: TransactionMetadata, partition: Partition) -> None:
-        if partition not in known.unmarked:
+    def _marker_of(self, known: TransactionMetadata, partition: Partition) -> WriteMarker:
+        return WriteMarker(
+            partition,
+            *known.marker_producer,
+            coordinator_epoch=self.epoch,
+            is_commit=known.state is State.PREPARE_COMMIT,
+            transaction_version=self._settings.transaction_version,
+        )
+
+    def _send_later(self, known: TransactionMetadata, marker: WriteMarker, delay_ms: int) -> None:
+        self._network.after(delay_ms, lambda: self._send_marker(known, marker))
+
+    def _send_marker(self, known: TransactionMetadata, marker: WriteMarker) -> None:
+        """Send a marker: an earlier coordinator does, too, which has not heard that it is none any more."""
+        partition, is_old = marker.partition, marker.coordinator_epoch != self.epoch
+        if not is_old and partition not in known.unmarked:
             return
         leader, _ = self._known.leader(partition)
         if leader is None:
             if self._known.is_gone(partition):
                 self._marked(known, partition)
             else:
-                self._known.refresh(lambda: self._again(known, partition))
+                self._known.refresh(lambda: self._send_later(known, marker, RETRY_MS))
             return
-        producer_id, producer_epoch = known.marker_producer
-        marker = WriteMarker(
-            partition,
-            producer_id,
-            producer_epoch,
-            coordinator_epoch=0,
-            is_commit=known.state is State.PREPARE_COMMIT,
-            transaction_version=self._settings.transaction_version,
-        )
+        if is_old:
+            self._count("markers of an earlier coordinator")
         self._network.call(
             NAME,
             broker_name(leader),
             marker,
-            lambda answer: self._on_written(known, partition, answer),
+            lambda answer: self._on_written(known, marker, answer),
             timeout_ms=_MARKER_TIMEOUT_MS,
             is_connection=not self._is_bumping,
         )
 
-    def _again(self, known: TransactionMetadata, partition: Partition) -> None:
-        self._network.after(RETRY_MS, lambda: self._send_marker(known, partition))
-
-    def _on_written(self, known: TransactionMetadata, partition: Partition, answer: MarkerWritten | None) -> None:
+    def _on_written(self, known: TransactionMetadata, marker: WriteMarker, answer: MarkerWritten | None) -> None:
+        partition = marker.partition
+        if marker.coordinator_epoch != self.epoch:
+            return  # the present one has sent its own
         if answer is not None and answer.error is None:
             self._marked(known, partition)
         elif answer is not None and answer.error in _FENCED:
@@ -279,7 +325,7 @@ class Coordinator:
         elif answer is not None and answer.error in _GONE and self._known.is_gone(partition):
             self._marked(known, partition)
         else:
-            self._known.refresh(lambda: self._again(known, partition))
+            self._known.refresh(lambda: self._send_later(known, marker, RETRY_MS))
 
     def _marked(self, known: TransactionMetadata, partition: Partition) -> None:
         if partition not in known.unmarked:
@@ -292,6 +338,8 @@ class Coordinator:
     def _abort_late_ones(self) -> None:
         now_ms = self._network.now_ms
         for known in self._ids.values():
+            if self._is_away:
+                break
             if known.state is State.ONGOING and now_ms - known.begun_ms > self._settings.transaction_timeout_ms:
                 self._fence(known)
         self._network.after(_TIMEOUT_CHECK_MS, self._abort_late_ones)

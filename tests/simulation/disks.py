@@ -70,6 +70,7 @@ class Disk:
         self._rng = rng
         self.folders = Folders()
         self.files = self._new()
+        self._failing_at = ""
 
     def _new(self) -> MemoryFiles:
         files = MemoryFiles(self._clock)
@@ -84,20 +85,28 @@ class Disk:
         """Be another disk, an empty one."""
         self.files = self._new()
 
-    def cut_power_at(self, change: int, cut: Callable[[], None]) -> None:
-        """Call a function in front of the n-th change from now on, and of later ones, unless the power goes before."""
+    def cut_power_at(self, change: int, cut: Callable[[], None], where: str = "") -> None:
+        """Call a function in front of the n-th change from now on, and of later ones, unless the power goes before.
+
+        Args:
+            change: Which change, from 1 on.
+            cut: The function.
+            where: A part of a path: changes of such files alone count.
+        """
         seen = 0
 
         def count(operation: DiskOperation, path: str) -> None:
             nonlocal seen
-            seen += operation in CHANGES
-            if seen >= change and operation in CHANGES:
+            is_one = operation in CHANGES and where in path
+            seen += is_one
+            if seen >= change and is_one:
                 cut()
 
         self.files.befall(count)
 
-    def fail(self) -> None:
-        """Refuse changes from now on."""
+    def fail(self, where: str = "") -> None:
+        """Refuse changes: all from now on, or all behind the first one of a file whose path has a part."""
+        self._failing_at = where
         self.files.befall(self._refuse)
 
     def mend(self) -> None:
@@ -105,13 +114,21 @@ class Disk:
         self.files.mend(self._refuse)
 
     def _refuse(self, operation: DiskOperation, path: str) -> DiskFault | None:
-        return DiskFault(errno.EIO, self._rng) if operation in CHANGES and path else None
+        if operation not in CHANGES or not path or self._failing_at not in path:
+            return None
+        self._failing_at = ""
+        return DiskFault(errno.EIO, self._rng)
 
     def rot(self, index: int, may_rot: Callable[[str], bool], *, cached: bool) -> str | None:
-        """Flip a bit of the index-th file of those that may: closed segments, or cached chunks; its path."""
+        """Flip a bit of the index-th file of those that may: closed segments, or cached chunks; its path.
+
+        With an odd index it is one of the newest closed segments, which may not be copied yet.
+        """
         paths = self._cached() if cached else [each for each in self._closed_segments() if may_rot(each)]
         if not paths:
             return None
+        if index % 2 and not cached:
+            paths = sorted({path.rpartition("/")[0]: path for path in sorted(paths)}.values())
         path = paths[index % len(paths)]
         size_bytes = self.files.stat(path).size_bytes
         if not size_bytes:

@@ -23,6 +23,7 @@ _PAUSE_MS: Final = 100
 _BESIDE: Final = 3
 #: Errors at one position, one behind the other, before the judge is asked whether nobody can read it.
 _TRIES: Final = 20
+OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
 
 
 @dataclass(slots=True, eq=False)
@@ -60,20 +61,26 @@ class FinalReader(Client):
         super().__init__(name, settings, network, judge)
         self._topics = topics
         self._waiting: dict[int, deque[Reading]] = {}
-        self._left = -1
+        self._left: list[Reading] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether all is read."""
-        return not self._left
+        return self._left == []
+
+    @property
+    def words(self) -> str:
+        """What is not read yet."""
+        left = self._left or []
+        return "; ".join(f"{each.partition} of broker {each.broker} at {each.offset} of {each.end}" for each in left)
 
     def begin(self) -> None:
-        self._left = 0
+        self._left = []
         for partition in self.known.partitions(self._topics):
             for broker in self.known.replicas[partition]:
                 readings = [Reading(partition, broker, is_committed) for is_committed in (False, True)]
                 self._waiting.setdefault(broker, deque()).extend(readings)
-                self._left += len(readings)
+                self._left += readings
         for broker in sorted(self._waiting):
             for _ in range(_BESIDE):
                 self._next(broker)
@@ -83,7 +90,8 @@ class FinalReader(Client):
             self._begin(self._waiting[broker].popleft())
 
     def _end(self, reading: Reading) -> None:
-        self._left -= 1
+        assert self._left is not None
+        self._left.remove(reading)
         self._next(reading.broker)
 
     def _begin(self, reading: Reading) -> None:
@@ -91,7 +99,7 @@ class FinalReader(Client):
 
         def starts(start: int) -> None:
             if start <= reading.start:
-                self._later(lambda: self._fetch(reading))
+                self._failed(reading, OUT_OF_RANGE)
                 return
             reading.start = reading.offset = start
             reading.parts = []
@@ -146,7 +154,7 @@ class FinalReader(Client):
 
     def _fetched(self, reading: Reading, answer: Fetched | None) -> None:
         error = "no answer" if answer is None else answer.error
-        if error == "OFFSET_OUT_OF_RANGE":
+        if error == OUT_OF_RANGE:
             self._begin(reading)
             return
         behind = None if answer is None or error is not None else next_offset_behind(answer.data, reading.offset)
@@ -171,4 +179,6 @@ class FinalReader(Client):
             self._end(reading)
         else:
             reading.offset = go_on
+            if error == OUT_OF_RANGE:  # the replica's log starts behind the leader's
+                reading.start, reading.parts = go_on, []
             self._fetch(reading)

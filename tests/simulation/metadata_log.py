@@ -5,7 +5,7 @@ A broker's call waits for the answer; one that is lost is a retriable error, whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster_messages import MetadataCall, Outcome
@@ -32,6 +32,9 @@ _RUN_BYTES_MAX: Final = 1 << 20
 class MetadataNode:
     """The node that has the topic. Nothing of it is lost, ever.
 
+    Attributes:
+        on_appended: Called with each record, and the broker that wrote it.
+
     Args:
         network: Its calls.
         judge: Is told each record.
@@ -46,6 +49,7 @@ class MetadataNode:
         self._trace = trace
         self.topic = MemoryMetadataTopic(partitions, machine=machine)
         self._readers: list[_Reader] = []
+        self.on_appended: Callable[[int, bytes], None] = lambda _broker, _value: None
         network.serve("metadata", self._handle)
 
     def values(self) -> list[list[bytes]]:
@@ -61,6 +65,7 @@ class MetadataNode:
             partition, value = arguments
             offset = self.topic.append(partition, value)
             self._judge.metadata_appended(call.broker, partition, value, self._network.now_ms)
+            self.on_appended(call.broker, value)
             self._trace.count("metadata records")
             answer(Outcome(offset))
             for reader in list(self._readers):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulation.admin import CONTROLLER, Admin
 from tests.simulation.client import Chance, broker_name
+from tests.simulation.controller import topic_id_of
 from tests.simulation.coordinator import Coordinator
+from tests.simulation.judge.segments import DELETED, DELETING, FINISHED, NAMES, STARTED, PartitionChange, decode
 from tests.simulation.messages import Partition
 from tests.simulation.settings import ALWAYS, Settings
 
@@ -18,6 +20,7 @@ _FIRST_FAULT_MS: Final = 1_500
 _WATCH_MS: Final = 2_000
 #: In front of which of its disk's changes a broker crashes, at most, and after which time at the latest.
 _CUT_CHANGES_MAX: Final = 20
+_PLACE_CHANGES_MAX: Final = 6
 _CUT_MS: Final = 500
 #: Every second fault is a crash, or a change of a leader: every seed needs some.
 _ALWAYS_EVERY: Final = 2
@@ -50,6 +53,17 @@ _NETWORK_FAULTS: Final[dict[str, dict[str, float]]] = {
 }
 
 
+#: Parts of paths: a crash, or a failure of the disk, in front of a change of such a file comes amid a cleaning, a swap,
+#: a beginning from the tier, a deletion, a move, a checkpoint. Empty: any file.
+_PLACES: Final = ("", "", "", ".cleaned", ".swap", "start-from-tier", ".deleted", "-delete", "checkpoint", ".snapshot")
+_PLACE_MS: Final = 2_500
+#: What a trap waits for, and what it does to who wrote it.
+_TRAPS: Final = (STARTED, STARTED, FINISHED, DELETING, DELETING, DELETED)
+_TRAP_RATE: Final = 0.35
+_SPRINGS: Final = ("leader", "leader", "pause", "crash", "metadata cut", "store cut", "records")
+#: Longer than a leader waits until it removes what another one has begun.
+_LONG_PAUSE_MS: Final = 14_000
+
 #: What takes what a broker has not synced, or all that it has.
 _LOSING: Final = ("crash", "wipe", "disk failure")
 
@@ -71,6 +85,7 @@ class Nemesis:
         self._store: dict[str, float] = {}
         self._broken_disks: set[int] = set()
         self._doomed: set[int] = set()
+        self._trap: int | None = None
 
     # ---- the schedule
 
@@ -101,6 +116,8 @@ class Nemesis:
             kind = ALWAYS[self._strikes // _ALWAYS_EVERY % len(ALWAYS)]
         if kind in kinds and not self._is_staging:  # a shrunk seed may have fewer
             self._begin(kind)
+        if "trap" in kinds and self._chance.happens(_TRAP_RATE):
+            self._trap = self._chance.one_of(_TRAPS)
         self._after(self._chance.around(self._settings.fault_interval_ms), self._strike)
 
     def _begin(self, kind: str) -> None:
@@ -123,8 +140,8 @@ class Nemesis:
                 self._world.remove_object(self._chance.below(1 << 20))
             case "clock jump" | "clock drift":
                 self._turn_clock(kind)
-            case "late markers":
-                self._delay_markers()
+            case "late markers" | "coordinator failover":
+                self._delay_markers(fails_over=kind == "coordinator failover")
             case "rolling settings":
                 self._roll(list(self._world.running()))
             case _ if kind in _STORE_FAULTS:
@@ -135,12 +152,14 @@ class Nemesis:
     def _duration_ms(self) -> int:
         return self._chance.between(200, 3_000)
 
-    def _victim(self) -> int | None:
-        """A broker that runs; None where enough of them are hurt already."""
+    def _victim(self, broker: int | None = None) -> int | None:
+        """A broker that runs, or this one, if it does; None where enough of them are hurt already."""
         running = [each for each in self._world.running() if each not in self._busy]
         hurt = self._settings.brokers - len(running)
         hurt_max = (self._settings.brokers - 1) // 2 + self._chance.happens(0.15)
-        return self._chance.one_of(running) if running and hurt < hurt_max else None
+        if not running or hurt >= hurt_max:
+            return None
+        return self._chance.one_of(running) if broker is None else broker if broker in running else None
 
     # ---- network, store
 
@@ -162,7 +181,7 @@ class Nemesis:
             self._store = {**self._store, **{name: _STORE_CALM[name] for name in rates}}
             self._world.set_store(**self._store)
 
-        self._after(self._duration_ms(), calm)
+        self._after(self._chance.between(500, 6_000), calm)
 
     def _cut(self, kind: str) -> None:
         brokers = list(range(1, self._settings.brokers + 1))
@@ -170,10 +189,10 @@ class Nemesis:
         if victim is None:
             return
         name = broker_name(victim)
-        if kind == "store cut":
-            cuts = {(name, "store"), ("store", name)}
-        elif kind == "metadata cut":
-            cuts = {(name, "metadata"), ("metadata", name)}
+        if kind in ("store cut", "metadata cut"):
+            self._cut_from(victim, kind.removesuffix(" cut"))
+        elif kind == "partition" and self._chance.happens(0.2):
+            self._hide_elections(victim)
         else:
             others = [broker_name(each) for each in brokers if each != victim]
             if self._chance.happens(0.5):
@@ -185,7 +204,13 @@ class Nemesis:
                 cuts |= {(other, name) for other in others}
             elif self._chance.happens(0.5):
                 cuts = {(other, source) for source, other in cuts}
-        # A zombie may act alone.
+            # A zombie may act alone.
+            self._cut_for(cuts, self._chance.between(1_000, self._settings.replica_lag_ms + 3_000))
+
+    def _cut_from(self, broker: int, node: str) -> None:
+        """Cut a broker from the store, or from the metadata topic, for a while."""
+        name = broker_name(broker)
+        cuts = {(name, node), (node, name)}
         self._cut_for(cuts, self._chance.between(1_000, self._settings.replica_lag_ms + 3_000))
 
     def _cut_for(self, cuts: set[tuple[str, str]], duration_ms: int) -> None:
@@ -228,6 +253,54 @@ class Nemesis:
 
         self._after(duration_ms, over)
 
+    def _hide_elections(self, broker: int) -> None:
+        """Let a broker hear nothing of the controller, which it still reaches, while leaders change: it goes on asking
+        those of before, who lead in newer epochs, or do not.
+        """
+        self._cut_for({(CONTROLLER, broker_name(broker))}, self._chance.between(400, self._settings.session_timeout_ms))
+        partitions = [
+            each for each in sorted(self._world.controller.leaders()) if broker in self._world.controller.replicas(each)
+        ]
+        if partitions:
+            partition = self._chance.one_of(partitions)
+            for delay_ms in (50, 200, 350):
+                self._after(delay_ms, lambda: self._admin.prefer_leader(partition))
+
+    # ---- traps
+
+    def metadata_appended(self, broker: int, value: bytes) -> None:
+        """A broker's record is in the metadata topic: a trap springs if it was waiting for such a one."""
+        record = None if self._trap is None or self._is_over else decode(value)
+        if record is None or isinstance(record, PartitionChange) or record.state != self._trap:
+            return
+        self._trap = None
+        self._world.trace.count(f"traps at {NAMES[record.state]}")
+        delay_ms = self._chance.below(20) if self._chance.happens(0.5) else 0
+        self._after(delay_ms, lambda: self._spring(broker, *record.partition))
+
+    def _spring(self, broker: int, topic_id: bytes, number: int) -> None:
+        """Hurt who is in the middle of a copy, or of a deletion."""
+        spring, admin = self._chance.one_of(_SPRINGS), self._admin
+        if spring in ("leader", "records"):
+            for partition in sorted(self._world.controller.leaders()):
+                is_it = partition.number == number
+                if is_it and topic_id_of(partition.topic, partition.generation).raw == topic_id:
+                    admin.prefer_leader(partition) if spring == "leader" else admin.delete_records(partition)
+            return
+        victim = self._victim(broker)
+        if victim is None:
+            return
+        if spring.endswith(" cut"):
+            self._cut_from(victim, spring.removesuffix(" cut"))
+        elif spring == "pause":
+            self._busy.add(victim)
+            self._world.pause(victim)
+            self._after(self._chance.between(300, _LONG_PAUSE_MS), lambda: self._up(victim))
+        elif not self._is_spared(victim):
+            self._busy.add(victim)
+            self._world.crash(victim)
+            self._after(self._duration_ms(), lambda: self._up(victim))
+
     def _mend(self, cuts: set[tuple[str, str]]) -> None:
         for source, target in sorted(cuts & self._cuts):
             self._cuts.discard((source, target))
@@ -246,21 +319,27 @@ class Nemesis:
             self._after(self._chance.between(300, 2 * self._settings.session_timeout_ms), lambda: self._up(victim))
             return
         if kind == "disk failure":
+            place = self._chance.one_of(_PLACES)
             self._broken_disks.add(victim)
-            world.fail_disk(victim)
-            self._after(self._duration_ms(), lambda: self._replace_disk(victim))
+            world.fail_disk(victim, place)
+            wait_ms = _PLACE_MS if place else 0
+            self._after(wait_ms + self._duration_ms(), lambda: self._replace_disk(victim))
             return
         if kind == "clean restart":
             world.stop(victim)
         elif kind == "crash" and self._chance.happens(0.5):
+            place = self._chance.one_of(_PLACES)
+            change = self._chance.between(1, _PLACE_CHANGES_MAX if place else _CUT_CHANGES_MAX)
             self._doomed.add(victim)
-            world.crash_within(victim, self._chance.between(1, _CUT_CHANGES_MAX), self._is_spared)
-            self._after(_CUT_MS, lambda: self._crash(victim))
+            world.crash_within(victim, change, self._is_spared, where=place)
+            self._after(_PLACE_MS if place else _CUT_MS, lambda: self._crash(victim))
             return
         else:
             world.crash(victim)
         if kind == "wipe":
             world.wipe(victim)
+        if kind in _LOSING and "metadata cut" in self._settings.faults and self._chance.happens(0.3):
+            self._cut_from(victim, "metadata")  # it comes back without knowing what is in the tier
         self._after(self._duration_ms(), lambda: self._up(victim))
 
     def _cut_power(self) -> None:
@@ -372,7 +451,8 @@ class Nemesis:
 
     # ---- the coordinator and the administrator
 
-    def _delay_markers(self) -> None:
+    def _delay_markers(self, *, fails_over: bool) -> None:
+        """Have the coordinator hold markers and answers back; and have another one in its place meanwhile."""
         self._coordinator.marker_delay_ms = self._chance.between(100, 1_500)
         self._coordinator.answer_delay_ms = self._chance.between(100, 3_000)
 
@@ -380,6 +460,9 @@ class Nemesis:
             self._coordinator.marker_delay_ms = self._coordinator.answer_delay_ms = 0
 
         self._after(self._duration_ms(), calm)
+        if fails_over:
+            away_ms = self._chance.between(50, 1_500)
+            self._after(self._chance.between(100, 1_500), lambda: self._coordinator.fail_over(away_ms))
 
     def _administer(self, kind: str) -> None:
         match kind:
@@ -394,6 +477,8 @@ class Nemesis:
                     self._admin.replace_topic()
             case "record deletion":
                 self._admin.delete_records()
+            case "trap":
+                self._trap = self._chance.one_of(_TRAPS)
             case _:
                 raise AssertionError(f"a fault of an unknown kind: {kind}")
 

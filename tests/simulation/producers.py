@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,9 @@ from tests.simulation.settings import Settings
 _BACKLOG_MAX: Final = 12
 _KEYS: Final = 12
 _TOMBSTONE_RATE: Final = 0.2
+#: Of batches that no leader takes: larger than a segment, or without a key in a compacted topic.
+_WRONG_RATE: Final = 0.01
+_LARGE_BYTES: Final = 4_000
 
 
 class Values:
@@ -30,15 +34,24 @@ class Values:
         return b"%s#%d " % (self._name.encode(), self._count) + b"." * self._chance.below(80)
 
     def records(self) -> Records:
-        """Draw the records of a batch."""
-        return tuple((None, self._value()) for _ in range(self._chance.between(1, 4)))
+        """Draw the records of a batch; a few batches are larger than a segment may be, so that no leader takes them."""
+        records = tuple((None, self._value()) for _ in range(self._chance.between(1, 4)))
+        if self._chance.happens(_WRONG_RATE):
+            name = records[0][1]
+            parts = (hashlib.sha256(b"%s%d" % (name, at)).digest() for at in range(_LARGE_BYTES // 32))
+            return ((None, name + b"".join(parts)), *records[1:])
+        return records
 
     def keyed_values(self) -> Records:
         """Draw the records of a batch for a compacted topic, without tombstones."""
         return tuple((b"key-%d" % self._chance.below(_KEYS), self._value()) for _ in range(self._chance.between(1, 4)))
 
     def keyed_records(self) -> Records:
-        """Draw the records of a batch for a compacted topic: few keys, and tombstones."""
+        """Draw the records of a batch for a compacted topic: few keys, and tombstones; a few batches have a record
+        without a key, so that no leader takes them.
+        """
+        if self._chance.happens(_WRONG_RATE):
+            return ((b"key-0", self._value()), (None, self._value()))
         return tuple(
             (
                 b"key-%d" % self._chance.below(_KEYS),

@@ -181,6 +181,7 @@ class Requests:
             late()
 
     def _write_marker(self, request: WriteMarker, answer: Answer) -> None:
+        self._broker.world.coordinator.note_marker(request)
         marker = build_end_transaction_marker(
             0,
             ControlRecordType.COMMIT if request.is_commit else ControlRecordType.ABORT,

@@ -46,8 +46,16 @@ RETRIABLE: Final = frozenset(
 )
 #: The batch may have been appended all the same. So it may with no answer, and where the network doubles requests.
 _UNCERTAIN: Final = frozenset(
-    ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER", "KAFKA_STORAGE_ERROR")
+    (
+        "REQUEST_TIMED_OUT",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_OR_FOLLOWER",
+        "KAFKA_STORAGE_ERROR",
+        "UNKNOWN_SERVER_ERROR",
+    )
 )
+#: The batch is wrong in itself: no leader takes it, however often it comes.
+_WRONG: Final = frozenset(("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"))
 _CODECS: Final = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
 
@@ -332,7 +340,9 @@ class Sender:
             queue.unfinished.remove(batch)
             queue.has_hole = True
         if batch.attempts:
-            self._client.judge.refused(self.name, batch.number, error, False, self._client.now_ms)
+            is_uncertain = batch.is_uncertain or error in _UNCERTAIN or self._doubles
+            is_final = error in _WRONG or not is_uncertain
+            self._client.judge.refused(self.name, batch.number, error, is_final, self._client.now_ms)
         self._on_given_up(batch, error)
 
     def _close_hole(self, queue: PartitionQueue) -> None:

@@ -18,7 +18,8 @@ Drawn = TypeVar("Drawn")
 Texts = tuple[tuple[str, str], ...]
 
 #: The kinds of faults that a seed may have. The first ones are of the network, then of brokers, of disks, of the
-#: store, of time, and of what administrators and coordinators do at a bad moment.
+#: store, of time, of what administrators and coordinators do at a bad moment, and of moments that are chosen by what
+#: the metadata topic gets.
 FAULTS: Final = (
     "loss",
     "doubles",
@@ -52,13 +53,25 @@ FAULTS: Final = (
     "rolling settings",
     "isolated leader",
     "power cut",
+    "trap",
+    "coordinator failover",
 )
 #: Every seed with faults has these: its least numbers of crashes and of leader changes come from them.
 ALWAYS: Final = ("crash", "leader change")
+#: What a run of so many events with faults has to meet, by the names of the trace's counters.
+LEAST_EVENTS: Final = 10_000
+LEAST_NUMBERS: Final = {
+    "acknowledged": 200,
+    "tiered segments": 20,
+    "leader changes": 5,
+    "crashes": 3,
+    "reads from followers": 20,
+    "reads at random offsets": 5,
+}
 #: Of seeds that may lose what is committed.
 _UNCLEAN_RATE: Final = 0.01
 #: Kinds with a chance of their own, and their rates: seeds that do not draw them mean what they meant without them.
-_BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6}
+_BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6, "trap": 0.4, "coordinator failover": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +247,7 @@ class _Draw:
             clients=self._clients(topics),
             faults=faults,
             favoured=tuple(each for each in self._also if each in faults),
-            fault_interval_ms=self.one_of(500, 800, 1_200),
+            fault_interval_ms=self.one_of(300, 600, 1_200),
             produce_interval_ms=self.one_of(80, 150, 250),
             network_delay_ms=self.one_of((1, 2), (1, 10), (5, 40)),
             session_timeout_ms=self.one_of(1_500, 3_000),
@@ -356,7 +369,7 @@ class _Draw:
             "log.cleaner.backoff.ms": str(self.one_of(500, 2_000)),
             "log.cleaner.dedupe.buffer.size": str(2 << 20),
             "log.cleaner.io.buffer.size": str(1 << 12),
-            "log.cleaner.io.max.bytes.per.second": self.one_of("1e308", "40000", "8000"),
+            "log.cleaner.io.max.bytes.per.second": self.one_of("1e308", "40000", "8000", "1500"),
             "remote.log.manager.task.interval.ms": str(interval_ms),
             "remote.log.manager.task.retry.backoff.ms": "200",
             "remote.log.manager.task.retry.backoff.max.ms": str(interval_ms),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -245,9 +246,12 @@ class Run:
             topics=(topic,), clients=counts, transaction_version=version, first_producer_epoch=epoch
         )
         self.judge = Noted()
+        self.counts: Counter[str] = Counter()
 
     @contextmanager
-    def over(self, *, loss: float = 0.05, doubles: float = 0.1, sends_ms: int = 20_000) -> Iterator[OneBroker]:
+    def over(
+        self, *, loss: float = 0.05, doubles: float = 0.1, sends_ms: int = 20_000, fails_over: bool = False
+    ) -> Iterator[OneBroker]:
         """Let the clients send for a time, and end what they have begun."""
         machine, scheduler = ManualScheduler.machine(self.settings.seed)
         with scheduler:
@@ -262,10 +266,13 @@ class Run:
             network = FaultyNetwork(self.settings, scheduler, loss=loss, doubles=doubles)
             broker = OneBroker(self.settings, network, directory)
             judge: Any = self.judge
-            coordinator = Coordinator(self.settings, network, judge)
+            coordinator = Coordinator(self.settings, network, judge, lambda name: self.counts.update((name,)))
             clients = Clients(self.settings, network, judge)
             clients.start()
             begun_ms = network.now_ms
+            for at_ms in range(2_000, sends_ms, 2_000) if fails_over else ():
+                coordinator.marker_delay_ms = 1_000
+                network.after(at_ms, lambda: coordinator.fail_over(200))
             network.run(lambda: network.now_ms - begun_ms > sends_ms, limit_ms=sends_ms * 2)
             clients.stop_writing()
             network.run(lambda: clients.is_idle and coordinator.is_idle, limit_ms=sends_ms + 120_000)
@@ -309,13 +316,19 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(seed: int) 
                 assert [value for value in found if value in set(wanted)] == wanted, "acknowledged, and not in order"
 
 
-@pytest.mark.parametrize(("seed", "version"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)])
-def test_transactions_are_whole(seed: int, version: int) -> None:
-    """Zombies, late markers and lost answers: read committed shows what was committed, and only that."""
+@pytest.mark.parametrize(
+    ("seed", "version", "fails_over"),
+    [(1, 1, False), (2, 1, True), (3, 2, False), (4, 2, True), (5, 2, False)],
+)
+def test_transactions_are_whole(seed: int, version: int, fails_over: bool) -> None:
+    """Zombies, late markers, also of coordinators that are none any more, and lost answers: read committed shows what
+    was committed, and only that.
+    """
     run = Run(
         seed, ClientCounts(idempotent_producers=0, transactional_producers=3, committed_consumers=1), version=version
     )
-    with run.over(sends_ms=40_000) as broker:
+    with run.over(sends_ms=40_000, fails_over=fails_over) as broker:
+        assert bool(run.counts["markers of an earlier coordinator"]) == fails_over
         decided = {name: is_commit for name, is_commit, _ in run.told("transaction_decided")}
         ended = {name: outcome for name, outcome, _ in run.told("transaction_ended")}
         assert len(decided) >= 20

@@ -287,6 +287,16 @@ def test_1_what_a_read_shows(made: MadeCluster, invariant: int, anomaly: str, ba
         made.poll(0, *batches)
 
 
+def test_1_what_was_read_cannot_be_refused(made: MadeCluster) -> None:
+    """A producer hears for good that its batch is nowhere, and consumers have read it; or it may be somewhere."""
+    number = made.send(b"a")
+    made.append(Batch(0, (b"a",)))
+    made.poll(0, Batch(0, (b"a",)))
+    made.judge.refused("producer", number, "REQUEST_TIMED_OUT", False, made.now_ms)
+    with breaks(1, "phantom read"):
+        made.judge.refused("producer", number, "INVALID_RECORD", True, made.now_ms)
+
+
 def test_2_a_dead_branch_is_not_served(made: MadeCluster) -> None:
     """What a broker serves is of its lineage, as that is at the moment."""
     made.write(b"a", b"b", at=0)

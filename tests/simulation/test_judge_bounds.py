@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.test_judge import FACTS, MadeCluster, breaks
+from tests.simulation.test_judge import FACTS, PARTITION, MadeCluster, breaks
+from tests.support.batches import Batch, encode
 
 _IDS = [bytes([each] * 16) for each in range(1, 9)]
 
@@ -39,6 +40,23 @@ def test_7_the_tier_is_over_its_bounds(facts: dict[str, int]) -> None:
         made.judge.settled(made.now_ms)
 
 
+def test_7_nobody_knows_by_how_much_copies_overlap() -> None:
+    """Retention may be wrong by the bytes of such a copy, and by no more."""
+    for overlaps in (False, True):
+        made = _tiered(retention_bytes=300)
+        made.judge.checkpoint(made.now_ms)
+        data = b"".join(encode(Batch(at, (b"x%d" % at,), timestamp_ms=made.now_ms)) for at in range(4))
+        made.judge.served(1, PARTITION, 0, data, False, made.now_ms)
+        if overlaps:
+            made.copy(2, 3, {0: 2}, 0, 1, segment_id=_IDS[4])
+        made.change(1, log_start_offset=1)
+        if overlaps:
+            made.look()
+            continue
+        with breaks(7, "early deletion"):
+            made.look()
+
+
 def test_7_offsets_of_two_copies_count_once() -> None:
     """Two leaders copied a segment."""
     made = _tiered(retention_bytes=301)
@@ -55,6 +73,9 @@ def test_7_nothing_is_in_front_of_the_log() -> None:
     for broker in (1, 2):
         made.change(broker, log_start_offset=1)
     made.look()
+    made.judge.settled(made.now_ms)  # it goes on
+    made.now_ms += 11_000
+    made.change(1)
     with breaks(7, "late deletion"):
         made.judge.settled(made.now_ms)
     made.copy(0, 0, {0: 0}, 2, 3, segment_id=_IDS[0])

@@ -114,6 +114,20 @@ def test_what_a_lifecycle_rule_took_is_jumped_over(made: MadeCluster) -> None:
         made.judge.unreadable(1, PARTITION, 2, "UNKNOWN_SERVER_ERROR", is_committed=False)
 
 
+def test_a_replica_may_start_behind_its_leader(made: MadeCluster) -> None:
+    """An earlier leader had published that start; else it has lost what lies in front."""
+    batch = made.write(b"a", b"b", at=0)
+    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
+    made.change(2, log_start_offset=1, local_log_start_offset=1)
+    with breaks(1, "lost write"):
+        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False)
+    made.change(1, log_start_offset=1, local_log_start_offset=1)
+    made.look()
+    made.change(1, log_start_offset=0, local_log_start_offset=0)
+    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False) == 1
+    _read(made, 1, 2, (1, [batch]))
+
+
 def test_what_has_rotted_ends_a_read(made: MadeCluster) -> None:
     """Nobody can read on; an operator has to act."""
     made.write(b"a", at=0)
@@ -191,3 +205,21 @@ def test_a_follower_has_its_high_watermark_from_a_leader(made: MadeCluster) -> N
         made.judge.checkpoint(made.now_ms)
     made.change(2, high_watermark=1, last_stable_offset=1)
     made.judge.checkpoint(made.now_ms)
+
+
+def test_a_key_whose_last_value_an_unclean_election_took() -> None:
+    """Compaction may have taken the value in front of it, which nobody can have back."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
+    made.write(b"old", b"other", b"tail", at=0, keys=(b"k", b"l", b"m"))
+    made.write(b"new", at=3, keys=(b"k",))
+    made.look()
+    made.elect(1, 2, is_unclean=True, in_sync=(2,))
+    made.logs[2] = []
+    ends = {"log_end_offset": 3, "high_watermark": 3, "last_stable_offset": 3}
+    made.change(2, role="leader", leader_epoch=1, lineage=((0, 0), (1, 3)), **ends)
+    made.look()
+    old, other = Batch(0, (b"old",), keys=(b"k",)), Batch(1, (b"other",), keys=(b"l",))
+    tail = Batch(2, (b"tail",), keys=(b"m",))
+    _read(made, 0, 3, (0, [other, tail]), broker=2)
+    with breaks(14, "lost write"):
+        _read(made, 0, 3, (0, [old, tail]), broker=2)

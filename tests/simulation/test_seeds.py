@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from tests.simulation.campaign import LEAST_NUMBERS, Campaign, Coverage
+from tests.simulation.campaign import MARKED_RUNS, Campaign, Coverage
 from tests.simulation.outcome import Outcome
-from tests.simulation.settings import FAULTS, Settings
+from tests.simulation.settings import FAULTS, LEAST_NUMBERS, Settings
 from tests.simulation.shrinking import candidates, shrink
 from tests.support.checkout import ROOT, needs_checkout
 
@@ -104,7 +104,19 @@ def test_a_poor_seed_is_named() -> None:
     assert not coverage.poor
     coverage.add(Outcome(settings.seed, settings.to_json(), events=10_000, counters=rich | {"crashes": 2}))
     assert coverage.poor == {settings.seed: "2 crashes"}
-    assert coverage.never_hit()
+    assert list(coverage.faults()) == ["1 seeds with faults did too little"]
+
+
+def test_a_campaign_says_what_it_did_not_try() -> None:
+    """Otherwise thousands of seeds pass that all lost records, or never came by what is hard to reach."""
+    coverage = Coverage(runs=MARKED_RUNS - 1)
+    assert not list(coverage.faults())
+    settings = Settings.draw(10).to_json()
+    for seed in range(6):
+        coverage.add(Outcome(seed, settings, events=10_000, counters={"exempt records": int(seed > 0)}))
+    assert [each.split()[0] for each in coverage.faults()] == [str(len(coverage.never_hit()))]
+    coverage.add(Outcome(7, settings, events=10_000, counters={"exempt records": 1}))
+    assert "6 of 506 seeds lost records" in list(coverage.faults())[1]
 
 
 def test_the_command_says_how_to_replay(tmp_path: pathlib.Path) -> None:

@@ -22,7 +22,7 @@ from tests.simulation.messages import Partition, WriteMarker
 from tests.simulation.metadata_log import MetadataNode
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
-from tests.simulation.settings import Settings
+from tests.simulation.settings import LEAST_EVENTS, LEAST_NUMBERS, Settings
 from tests.simulation.store import StoreNode
 from tests.simulation.trace import Trace
 from tierlog.runtime.machine import Machine
@@ -38,16 +38,13 @@ _CHECKPOINT_EVENTS: Final = 1_000
 _START_SECONDS: Final = 60.0
 _HEAL_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 60.0
-_READ_SECONDS: Final = 600.0
+_READ_SECONDS: Final = 120.0
 #: Beyond the intervals: clocks that are wrong, and the network's delays.
 _SETTLE_SECONDS: Final = 4.0
 #: Within which a broker removes what a request stored that it had given up.
 _LATE_SECONDS: Final = 150.0
 #: That a copy of one segment may take.
 _COPY_SECONDS: Final = 2.0
-#: What a run of so many events with faults has to meet, by the names of the trace's counters.
-_WHOLE_EVENTS: Final = 10_000
-_LEAST: Final = (("acknowledged", 200), ("tiered segments", 20), ("leader changes", 5), ("crashes", 3))
 #: The tasks whose runs are events; those that only look at the time are none.
 _TASKS: Final = frozenset(
     f"tierlog-{name}"
@@ -88,9 +85,10 @@ class World:
         topic_machine = Machine(clock=clock)
         self.metadata = MetadataNode(self.network, self.judge, trace, settings.metadata_partitions, topic_machine)
         self.store = StoreNode(self.network, self.judge, trace, settings.rng("store"))
-        self.coordinator = Coordinator(settings, self.network, self.judge)
+        self.coordinator = Coordinator(settings, self.network, self.judge, trace.count)
         self.clients = Clients(settings, self.network, self.judge)
         self.nemesis = Nemesis(settings, self, self.clients.admin, self.coordinator)
+        self.metadata.on_appended = self.nemesis.metadata_appended
         ids = range(1, settings.brokers + 1)
         skews = (*settings.clock_skews_ms, *(0 for _ in ids))
         self._clocks = {each: SkewedClock(clock, skew_ms=skews[each - 1]) for each in ids}
@@ -122,6 +120,8 @@ class World:
         self.controller.make_topics()
         self._wait_for("all partitions have leaders", lambda: self.controller.is_whole, _START_SECONDS)
         self.clients.start()
+        if "unclean election" in self.settings.faults:
+            self._began("unclean election", "may happen")
         self.nemesis.start()
         while not self._is_long_enough():
             self._look()
@@ -131,10 +131,10 @@ class World:
     def _is_long_enough(self) -> bool:
         """Whether there were enough events; a whole run with faults goes on, for a while, until it has met enough."""
         events, wanted = self.trace.events, self.settings.events
-        if events < wanted or not self.settings.faults or wanted < _WHOLE_EVENTS:
+        if events < wanted or not self.settings.faults or wanted < LEAST_EVENTS:
             return events >= wanted
         counters = self.trace.counters
-        return events >= 3 * wanted or all(counters[name] >= least for name, least in _LEAST)
+        return events >= 3 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
 
     def _look(self) -> None:
         """Wait a little, and do what is due by the number of events."""
@@ -159,11 +159,13 @@ class World:
         ):
             self.scheduler.clock.sleep(_MOMENT_SECONDS)
 
-    def _wait_for(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
+    def _wait_for(
+        self, what: str, is_so: Callable[[], bool], seconds: float, *, words: Callable[[], str] = str
+    ) -> None:
         until = self.scheduler.clock.monotonic_seconds() + seconds
         while not is_so():
             if self.scheduler.clock.monotonic_seconds() > until:
-                raise Violation(10, "stuck", f"within {seconds:.0f} s not: {what}")
+                raise Violation(10, "stuck", f"within {seconds:.0f} s not: {what} {words()}")
             self._look()
 
     def _all_run(self) -> bool:
@@ -196,7 +198,7 @@ class World:
         topics = tuple(topic.name for topic in self.settings.topics)
         reader = FinalReader("final-reader", self.settings, self.network, self.judge, topics=topics)
         reader.start()
-        self._wait_for("all is read", lambda: reader.is_idle, _READ_SECONDS)
+        self._wait_for("all is read", lambda: reader.is_idle, _READ_SECONDS, words=lambda: reader.words)
         self._sleep(_SETTLE_SECONDS)  # what was set aside before is deleted by now
 
     def _is_whole(self) -> bool:
@@ -390,9 +392,9 @@ class World:
         found = [holders for each, holders in self.controller.holders().items() if each[:2] == key]
         return bool(found) and not any(holders <= gone for holders in found)
 
-    def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool]) -> None:
-        """Lose power in front of the broker's n-th change of its disk from now on: in the middle of what it does; or
-        later, as long as it is spared.
+    def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool], *, where: str = "") -> None:
+        """Lose power in front of the broker's n-th change of its disk from now on, of files whose path has a part: in
+        the middle of what it does; or later, as long as it is spared.
         """
         life = self.lives.get(broker)
         if life is None:
@@ -400,7 +402,7 @@ class World:
 
         def end() -> None:
             if self.lives.get(broker) is life:
-                self.trace.count("crashes within a change")
+                self.trace.count(f"crashes within a change{where and ' of '}{where}")
                 self.crash(broker)
 
         def cut() -> None:
@@ -408,7 +410,7 @@ class World:
                 self.network.after(0, end)
                 life.group.wait()  # for ever: the crash abandons this task
 
-        self._disks[broker].cut_power_at(change, cut)
+        self._disks[broker].cut_power_at(change, cut, where)
 
     def failed(self, life: Broker) -> None:
         """A broker's disk failed for it: its process ends, as Kafka's does without a log directory."""
@@ -445,11 +447,14 @@ class World:
 
     def reconfigure(self, broker: int, changes: tuple[tuple[str, str], ...]) -> None:
         """Give a broker another configuration from its next start on."""
+        before = dict(self._configs[broker])
         self._configs[broker].update(changes)
+        self.trace.count("brokers reconfigured", int(before != self._configs[broker]))
 
     # ---- faults
 
     def _fault(self, *words: object) -> None:
+        self.trace.count(f"fault: {words[0]}")
         self.trace.event("fault", *words)
 
     def _began(self, name: str, *words: object) -> None:
@@ -457,7 +462,7 @@ class World:
         self.judge.fault_began(name, " ".join(map(str, words)), self.network.now_ms)
 
     def _ended(self, name: str, *words: object) -> None:
-        self._fault("end of", name, *words)
+        self.trace.event("fault", "end of", name, *words)
         self.judge.fault_ended(name, " ".join(map(str, words)), self.network.now_ms)
 
     def cut(self, source: str, target: str) -> None:
@@ -500,11 +505,11 @@ class World:
         if flipped is not None:
             self._began("cache rot" if cached else "local rot", broker, flipped)
 
-    def fail_disk(self, broker: int) -> None:
-        """A broker's disk takes no more changes."""
+    def fail_disk(self, broker: int, where: str = "") -> None:
+        """A broker's disk takes no more changes, from one of a file whose path has a part on."""
         self._began("disk failure", broker)
         self._failing.add(broker)
-        self._disks[broker].fail()
+        self._disks[broker].fail(where)
 
     def mend_disk(self, broker: int) -> None:
         """It takes changes again."""
@@ -525,7 +530,7 @@ class World:
     def elect_unclean(self, partition: Partition) -> None:
         """Elect any running replica, where nobody leads."""
         if self.controller.elect_unclean(partition):
-            self._fault("unclean election", str(partition))
+            self._began("unclean election", str(partition))
 
 
 def _partition_of(path: str) -> tuple[str, int]:

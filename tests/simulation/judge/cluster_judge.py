@@ -175,9 +175,15 @@ class ClusterJudge:
             known.contents.acknowledged(batch, base_offset, leader_epoch, now_ms, is_duplicate=is_duplicate)
 
     def refused(self, producer: str, number: int, error: str, is_final: bool, now_ms: int) -> None:
-        self._trace.count("refused")
-        if is_final:
-            self._sent.never_appended.add((producer, number))
+        self._trace.count("refused for good" if is_final else "refused")
+        batch = self._sent.batches.get((producer, number))
+        known = None if batch is None else self._partitions.get(batch.partition)
+        if not is_final:
+            return
+        self._sent.never_appended.add((producer, number))
+        if batch is not None and known is not None and known.contents.holds(batch):
+            text = f"{batch.partition} has {producer}'s batch {number}, which was refused for good: {error}"
+            raise Violation(1, "phantom read", text)
 
     def transaction_ended(self, transaction: str, outcome: str, now_ms: int) -> None:
         self._trace.count(f"transactions {outcome}")
@@ -230,9 +236,11 @@ class ClusterJudge:
     ) -> None:
         known = self._partitions.get(partition)
         batches = self._read(data)
+        self._trace.count("polls of rotten bytes", int(batches is None))
         if known is None or batches is None:
             return
         self._trace.count("polls with data", int(bool(batches)))
+        self._trace.count("reads from followers", int(bool(batches) and broker != known.leader))
         view = self._view.replica(broker, partition)
         known.contents.polled(
             consumer,
@@ -266,6 +274,7 @@ class ClusterJudge:
         self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int
     ) -> None:
         known = self._partitions.get(partition)
+        self._trace.count("reads at random offsets", int(why == "random"))
         if known is None or why == "random":
             return
         is_behind = offset < before <= known.contents.end_offset and not known.contents.cuts
@@ -311,6 +320,10 @@ class ClusterJudge:
         if known is None:
             return None
         facts = self._topic(partition)
+        view = self._view.replica(broker, partition)
+        is_out_of_range = view is not None and error == "OFFSET_OUT_OF_RANGE"
+        if view is not None and is_out_of_range and offset < view.log_start_offset <= known.published_start:
+            return view.log_start_offset  # an earlier leader's start, which the present one has not heard of
         end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
         if end > offset:
             self._trace.count("reads of what a lifecycle rule took")
@@ -410,7 +423,7 @@ class ClusterJudge:
         if view.leader_epoch == known.current:
             if view.log_start_offset > known.sizes.start:
                 self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
-            retention.check_rise(known.sizes, late, view)
+            retention.check_rise(known.sizes, late, view, self._tier)
 
     def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         """A leader was seen to have begun its epoch."""
@@ -538,7 +551,7 @@ class ClusterJudge:
         facts = self._topic(leader.partition)
         is_copied = len(leader.segments) < 2 or leader.copied_offset >= leader.segments[1][0] - 1
         yield from retention.overdue_locally(known.sizes, facts, leader, slack_ms=slack_ms, is_copied=is_copied)
-        yield from retention.overdue_in_tier(self._tier, facts, leader, slack_ms=slack_ms)
+        yield from retention.overdue_in_tier(known.sizes, self._tier, facts, leader, slack_ms=slack_ms)
 
     def closed(self, now_ms: int) -> None:
         for known in self._partitions.values():
@@ -551,6 +564,7 @@ class ClusterJudge:
                 self._check_files(broker, paths)
         self._trace.count("unjudged deletions", sum(each.sizes.unjudged for each in self._partitions.values()))
         self._trace.count("orphans", len(self._objects.orphans))
+        self._trace.count("puts behind their segment's deletion", self._objects.late_puts)
 
     def _check_files(self, broker: int, paths: list[str]) -> None:
         """Of a broker that stopped cleanly; what has rotted an operator has to look at."""

@@ -98,7 +98,7 @@ def check_compacted(
             if record.key is not None:
                 held[record.key] = record.offset
     for key, latest in wanted.items():
-        if held.get(key, -1) >= latest.offset:
+        if held.get(key, -1) >= latest.offset or latest.offset < contents.superseded.get(key, -1):
             continue
         sent = contents.at[latest.offset].sent
         if latest.value is None and (sent is None or times.earliest_ms(sent.sent_ms, clocks) <= now_ms):

@@ -90,6 +90,8 @@ class Contents:
         last_cut_ms: When the last of them began.
         exempt: Acknowledged records that such elections took.
         unplaced: Acknowledged batches whose producer was not told where they are.
+        superseded: Keys whose last records such elections took, with where: what compaction had taken for them in front
+            of that is gone.
     """
 
     partition: Partition
@@ -101,6 +103,7 @@ class Contents:
     exempt: int = 0
     end_offset: int = 0
     unplaced: list[SentBatch] = field(default_factory=list)
+    superseded: dict[bytes | None, int] = field(default_factory=dict)
     _offset_of: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _last_of_producer: dict[str, tuple[int, int]] = field(default_factory=dict)
     _shown: list[ShownBatch] = field(default_factory=list)
@@ -164,6 +167,10 @@ class Contents:
             raise Violation(12, "nonmonotonic send", text)
         if batch.number >= number:
             self._last_of_producer[batch.producer] = batch.number, offset
+
+    def holds(self, batch: SentBatch) -> bool:
+        """Whether records of a batch are known to be here."""
+        return any((batch.producer, batch.number, at) in self._offset_of for at in range(len(batch.records)))
 
     # ---- what brokers serve
 
@@ -350,7 +357,7 @@ class Contents:
     def cut(self, offset: int) -> None:
         """Forget what was at an offset and behind."""
         for each in [each for each in self.at if each >= offset]:
-            del self.at[each]
+            self.superseded[self.at.pop(each).key] = offset
         for key in [key for key, each in self._offset_of.items() if each >= offset]:
             del self._offset_of[key]
         self._last_of_producer = {

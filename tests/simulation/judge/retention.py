@@ -25,11 +25,13 @@ class Sizes:
         asked_start: The highest offset that an admin asked to delete up to; a topic that leaves the tier may begin
             where any replica is local.
         unjudged: How often a start rose over offsets that were never seen.
+        start: The highest start that was seen; it rose to that at a broker's time.
     """
 
     asked_start: int = 0
     unjudged: int = 0
     start: int = 0
+    rose_ms: int = 0
     _batches: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def saw(self, batches: Iterable[Batch]) -> None:
@@ -57,16 +59,22 @@ class Sizes:
         return newest, size, at >= end
 
 
-def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView) -> None:
+def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tier: SegmentTable) -> None:
     """A leader's log start rose: by an admin, or by retention, which may not delete what it has to leave.
+
+    By how many bytes two copies in the tier overlap nobody knows but by the number of offsets: so many bytes as such
+    segments have, retention may be wrong by. (Kafka counts the bytes of both.)
 
     Args:
         sizes: What was seen of the partition; its start becomes the view's.
         facts: Of the topic, as it is and as it lately was: brokers learn of a change one after the other.
         view: The leader.
+        tier: What metadata say.
     """
     before, start = sizes.start, view.log_start_offset
     sizes.start = max(before, start)
+    if start > before:
+        sizes.rose_ms = view.clock_ms
     if start <= before or start <= sizes.asked_start or facts[-1].is_compacted or was_untiered(facts):
         return
     newest, _, is_seen = sizes.span(max(before, sizes.asked_start), start)
@@ -75,7 +83,8 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView) -> 
         sizes.unjudged += 1
         return
     age_ms = view.clock_ms - newest
-    if any(_is_due(each, age_ms, behind) for each in facts):
+    unsure = tier.overlapping_bytes((facts[-1].topic_id, view.partition.number))
+    if any(_is_due(each, age_ms, behind + unsure) for each in facts):
         return
     text = f"its start rose from {before} to {start}, its newest record there is {age_ms} ms old"
     bounds = [(each.retention_ms, each.retention_bytes) for each in facts]
@@ -153,7 +162,9 @@ def overdue_locally(
         yield Overdue(f"local {first_base}", f"{where}: {text}")
 
 
-def overdue_in_tier(tier: SegmentTable, facts: TopicFacts, view: ReplicaView, *, slack_ms: int) -> Iterator[Overdue]:
+def overdue_in_tier(
+    sizes: Sizes, tier: SegmentTable, facts: TopicFacts, view: ReplicaView, *, slack_ms: int
+) -> Iterator[Overdue]:
     """What of a partition's tier is to go.
 
     Kafka's rule: the segments of the leader's lineage go from the lowest on, as long as one is too old, or what is left
@@ -161,10 +172,11 @@ def overdue_in_tier(tier: SegmentTable, facts: TopicFacts, view: ReplicaView, *,
     than the lineage, go too. One that is of another branch in part stays until its own epochs are in front.
 
     Args:
+        sizes: What was seen of the partition.
         tier: What metadata say.
         facts: Of the topic.
         view: The leader.
-        slack_ms: How much older than its bound a record may be: the task's intervals.
+        slack_ms: How much older than its bound a record may be, and how long in front of the log: the task's intervals.
     """
     if not facts.is_tiered or not view.lineage:
         return
@@ -173,7 +185,7 @@ def overdue_in_tier(tier: SegmentTable, facts: TopicFacts, view: ReplicaView, *,
     for each in tier.of(partition):
         newest_epoch = each.epochs[-1][0]
         is_in_front = newest_epoch < first_epoch or (newest_epoch == first_epoch and each.end_offset < start)
-        if each.state == FINISHED and is_in_front:
+        if each.state == FINISHED and is_in_front and view.clock_ms - sizes.rose_ms >= slack_ms:
             text = f"{where} has {each}; the log starts at {start}: {view.lineage}"
             yield Overdue(f"tier {each.segment_id.hex()}", text)
     segments = list(tier.finished_within(partition, view.lineage, view.log_end_offset))

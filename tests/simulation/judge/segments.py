@@ -221,6 +221,14 @@ class SegmentTable:
         found = [each for each in self.of(partition) if each.state == FINISHED and is_within(each)]
         return sorted(found, key=lambda each: (each.start_offset, each.end_offset))
 
+    def overlapping_bytes(self, partition: PartitionId) -> int:
+        """The bytes of the segments that begin in another one, and end behind it."""
+        size, end = 0, -1
+        for each in sorted(self.of(partition), key=lambda each: (each.start_offset, each.end_offset)):
+            size += each.size_bytes if each.start_offset <= end < each.end_offset else 0
+            end = max(end, each.end_offset)
+        return size
+
     def around(self, partition: PartitionId, offset: int) -> str:
         """In words, the segments that have an offset, and the first and last of the partition."""
         every = sorted(self.of(partition), key=lambda each: (each.start_offset, each.end_offset))

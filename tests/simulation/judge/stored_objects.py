@@ -38,6 +38,7 @@ class StoredObjects:
         self._lives: dict[int, int] = {}
         self._expired: set[bytes] = set()
         self.orphans: dict[str, tuple[int, int] | None] = {}
+        self.late_puts = 0
 
     def began(self, broker: int, life: int) -> None:
         """A broker's life began."""
@@ -52,6 +53,7 @@ class StoredObjects:
         found = segment_of(key)
         if found is None:
             raise Violation(5, "unknown object", f"broker {broker} put {key}")
+        self.late_puts += found[0] in self._tier.deleted
         if self._lives.get(broker) != life or found[0] in self._tier.deleted:
             self.orphans[key] = (broker, life) if is_awaited else None
 

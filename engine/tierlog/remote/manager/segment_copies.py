@@ -317,7 +317,6 @@ class SegmentCopies:
             partition.unfinished = None
             self._delete_late(unfinished)
         elif self._services.config.kafka_semantics and is_passing(error):
-            mark("copies: left to retention, as Kafka leaves it")
             partition.unfinished = None  # it goes by retention
         elif partition.copying_stopped or not is_passing(error):
             try:
