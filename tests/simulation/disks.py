@@ -136,10 +136,10 @@ class Disk:
         position, bit = self._rng.integer_below(size_bytes), self._rng.integer_below(8)
         if not cached:
             position = _checked_position(self.files.read_whole(path), position)
-        return path if self.files.flip_bit(path, position=position, bit=bit) else None
+        return path if self.files.flip_bit(path, position=position, bit=bit, written_out=cached) else None
 
     def _cached(self) -> list[str]:
-        return self._files_below(self.folders.cache)
+        return [each for each in self._files_below(self.folders.cache) if each.endswith(".chunk")]
 
     def _closed_segments(self) -> list[str]:
         found: list[str] = []

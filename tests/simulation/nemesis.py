@@ -437,9 +437,11 @@ class Nemesis:
         self._after(2_000, lambda: self._roll(brokers))
 
     def _rot(self, kind: str) -> None:
+        """Let bits rot: of one broker's log, or of all brokers' caches, which hold few chunks at a time."""
         running = self._world.running()
-        if running:
-            broker = self._chance.one_of(running)
+        if kind == "local rot":
+            running = tuple(self._chance.one_of(running) for _ in running[:1])
+        for broker in running:
             self._world.rot(broker, self._chance.below(1 << 20), cached=kind == "cache rot")
 
     def _turn_clock(self, kind: str) -> None:

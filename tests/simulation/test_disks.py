@@ -34,8 +34,9 @@ def test_the_power_goes_in_front_of_a_change() -> None:
 def test_a_failed_disk_and_decay() -> None:
     """If this fails, a broker is never tried with a disk that refuses changes, or with rotten chunks in its cache."""
     disk = Disk(ManualClock(), SeededRng(1))
-    chunk = f"{disk.folders.cache}/chunk"
-    disk.files.put(chunk, bytes(10))
+    chunk = f"{disk.folders.cache}/1.chunk"
+    with disk.files.open_update(chunk) as file:
+        file.append(bytes(10))  # which nobody syncs
     disk.fail()
     with pytest.raises(StoreError):
         disk.files.put(f"{disk.folders.cache}/other", b"")
@@ -45,3 +46,32 @@ def test_a_failed_disk_and_decay() -> None:
     assert disk.rot(3, lambda _: True, cached=False) is None
     disk.wipe()
     assert disk.rot(3, lambda _: True, cached=True) is None
+
+
+def test_what_strikes_a_chosen_kind_of_file() -> None:
+    """If this fails, no crash comes amid a cleaning or a swap but by chance, and no disk fails there."""
+    disk = Disk(ManualClock(), SeededRng(1))
+    cuts: list[str] = []
+    disk.cut_power_at(2, lambda: cuts.append("cut"), ".swap")
+    disk.files.make_directories("/logs")
+    for name in ("a.log", "a.swap"):
+        disk.files.open_update(f"/logs/{name}").close()
+    assert not cuts
+    disk.files.rename("/logs/a.swap", "/logs/b.log")
+    assert cuts
+    disk.files.mend()
+    disk.fail(".cleaned")
+    disk.files.open_update("/logs/b.log").append(b"b")
+    for name in ("a.cleaned", "a.log"):
+        with pytest.raises(StoreError):
+            disk.files.put(f"/logs/{name}", b"")
+
+
+def test_a_newest_segment_rots() -> None:
+    """If this fails, segments rot when they are in the tier already, and none stops its copies."""
+    disk = Disk(ManualClock(), SeededRng(1))
+    for folder in ("orders-0", "orders-1"):
+        for base in range(5):
+            disk.files.put(f"/logs/{folder}/{base:020d}.log", bytes(100))
+    found = {disk.rot(index, lambda _: True, cached=False) for index in range(1, 9, 2)}
+    assert found <= {f"/logs/orders-{at}/{3:020d}.log" for at in range(2)}

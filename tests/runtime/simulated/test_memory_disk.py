@@ -242,6 +242,16 @@ class TestDecay:
                     file.fsync()
             assert files.crash().read_whole("/f") == (b"axcd" if is_synced else b"acc")
 
+    def test_a_flipped_bit_of_what_was_never_synced(self) -> None:
+        """If this fails, files that nobody syncs, as those of a cache, never decay."""
+        files = MemoryFiles()
+        files.make_directories("/d")
+        with files.open_update("/d/f") as file:
+            file.append(b"abc")
+        assert not files.flip_bit("/d/f", position=1, bit=0)
+        assert files.flip_bit("/d/f", position=1, bit=0, written_out=True)
+        assert files.read_whole("/d/f") == b"acc"
+
     def test_a_wiped_disk(self) -> None:
         """If this fails, a broker whose disk was replaced finds its old logs, or loses those of another disk."""
         files = MemoryFiles(capacity_bytes=100)

@@ -90,15 +90,24 @@ class MemoryFiles:
         left._disk = disk
         return left
 
-    def flip_bit(self, path: str, *, position: int, bit: int) -> bool:
+    def flip_bit(self, path: str, *, position: int, bit: int, written_out: bool = False) -> bool:
         """Flip one of the eight bits of a byte on the disk, as a disk does that decays: no hook is called. Readers see
         it, unless the byte was written since the last fsync: then that write replaces it.
+
+        Args:
+            path: Of the file.
+            position: Of the byte.
+            bit: 0 to 7.
+            written_out: Have the file on the disk first, as the kernel has every file that is old enough.
 
         Returns:
             Whether there is such a byte on the disk.
         """
         with self._disk.held():
-            return self._file(path).flip_bit(position, bit)
+            file = self._file(path)
+            if written_out:
+                file.fsync()
+            return file.flip_bit(position, bit)
 
     def befall(self, hook: DiskHook) -> None:
         """Add a function that is called before each operation, and decides whether it fails (``failing_disk``): the
