@@ -24,14 +24,16 @@ def held_by(life: Broker) -> Iterator[tuple[str, int]]:
         yield "bytes of readers", parts.fetcher._budget.held_bytes
         yield "bytes of copies", parts.copies.buffers.lent_bytes
         for name in ("copies_running", "manager_waiting_requests", "manager_reader_queue_tasks"):
-            yield name, _sum_of(life, f"tierlog_{name}")
+            yield name, _sum_of(life, f"tierlog_remote_{name}")
 
 
 def _sum_of(life: Broker, name: str) -> int:
     """The sum of a gauge's values of a life's managers."""
     registries = life.manager.metrics.registry, life.storage.metrics.registry
-    found = [sample for registry in registries for family in registry.collect() for sample in family.samples]
-    return int(sum(sample.value for sample in found if sample.name == name))
+    every = [sample for registry in registries for family in registry.collect() for sample in family.samples]
+    found = [sample.value for sample in every if sample.name == name]
+    assert found, f"no gauge is named {name}"
+    return int(sum(found))
 
 
 def open_files(files: Files) -> Mapping[str, int]:

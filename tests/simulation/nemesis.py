@@ -127,7 +127,7 @@ class Nemesis:
             case "partition" | "one-way partition" | "store cut" | "metadata cut":
                 self._cut(kind)
             case "isolated leader":
-                self._isolate_leader()
+                self._stage(self._isolate_leader)
             case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
                 self._hurt(kind)
             case "power cut":
@@ -135,7 +135,7 @@ class Nemesis:
             case "local rot" | "cache rot":
                 self._rot(kind)
             case "unclean election" if self._chance.happens(0.5):
-                self._elect_behind()
+                self._stage(self._elect_behind)
             case "store lifecycle":
                 self._world.remove_object(self._chance.below(1 << 20))
             case "clock jump" | "clock drift":
@@ -219,39 +219,42 @@ class Nemesis:
             self._world.cut(source, target)
         self._after(duration_ms, lambda: self._mend(cuts))
 
-    def _isolate_leader(self, tries: int = _CALM_TRIES) -> None:
+    def _stage(self, scene: Callable[[], int], tries: int = _CALM_TRIES) -> None:
+        """Play a scene once all is well; nothing else is hurt until it is over. It returns how long it takes, in ms."""
+        self._is_staging = True
+        if tries and (self._busy or not self._world.controller.is_whole):
+            self._after(_CALM_MS, lambda: self._stage(scene, tries - 1))
+            return
+
+        def over() -> None:
+            self._is_staging = False
+
+        self._after(scene(), over)
+
+    def _isolate_leader(self) -> int:
         """Cut a leader from its followers, and a little later from the controller, while clients still reach it: it
-        finds that they lag, and nobody hears of it; another leader is elected meanwhile, which has its log cut. Nothing
-        else is hurt until that is over, and it begins when all is well.
+        finds that they lag, and nobody hears of it; another leader is elected meanwhile, which has its log cut.
         """
         world, settings = self._world, self._settings
-        self._is_staging = True
-        if tries and (self._busy or not world.controller.is_whole):
-            self._after(_CALM_MS, lambda: self._isolate_leader(tries - 1))
-            return
         holders = world.controller.holders()
         led = sorted(
             leader
             for partition, leader in world.controller.leaders().items()
             if leader in world.running() and len(holders[partition]) > 1
         )
-        duration_ms, isolated = 0, self._chance.one_of(led) if led else 0
-        if led:
-            name = broker_name(isolated)
-            others = [broker_name(each) for each in world.running() if broker_name(each) != name]
-            lag_ms = settings.replica_lag_ms
-            wait_ms = self._chance.between(lag_ms // 2, lag_ms)
-            left_ms = lag_ms + settings.session_timeout_ms + 500
-            duration_ms = wait_ms + left_ms
-            self._cut_for({cut for other in others for cut in ((name, other), (other, name))}, duration_ms)
-            self._after(wait_ms, lambda: self._cut_for({(name, CONTROLLER), (CONTROLLER, name)}, left_ms))
-
-        def over() -> None:
-            self._is_staging = False
-            if self._chance.happens(0.5):  # what it has cut and written again is not synced yet
-                self._after(self._chance.between(200, 2_000), lambda: self._crash_unless_hurt(isolated))
-
-        self._after(duration_ms, over)
+        if not led:
+            return 0
+        isolated, lag_ms = self._chance.one_of(led), settings.replica_lag_ms
+        name = broker_name(isolated)
+        others = [broker_name(each) for each in world.running() if each != isolated]
+        wait_ms = self._chance.between(lag_ms // 2, lag_ms)
+        left_ms = lag_ms + settings.session_timeout_ms + 500
+        self._cut_for({cut for other in others for cut in ((name, other), (other, name))}, wait_ms + left_ms)
+        self._after(wait_ms, lambda: self._cut_for({(name, CONTROLLER), (CONTROLLER, name)}, left_ms))
+        if self._chance.happens(0.5):  # what it has cut and written again is not synced yet
+            crash_ms = wait_ms + left_ms + self._chance.between(200, 2_000)
+            self._after(crash_ms, lambda: self._crash_unless_hurt(isolated))
+        return wait_ms + left_ms
 
     def _hide_elections(self, broker: int) -> None:
         """Let a broker hear nothing of the controller, which it still reaches, while leaders change: it goes on asking
@@ -350,18 +353,18 @@ class Nemesis:
                 self._world.crash(broker)
                 self._after(self._duration_ms(), lambda broker=broker: self._up(broker))
 
-    def _elect_behind(self) -> None:
+    def _elect_behind(self) -> int:
         """Let a follower fall behind while the others go on, crash them, and elect it: its log ends below what is
         committed, and copied.
         """
         world, controller = self._world, self._world.controller
         leaders = sorted((each, leader) for each, leader in controller.leaders().items() if leader is not None)
         if not leaders or self._busy:
-            return
+            return 0
         partition, leader = self._chance.one_of(leaders)
         others = [each for each in controller.replicas(partition) if each != leader and each in world.running()]
         if not others:
-            return
+            return 0
         behind = self._chance.one_of(others)
         self._busy.add(behind)
         names = broker_name(behind), broker_name(leader)
@@ -369,8 +372,9 @@ class Nemesis:
         for source, target in sorted(cuts):
             self._cuts.add((source, target))
             world.cut(source, target)
-        lag_ms = self._settings.replica_lag_ms
-        self._after(lag_ms + self._chance.between(1_000, 4_000), lambda: self._betray(partition, behind, cuts))
+        behind_ms = self._settings.replica_lag_ms + self._chance.between(1_000, 4_000)
+        self._after(behind_ms, lambda: self._betray(partition, behind, cuts))
+        return behind_ms + self._settings.session_timeout_ms + 2_000
 
     def _betray(self, partition: Partition, behind: int, cuts: set[tuple[str, str]]) -> None:
         """Crash all replicas but the one that is behind, or pause them, and have it elected; then let all run again."""

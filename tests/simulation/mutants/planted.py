@@ -177,7 +177,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "                return file.path\n",
         "                return path\n",
         "a copy reads by the paths of the log, whose segments retention and a rename of the folder take away",
-        also=("record deletion", "store slowness"),
+        also=("record deletion", "metadata cut"),
     ),
     "pending-read-not-released": _one(
         f"{_MANAGER}.remote_reads",
