@@ -332,6 +332,17 @@ def test_a_follower_below_the_epochs_start_does_not_join() -> None:
 # ---- fencing
 
 
+def test_before_its_first_leadership() -> None:
+    """A broker has a leader for each replica: if this fails, one that has never led takes records."""
+    rig = Rig()
+    leader = Leader(rig.log, LEADER, rig.brokers)
+    refused(KafkaError.NOT_LEADER_OR_FOLLOWER, leader.append, batch_of([b"x"]), required_acks=1, now_ms=0)
+    leader.tick(1 << 40)
+    assert leader.take_actions() == []
+    assert leader.lead(LeaderAndIsr(6, 0, REPLICAS, frozenset((1,))), rig.now_ms)
+    assert leader.is_leading
+
+
 def test_requests_of_other_epochs_are_refused() -> None:
     """A leader answers only those who know which leadership they ask."""
     rig = Rig()

@@ -123,13 +123,23 @@ def test_the_marker_is_in_the_local_log() -> None:
         log = tier.logs[partition]
         first = begun(log, 7)
         log.roll()
-        plain(log, 3)
+        begun(log, 8)
+        ended(log, 8, commits=False)
+        plain(log)
         log.roll()
         ended(log, 7, commits=False)
         tier.lead(partition)
         tier.drop_local(log)
         assert log.local_log_start_offset == 4
-        assert committed(tier, partition, 0).data.aborted_transactions == ((7, first),)
+        search, asked = tier.metadata.next_segment_with_txn_index, []
+
+        def noted(of: TopicIdPartition, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
+            asked.append(offset)
+            return search(of, epoch, offset)
+
+        tier.metadata.next_segment_with_txn_index = noted  # type: ignore[method-assign]
+        assert committed(tier, partition, 0).data.aborted_transactions == ((7, first), (8, 1))
+        assert max(asked) < 4, "the metadata manager is not asked for what is here"
 
 
 def test_uncommitted_reads_list_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.scenarios.two_brokers import Cluster, batch_of
 from tests.support.index_stores import HangingStore, IndexStore
+from tests.support.tier_tasks import failing
 from tests.support.tiered_brokers import CONFIG, BrokerReplica, Endpoint
 from tierlog.errors import StoreError
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
@@ -110,6 +111,7 @@ def test_a_wiped_follower_has_lineage_and_producers() -> None:
         assert follower.log.highest_offset_in_remote_storage == 3
         assert shape(follower) == before == shape(leader)
         assert follower.epochs == {0: 0, 1: 2, 2: 4}
+        assert cluster.brokers[2].services.metrics.value("build_aux_state_errors") == 0
         assert follower.log.collect_aborted_transactions(4, 8) == leader.log.collect_aborted_transactions(4, 8) != ()
         for broker in (1, 2):
             cluster.check_committed(broker)
@@ -461,3 +463,19 @@ def test_a_look_up_that_fails_ends_no_schedule() -> None:
         pauses = [node.lookups.run(replica.term) for _ in range(3)]
         assert pauses == [pytest.approx(each, rel=0.2) for each in (0.5, 1, 2)]
         assert replica.follower.state is not FollowerState.FAILED
+
+
+def test_pauses_of_look_ups_begin_anew_behind_a_good_one() -> None:
+    """Else a follower that has met many short faults looks up its copied offset late, and keeps its local log."""
+    with cluster_of() as cluster:
+        cluster.elect(1)
+        cluster.append(0, b"m0")
+        cluster.settle()
+        replica, node = cluster.replica(2), cluster.brokers[2]
+        assert replica.term is not None
+        for _ in range(2):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(replica.term.offsets), "look_up_copied", failing(RemoteStorageException("no")))
+                pauses = [node.lookups.run(replica.term) for _ in range(3)]
+            assert pauses == [pytest.approx(each, rel=0.2) for each in (0.5, 1, 2)]
+            assert node.lookups.run(replica.term) == 30.0

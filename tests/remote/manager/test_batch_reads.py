@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from tests.support.segments import make_segment, sound_log
+from tierlog.errors import CorruptRecordError
 from tierlog.records import scan
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.manager.batch_reads import BatchChecks, BatchReads, WantedBatches
@@ -50,4 +52,27 @@ def test_threads_read_what_the_log_holds(compression: bool, tmp_path: pathlib.Pa
 
         with ThreadPoolExecutor(8) as pool:
             assert all(got == log for got in pool.map(consume, [1, 50_000, MIB, 3 * MIB] * 2))
+        reader.close()
+
+
+def test_a_sound_batch_says_nothing_of_others_in_its_chunk(tmp_path: pathlib.Path) -> None:
+    """If this fails, a consumer gets a damaged batch when another one has read the batch in front of it."""
+    log = sound_log(10, batch_bytes=4096)
+    table = scan(log)
+    at = int(table.position[1]) + 100
+    damaged = log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]
+    replace(make_segment(log), log=damaged).stored(compression=True).put_in(tmp_path)
+    machine = Machine()
+    config = read_storage_config({"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": str(8 * MIB)})
+    with open_tier(str(tmp_path)) as tier:
+        (segment,) = tier.iter_segments()
+        reader = SegmentReader(tier.store, config, tier.key_ring, machine=machine)
+        reads, threads = BatchReads(reader, machine, checks=BatchChecks()), WaitingThreads(machine)
+        end = segment.metadata.end_offset + 1
+        first = WantedBatches(0, end, int(table.size_bytes[0]), is_first_whole=True)
+        found = threads.run(reads.read_waits(segment, first))
+        assert found is not None
+        assert found.size_bytes == first.max_bytes
+        with pytest.raises(CorruptRecordError):
+            threads.run(reads.read_waits(segment, first._replace(offset=int(table.base_offset[1]))))
         reader.close()

@@ -9,7 +9,7 @@ import pytest
 from tests.remote.manager.test_aux_states import cluster_of, only_first, producers, tiered
 from tests.scenarios.two_brokers import Cluster
 from tests.support.tiered_brokers import BrokerReplica, Endpoint, partition_of
-from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState, RemoteResourceNotFoundException
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.replication import BuildAuxState
 
@@ -92,6 +92,29 @@ class TestLeaders:
             assert (replica.log.log_start_offset, replica.log.local_log_start_offset) == (start, start)
             assert cluster.append(0, b"more") == (2 if empty else 8)
             assert replica.epochs == ({3: 2} if empty else {2: 4, 3: 8})
+
+    def test_a_log_does_not_start_here_if_the_tier_has_what_is_in_front(self) -> None:
+        """In whatever epoch: if this fails, a leader gives up offsets that only seem to have expired."""
+        with cluster_of() as cluster:
+            tiered(cluster)
+            only_first(cluster)
+            node = cluster.brokers[2]
+            own = [each for each in node.metadata.list_remote_log_segments(partition_of()) if each.start_offset == 0]
+            another_branch(cluster)
+            for each in own:
+                SegmentDeletions(node.services).begin(each)
+            epochs = cluster.replica(2).log.leader_epoch_cache
+            epochs.clear_and_flush()
+            epochs.assign(2, 4)
+            node.stop()
+            cluster.brokers[1].stop()
+            node.start()
+            cluster.elect(2)
+            replica = cluster.replica(2)
+            assert replica.build is not None
+            assert isinstance(replica.build[1].exception(60), RemoteResourceNotFoundException)
+            assert replica.log.must_be_rebuilt
+            assert replica.log.log_start_offset == 0
 
     def test_an_empty_log_begins_behind_the_tier(self) -> None:
         """The log was cut below its first segment, and is all that is left."""

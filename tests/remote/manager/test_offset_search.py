@@ -14,6 +14,7 @@ from tests.contract.dict_metadata_manager import DictMetadataManager
 from tests.scenarios.two_brokers import Cluster
 from tests.support.index_stores import IndexStore
 from tests.support.tier_entries import an_entry
+from tests.support.tier_tasks import failing
 from tests.support.tiered_brokers import CONFIG, Broker, partition_of
 from tierlog.errors import CorruptDataError, PoolClosedError
 from tierlog.log.local.log_errors import KafkaError
@@ -197,6 +198,8 @@ class TestBranches:
             ((0, 9, {0: 0}), {0: 0}, 7, (0, 7)),
             ((5, 9, {4: 5}), {0: 0, 1: 3}, 20, (0, 0)),
             ((0, 2, {0: 0, 1: 0}), {1: 0}, 20, (0, 3)),
+            ((0, 9, {0: 0, 1: 4}), {0: 0, 1: 10}, 12, (0, 4)),  # another branch that ends where the log's epoch begins
+            ((0, 3, {1: 0}), {0: 0, 1: 4}, 6, (0, 0)),
         ],
     )
     def test_the_offsets_of_a_segment_that_are_the_logs(
@@ -218,6 +221,16 @@ def test_a_segment_without_such_a_record(config: RemoteLogManagerConfig, expecte
             answer = found(search, 70)
             assert answer is not None
             assert answer[1] == expected
+
+
+def test_a_manager_that_knows_times_is_not_asked_for_all_segments() -> None:
+    """Else each search for a time that only the log has lists all of a partition's segments, and reads some."""
+    with Cluster() as cluster:
+        cluster.elect(1)
+        grown(cluster, (80, 2))
+        with pytest.MonkeyPatch.context() as patch, search_of(cluster.brokers[1]) as search:
+            patch.setattr(cluster.brokers[1].metadata, "list_remote_log_segments", failing(AssertionError("all")))
+            assert found(search, 900) == (1000, 2, 0)
 
 
 def test_special_timestamps() -> None:
@@ -321,6 +334,21 @@ def test_damaged_indexes_make_a_search_slower_and_not_wrong(damage: Callable[[by
         with search_of(cluster.brokers[1]) as search:
             assert found(search, 35) == (40, 3, 0)
             assert found(search, 70) == (80, 4, 0)
+
+
+def test_a_segment_without_indexes_is_walked_over() -> None:
+    """If this fails, a large segment whose indexes are damaged counts as damaged itself."""
+    with Cluster() as cluster:
+        cluster.elect(1)
+        for number in range(90):
+            timed(cluster, *[number] * 100)
+        grown(cluster, (95, 2))
+        assert max(len(parts[None]) for parts in cluster.store.segments.values()) > 1 << 16  # more than one window
+        IndexStore(cluster.brokers[1]).damage = lambda _, whole: b""
+        with search_of(cluster.brokers[1]) as search:
+            assert found(search, 2) == (2, 200, 0)
+            assert found(search, 89) == (89, 8900, 0)
+            assert found(search, 90) == (95, 9000, 0)
 
 
 def test_a_damaged_segment_is_an_error() -> None:

@@ -251,6 +251,19 @@ def test_marked_twice_or_after_its_removal() -> None:
         assert [each.result(0) for each in (*both, again)] == [None] * 3
 
 
+def test_marked_again_while_it_is_removed() -> None:
+    """The controller, which has restarted, hears at once that it is marked, and not when all is gone, or never."""
+    with cluster() as made:
+        broker = made.removing(40)
+        made.drive(broker, until=lambda: len(made.store.segment_ids) < 40)
+        again = broker.removals.delete_partition(PARTITION)
+        broker.run()
+        assert again.done()
+        assert again.result(0) is None
+        assert made.stored == {PARTITION}
+        made.drive(broker, until=lambda: broker.removals.waiting == 0 and not made.stored)
+
+
 def test_closed() -> None:
     with cluster() as made:
         broker = Broker(made, 1)

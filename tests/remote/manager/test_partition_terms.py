@@ -337,6 +337,7 @@ class TestNotices:
         assert rig.metadata.is_ready(partition(1))
         assert set(rig.ran("copy")) == {0, 1}
         assert "not taken the roles" in caplog.text
+        assert "partitions stop" not in caplog.text  # it hears of stops if there are any
 
     def test_pauses_between_refusals_double(self, rig: Rig) -> None:
         """A third party's manager that restarts is asked by each broker without a pause, or not again for minutes."""

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from tierlog.errors import PoolClosedError
+from tests.support.tier_tasks import failing
+from tierlog.errors import NoThreadError, PoolClosedError
 from tierlog.remote.api import RetriableRemoteStorageException
 from tierlog.remote.manager.reader_pool import ReaderPool
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
@@ -112,3 +113,18 @@ def test_a_closed_pool_takes_no_call_while_others_end(seed: int) -> None:
         assert (pool.running, pool.waiting) == (1, 0)
         machine.clock.sleep(10)
         assert (pool.running, late) == (0, [])
+
+
+def test_without_a_thread_the_caller_hears_of_it() -> None:
+    """If this fails, a read of a process at its limit of threads waits for ever, or comes twice."""
+    machine, scheduler = ManualScheduler.machine(1)
+    with scheduler, ReaderPool(machine, threads=1, pending_max=10) as pool:
+        done: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool._pool, "call_soon", failing(NoThreadError("no thread")))
+            with pytest.raises(NoThreadError):
+                pool.submit(lambda: done.append(1))
+        assert pool.waiting == 0
+        pool.submit(lambda: done.append(2))
+        machine.clock.sleep(1)
+        assert done == [2]

@@ -15,8 +15,10 @@ from tests.support.forked import told_by_fork
 from tests.support.manager_configs import BASE
 from tests.support.tiered_log import LOGS, NONE, TIERED, TieredBroker, tiered_broker
 from tierlog.errors import ConfigError
+from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.remote.api import (
     IndexType,
+    RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -62,6 +64,23 @@ def led(broker: TieredBroker, *, segments: int = 3) -> TopicIdPartition:
 
 class TestRoles:
     """The tasks of leaders and followers."""
+
+    def test_partitions_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two partitions and one thread: if this fails, the backlog of one keeps the other's segments local."""
+        with tiered_broker(copier_thread_pool_size=1) as broker:
+            partitions = [broker.partition(number) for number in range(2)]
+            for each in partitions:
+                broker.produce(each, 4)
+            copy, order = broker.storage.copy_log_segment_data, list[int]()
+
+            def noted(metadata: RemoteLogSegmentMetadata, files: LogSegmentData) -> object:
+                order.append(metadata.topic_id_partition.partition)
+                return copy(metadata, files)
+
+            monkeypatch.setattr(broker.storage, "copy_log_segment_data", noted)
+            broker.manager.on_leadership_change(frozenset(partitions), NONE)
+            broker.machine.clock.sleep(10)
+            assert order in ([0, 1] * 4, [1, 0] * 4)
 
     def test_a_leader_copies_and_a_follower_looks_up(self) -> None:
         """The whole way of a segment: to the tier, and away locally, by leader and follower."""
@@ -233,6 +252,14 @@ class TestConfigChanges:
             log = broker.logs[partition]
             assert log.highest_offset_in_remote_storage == log.active_segment.base_offset - 1
             assert broker.manager.metrics.value("copy_lag_segments") == 0
+
+    def test_of_partitions_that_are_not_here(self) -> None:
+        """A broker hears of all topics: of a log that it neither leads nor follows, of one that it does not have."""
+        with tiered_broker() as broker:
+            partition = broker.partition()
+            broker.alter(partition, remote_storage_enable=False)
+            others = TopicIdPartition(Uuid(bytes(15) + b"\7"), "others", 0)
+            assert broker.manager.on_config_change(frozenset({partition, others})).result(60) == {}
 
     @pytest.mark.parametrize("is_leader", [True, False])
     def test_a_topic_leaves_the_tier(self, is_leader: bool) -> None:

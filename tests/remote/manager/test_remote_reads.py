@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tierlog.errors import CorruptDataError
 from tierlog.log.local.log_errors import KafkaError
 from tierlog.remote.api import (
     IndexType,
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -41,6 +43,17 @@ class TestAnswers:
             assert values(found, 5) == list(range(5, 30))
             assert found.data.last_offset == 29
             assert [start for start, _ in tier.store.fetched] == [0, 10, 20]
+
+    def test_an_answer_that_is_full_takes_no_other_segment(self) -> None:
+        """If this fails, an answer that ends with its segment asks the store for the next one, for nothing."""
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            segment = tier.metadata.remote_log_segment_metadata(partition, 0, 0)
+            assert segment is not None
+            size = segment.segment_size_in_bytes
+            tier.store.fetched.clear()
+            assert tier.one(partition, 0, of_partition=size).data.size_bytes == size
+            assert {start for start, _ in tier.store.fetched} == {0}
 
     def test_kafka_reads_one_segment(self) -> None:
         """If this fails, the compatible mode differs from Kafka in what one fetch returns."""
@@ -303,6 +316,26 @@ class TestFailures:
             found = tier.one(partition, 3)
             assert found.error is KafkaError.UNKNOWN_SERVER_ERROR
             assert isinstance(found.cause, RemoteResourceNotFoundException)
+
+    def test_segments_that_are_gone_whenever_they_are_looked_for(self) -> None:
+        """If this fails, one read of a metadata manager that is wrong holds a thread for ever."""
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            metadata, machine = tier.metadata, tier.machine
+            lookup, asked = metadata.remote_log_segment_metadata, list[int]()
+
+            def wrong(*args: Any) -> RemoteLogSegmentMetadata | None:
+                found = lookup(*args)
+                assert found is not None
+                asked.append(args[2])
+                assert len(asked) < 20
+                return replace(found, remote_log_segment_id=RemoteLogSegmentId.generate_new(partition, rng=machine.rng))
+
+            metadata.remote_log_segment_metadata = wrong  # type: ignore[method-assign]
+            found = tier.one(partition, 3)
+            assert found.error is KafkaError.UNKNOWN_SERVER_ERROR
+            assert isinstance(found.cause, RemoteResourceNotFoundException)
+            assert asked == [3] * 4
 
     @pytest.mark.parametrize("as_kafka", [False, True])
     @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def read(reads: Reads, segment: RemoteLogSegmentMetadata, offset: int, max_bytes
 
 
 def joined(found: FoundBatches) -> bytes:
+    assert all(len(part) for part in found.records), "a part of no bytes"
     return b"".join(bytes(cast("memoryview", part)) for part in found.records)
 
 
@@ -100,6 +101,20 @@ def test_consumers_get_what_was_copied(opened: Opened, max_bytes: int, tmp_path:
             got += joined(found)[: int(table.position[-1] + table.size_bytes[-1])]
             offset = found.last_offset + 1
         assert got == log
+
+
+@pytest.mark.parametrize("opened", [ours, a_third_partys, one_in_memory])
+def test_a_batch_that_is_larger_than_what_is_read_comes_whole(opened: Opened, tmp_path: pathlib.Path) -> None:
+    """If this fails, a consumer that wants little stops for good at the first large batch."""
+    log = sound_log(3, batch_bytes=200_000)
+    manager, metadata = opened(tmp_path, make_segment(log))
+    table = scan(log)
+    with manager:
+        reads = made_reads(manager)
+        for offset, position, size in zip(table.base_offset, table.position, table.size_bytes, strict=True):
+            found = read(reads, metadata, int(offset), 1)
+            assert joined(found) == log[position : position + size]
+            assert (found.first_offset, found.size_bytes) == (offset, size)
 
 
 def test_parts_are_the_cached_chunks_themselves(tmp_path: pathlib.Path) -> None:
@@ -192,6 +207,21 @@ def test_wrong_bytes_are_never_sent() -> None:
     assert found.size_bytes <= at
     with pytest.raises(CorruptDataError):
         read(made_reads(Broken(MADE, lambda data: bytes(len(data)))), MADE.metadata, 0, MIB)
+
+
+def test_a_damaged_batch_hides_none_behind_it() -> None:
+    """If this fails, a consumer that goes past a damaged batch finds no sound one in the rest of the segment."""
+    table = scan(MADE.log)
+    at, sound = int(table.position[1]) + 100, int(table.position[2])
+    storage = in_memory(MADE)
+    parts = storage.segments[MADE.metadata.remote_log_segment_id]
+    parts[None] = MADE.log[:at] + bytes([MADE.log[at] ^ 1]) + MADE.log[at + 1 :]
+    parts[IndexType.OFFSET] = b""  # so that it is walked over
+    found = read(made_reads(storage), MADE.metadata, int(table.base_offset[2]), MIB)
+    assert found.first_offset == table.base_offset[2]
+    assert joined(found) == MADE.log[sound : sound + found.size_bytes]
+    with pytest.raises(CorruptDataError):
+        read(made_reads(storage), MADE.metadata, int(table.base_offset[1]), MIB)
 
 
 def test_no_bytes_at_all_are_an_error_of_the_manager() -> None:
@@ -289,6 +319,28 @@ def test_a_cancelled_read_closes_its_stream() -> None:
     with cancelled_by(scope), pytest.raises(CancelledReadError):
         read(reads, MADE.metadata, 0, MIB)
     assert len(streams) == 1
+
+
+def test_a_stream_that_refuses_its_close_is_closed_again() -> None:
+    """If this fails, a third party's stream stays open when its read was cancelled as it began."""
+    scope = CancelScope(Machine().scheduler)
+
+    class Refusing(GivenViews):
+        def close(self) -> None:
+            super().close()
+            if self.closed == 1:
+                raise OSError("busy")
+
+    stream = Refusing(iter(()))
+
+    class Cancelling(Broken):
+        def fetch_log_segment(self, *_: Any) -> Any:
+            scope.cancel()
+            return stream
+
+    with cancelled_by(scope), pytest.raises(OSError, match="busy"):
+        read(made_reads(Cancelling(MADE, bytes)), MADE.metadata, 0, MIB)
+    assert stream.closed == 2
 
 
 def test_no_batch_from_an_end_on_is_sent_not_even_in_part() -> None:

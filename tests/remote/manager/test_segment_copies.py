@@ -272,6 +272,21 @@ def test_a_damaged_local_segment() -> None:
         assert tier.starts_listed() == [0, RECORDS, 2 * RECORDS]
 
 
+def test_the_rest_of_a_last_copy_is_removed_later() -> None:
+    """If this fails, a partition whose copying has stopped leaves objects, where the store is away just then."""
+    with copying_tier() as made:
+        tier = made.tier
+        tier.storage.hooks["copy_log_segment_data"] = failing(SegmentFileError("the log is damaged"))
+        tier.storage.hooks["delete_log_segment_data"] = failing(RetriableRemoteStorageException("away"))
+        for _ in range(3):
+            assert made.run() is not None, "there is something to do"
+            assert tier.term.copying_stopped
+            assert [state for _, state in tier.listed()] == [STATE.DELETE_SEGMENT_STARTED]
+        del tier.storage.hooks["delete_log_segment_data"]
+        assert made.run() is None
+        assert tier.listed() == []
+
+
 @pytest.mark.parametrize("refusal", [InvalidTransitionError, RemoteResourceNotFoundException])
 def test_a_late_copy_is_removed_again(refusal: type[RemoteStorageException]) -> None:
     """If this fails, a zombie's segment counts though another leader removed it, or its objects stay for ever."""

@@ -25,8 +25,11 @@ def test_delete_all() -> None:
         broker.host(PARTITION, OTHER)
         made.fill(broker, 7)
         made.fill(broker, 2, OTHER)
+        broker.calls.clear()
         SegmentDeletions(broker.services).delete_all(PARTITION)
         assert made.stored == {OTHER}
+        passes = sum(name == "list_remote_log_segments" for name, _ in broker.calls)
+        assert passes == 2, "the first deletes all, the second finds that no copy has come meanwhile"
         assert listed(broker.inner) == []
         SegmentDeletions(broker.services).delete_all(PARTITION)
         with pytest.raises(RemoteResourceNotFoundException):

@@ -262,6 +262,21 @@ class TestThreads:
             gate.set()
         assert schedule.running == 0
 
+    def test_a_run_that_ends_its_thread(self) -> None:
+        """Another thread begins, and the numbers are right: else one such run stops all copies of a broker."""
+        runs: list[str] = []
+
+        def ends() -> float:
+            runs.append("ends")
+            raise SystemExit
+
+        with TaskSchedule(Machine(), name="copy", workers=1) as schedule:
+            schedule.add(ends)
+            until(lambda: runs == ["ends"] and schedule.running == 0)
+            schedule.add(lambda: runs.append("other"))
+            until(lambda: runs == ["ends", "other"])
+            until(lambda: schedule.running == 0)
+
     def test_ten_thousand_tasks(self) -> None:
         """Every partition has its turn, however many there are and though one of four threads hangs."""
         counts, gate = [0] * 10_000, threading.Event()
