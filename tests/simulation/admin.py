@@ -72,14 +72,14 @@ class Admin(Client):
 
     # ---- what the nemesis has done
 
-    def prefer_leader(self, partition: Partition | None = None) -> None:
-        """Another member of the in-sync set leads a partition; None: any."""
+    def prefer_leader(self, partition: Partition | None = None, broker: int | None = None) -> None:
+        """Another member of the in-sync set leads a partition, or this one; None: any."""
         partition = partition or self._partition()
         if partition in self.known.replicas:
             leader, _ = self.known.leader(partition)
             others = [each for each in self.known.replicas[partition] if each != leader]
             if others:
-                self._request(ElectLeader(partition, self.chance.one_of(others)))
+                self._request(ElectLeader(partition, broker or self.chance.one_of(others)))
 
     def elect_unclean(self) -> None:
         """Any replica that runs leads a partition that nobody leads, in sync or not."""

@@ -57,10 +57,10 @@ _NETWORK_FAULTS: Final[dict[str, dict[str, float]]] = {
 #: a beginning from the tier, a deletion, a move, a checkpoint. Empty: any file.
 _PLACES: Final = ("", "", "", ".cleaned", ".swap", "start-from-tier", ".deleted", "-delete", "checkpoint", ".snapshot")
 _PLACE_MS: Final = 2_500
-#: What a trap waits for, and what it does to who wrote it.
-_TRAPS: Final = (STARTED, STARTED, FINISHED, DELETING, DELETING, DELETED)
-_TRAP_RATE: Final = 0.35
-_SPRINGS: Final = ("leader", "leader", "pause", "crash", "metadata cut", "store cut", "records")
+#: How often a trap that is set springs at a record of a state; and what it does to who wrote it.
+_TRAPS: Final = {STARTED: 0.3, FINISHED: 0.2, DELETING: 0.5, DELETED: 0.2}
+_TRAP_RATE: Final = 0.6
+_SPRINGS: Final = ("leader", "leader", "leader", "pause", "pause", "crash", "metadata cut", "store cut", "records")
 #: Longer than a leader waits until it removes what another one has begun.
 _LONG_PAUSE_MS: Final = 14_000
 
@@ -85,7 +85,7 @@ class Nemesis:
         self._store: dict[str, float] = {}
         self._broken_disks: set[int] = set()
         self._doomed: set[int] = set()
-        self._trap: int | None = None
+        self._is_trapped = False
 
     # ---- the schedule
 
@@ -117,7 +117,7 @@ class Nemesis:
         if kind in kinds and not self._is_staging:  # a shrunk seed may have fewer
             self._begin(kind)
         if "trap" in kinds and self._chance.happens(_TRAP_RATE):
-            self._trap = self._chance.one_of(_TRAPS)
+            self._is_trapped = True
         self._after(self._chance.around(self._settings.fault_interval_ms), self._strike)
 
     def _begin(self, kind: str) -> None:
@@ -191,7 +191,7 @@ class Nemesis:
         name = broker_name(victim)
         if kind in ("store cut", "metadata cut"):
             self._cut_from(victim, kind.removesuffix(" cut"))
-        elif kind == "partition" and self._chance.happens(0.2):
+        elif self._chance.happens(0.3):
             self._hide_elections(victim)
         else:
             others = [broker_name(each) for each in brokers if each != victim]
@@ -257,26 +257,31 @@ class Nemesis:
         return wait_ms + left_ms
 
     def _hide_elections(self, broker: int) -> None:
-        """Let a broker hear nothing of the controller, which it still reaches, while leaders change: it goes on asking
-        those of before, who lead in newer epochs, or do not.
+        """Let a broker hear nothing of the controller, which it still reaches, while another one leads a partition for
+        a moment: it goes on asking the leader of before, who leads in a newer epoch.
         """
-        self._cut_for({(CONTROLLER, broker_name(broker))}, self._chance.between(400, self._settings.session_timeout_ms))
-        partitions = [
-            each for each in sorted(self._world.controller.leaders()) if broker in self._world.controller.replicas(each)
+        self._cut_for({(CONTROLLER, broker_name(broker))}, self._chance.between(1_000, 3_000))
+        controller, chance = self._world.controller, self._chance
+        led = [
+            (each, leader)
+            for each, leader in sorted(controller.leaders().items())
+            if leader not in (None, broker) and broker in controller.replicas(each)
         ]
-        if partitions:
-            partition = self._chance.one_of(partitions)
-            for delay_ms in (50, 200, 350):
-                self._after(delay_ms, lambda: self._admin.prefer_leader(partition))
+        if led:
+            partition, leader = chance.one_of(led)
+            others = [each for each in controller.replicas(partition) if each not in (leader, broker)]
+            other = chance.one_of(others or [broker])
+            self._after(50, lambda: self._admin.prefer_leader(partition, other))
+            self._after(chance.between(150, 350), lambda: self._admin.prefer_leader(partition, leader))
 
     # ---- traps
 
     def metadata_appended(self, broker: int, value: bytes) -> None:
-        """A broker's record is in the metadata topic: a trap springs if it was waiting for such a one."""
-        record = None if self._trap is None or self._is_over else decode(value)
-        if record is None or isinstance(record, PartitionChange) or record.state != self._trap:
+        """A broker's record is in the metadata topic: a trap that is set may spring."""
+        record = decode(value) if self._is_trapped and not self._is_over else None
+        if record is None or isinstance(record, PartitionChange) or not self._chance.happens(_TRAPS[record.state]):
             return
-        self._trap = None
+        self._is_trapped = False
         self._world.trace.count(f"traps at {NAMES[record.state]}")
         delay_ms = self._chance.below(20) if self._chance.happens(0.5) else 0
         self._after(delay_ms, lambda: self._spring(broker, *record.partition))
@@ -484,7 +489,7 @@ class Nemesis:
             case "record deletion":
                 self._admin.delete_records()
             case "trap":
-                self._trap = self._chance.one_of(_TRAPS)
+                self._is_trapped = True
             case _:
                 raise AssertionError(f"a fault of an unknown kind: {kind}")
 
