@@ -108,3 +108,23 @@ def test_7_what_is_due_goes_within_its_interval() -> None:
     made.judge.checkpoint(made.now_ms + 8_000)
     with breaks(7, "late deletion"):
         made.judge.checkpoint(made.now_ms + 11_000)
+
+
+def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
+    """It has not heard that it is none any more; the present one takes its start from the tier, by another clock."""
+    for age_ms in (5_001, 4_000):
+        made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000))
+        made.write(b"a", at=0)
+        made.look()
+        made.judge.checkpoint(made.now_ms)
+        made.elect(1, 2)
+        written_ms, made.now_ms = made.now_ms, made.now_ms + age_ms
+        made.change(1, log_start_offset=1, local_log_start_offset=1)
+        if age_ms < 5_000:
+            with breaks(7, "early deletion"):
+                made.look()
+            continue
+        made.look()
+        made.now_ms = written_ms + 4_000
+        made.change(2, role="leader", leader_epoch=1, log_start_offset=1, local_log_start_offset=1)
+        made.look()

@@ -420,10 +420,10 @@ class ClusterJudge:
         # A leader that is none any more, and has not heard of it, has published its start too.
         known.published_start = max(known.published_start, view.log_start_offset)
         known.high_watermark = max(known.high_watermark, view.high_watermark)
-        if view.leader_epoch == known.current:
-            if view.log_start_offset > known.sizes.start:
-                self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
-            retention.check_rise(known.sizes, late, view, self._tier)
+        # Its deletions too are of its own bounds, and by its clock: the present leader finds them in the tier.
+        if view.log_start_offset > known.sizes.start:
+            self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
+        retention.check_rise(known.sizes, late, view, self._tier)
 
     def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         """A leader was seen to have begun its epoch."""
