@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.partition_log import PartitionLog
@@ -33,11 +34,13 @@ from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
-from tierlog.remote.manager.tiered_partition import TieredPartition
+from tierlog.remote.manager.tiered_partition import ExpiryProgress, TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
 
 _log = logging.getLogger(__name__)
 _STATE = RemoteLogSegmentState
+#: Intervals of the task without a run after which the process has stood still.
+_RUNS_MISSED: Final = 3
 _BEGUN = (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
 _IN_TIER = (_STATE.COPY_SEGMENT_FINISHED, _STATE.DELETE_SEGMENT_STARTED)
 
@@ -85,6 +88,7 @@ class Expirations:
     def _step(self, partition: TieredPartition, log: PartitionLog) -> bool:
         """Make one step; whether the next one is due at once."""
         progress = partition.expiry
+        self._note_run(progress)
         if not progress.going:
             look = _Look(self._services, partition, log, clock_is_right=self.clock_check.trusted())
             if not look.is_needed():
@@ -99,6 +103,13 @@ class Expirations:
         self._delete_first(partition)
         self._show(partition)
         return True
+
+    def _note_run(self, progress: ExpiryProgress) -> None:
+        """Begin anew to doubt copies, if this process has stood still: its metadata may be as old as its last run."""
+        now_ms = self._services.machine.clock.time_ms()
+        if now_ms - progress.ran_ms > _RUNS_MISSED * self._services.config.task_interval_ms:
+            progress.given_up = {}
+        progress.ran_ms = now_ms
 
     def _delete_first(self, partition: TieredPartition) -> None:
         progress = partition.expiry
@@ -260,13 +271,32 @@ class _Look:
         being_copied = self._partition.being_copied
         found = [
             *plan.allowed(self._log_start),
-            *find_unfinished(segments, began_until_ms=self._began_until_ms, being_copied=being_copied),
+            *self._given_up(segments),
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
         going: dict[object, Expired] = {}
         for each in found:
             going.setdefault(each.segment.remote_log_segment_id, each)
         return going
+
+    def _given_up(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[Expired]:
+        """The copies and deletions that were given up. A copy has to be found so by two runs: the metadata of a process
+        that stood still, or was cut off, say for a moment that a copy goes on which has finished long ago.
+        """
+        progress, interval_ms = self._partition.expiry, self._services.config.task_interval_ms
+        being_copied = self._partition.being_copied
+        found = find_unfinished(segments, began_until_ms=self._began_until_ms, being_copied=being_copied)
+        known = progress.given_up
+        progress.given_up = {
+            each.segment.remote_log_segment_id: known.get(each.segment.remote_log_segment_id, self._now_ms)
+            for each in found
+        }
+        return [
+            each
+            for each in found
+            if each.segment.state is _STATE.DELETE_SEGMENT_STARTED
+            or self._now_ms - progress.given_up[each.segment.remote_log_segment_id] >= interval_ms / 2
+        ]
 
     def _start_is_gone(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Whether nobody has the log's first offset."""
