@@ -159,15 +159,15 @@ class Disk:
 
 
 def _checked_position(data: bytes, position: int) -> int:
-    """A position, or one of the same batch that its checksum covers: that of base offset and leader epoch does not
-    count, so that no reader of a log, Kafka's neither, can tell when they rot.
+    """A position, or one of the same batch that its checksum covers: that of base offset, length and leader epoch does
+    not count, so that no reader of a compacted log, Kafka's neither, can tell when they rot.
     """
     start = 0
     while start + _BATCH_HEAD.size <= len(data):
         end = start + 12 + _BATCH_HEAD.unpack_from(data, start)[0]
         if start <= position < end:
             in_batch = position - start
-            return start + _COVERED_POSITION if in_batch < 8 or 12 <= in_batch < 16 else position
+            return start + _COVERED_POSITION if in_batch < 16 else position
         if end <= start:
             break
         start = end

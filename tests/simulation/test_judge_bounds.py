@@ -128,3 +128,20 @@ def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
         made.now_ms = written_ms + 4_000
         made.change(2, role="leader", leader_epoch=1, log_start_offset=1, local_log_start_offset=1)
         made.look()
+
+
+def test_4_a_topic_that_left_the_tier_takes_what_was_deleted_locally() -> None:
+    """Its tier is deleted by then: what a replica had deleted before is copied by a leader again, or lost. What it
+    deletes after that is judged.
+    """
+    made = MadeCluster()
+    made.write(b"a", b"b", b"c", at=0)
+    made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
+    made.change(2, local_log_start_offset=2)
+    made.look()
+    made.judge.topic_changed("orders", 0, FACTS, made.now_ms)
+    made.look()
+    made.now_ms += 16_000
+    made.change(2, local_log_start_offset=3)
+    with breaks(4, "lost write"):
+        made.look()

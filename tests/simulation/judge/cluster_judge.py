@@ -400,10 +400,11 @@ class ClusterJudge:
         late = self._late_facts(partition, now_ms)
         if retention.was_untiered(late):  # what the tier had goes: whoever leads next may begin where it is local
             known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)
+            known.left_start = max(known.left_start, view.local_log_start_offset)
         if view.role == "leader":
             self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
-            replicas.check_tier(view, facts, self._tier, known.published_start)
+            replicas.check_tier(view, facts, self._tier, known.published_start, known.left_start)
             end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
             self._ends[key] = view.log_end_offset
             if view.log_end_offset < end_before or view.log_end_offset == view.local_log_start_offset:

@@ -21,6 +21,8 @@ class JudgedPartition:
         leader: The controller's.
         current: The controller's epoch.
         published_start: The highest log start of a leader.
+        left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
+            nothing until a leader has copied it again.
         high_watermark: The highest of a leader.
     """
 
@@ -33,6 +35,7 @@ class JudgedPartition:
     leader: int | None = None
     in_sync: frozenset[int] = frozenset()
     published_start: int = 0
+    left_start: int = 0
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
 

@@ -59,7 +59,9 @@ def check_served(view: ReplicaView, batches: Iterable[Batch]) -> None:
             raise Violation(2, "dead branch read", f"{_name(view)}: {text}, its lineage is {view.lineage}")
 
 
-def check_tier(view: ReplicaView, facts: TopicFacts, tier: SegmentTable, published_start: int) -> None:
+def check_tier(
+    view: ReplicaView, facts: TopicFacts, tier: SegmentTable, published_start: int, left_start: int = 0
+) -> None:
     """Invariants 3 and 4: what is copied is finished without a hole, and so is what went locally.
 
     Args:
@@ -67,6 +69,7 @@ def check_tier(view: ReplicaView, facts: TopicFacts, tier: SegmentTable, publish
         facts: Of its topic.
         tier: What metadata say.
         published_start: The highest log start that a leader of the partition had: in front of it the tier may be empty.
+        left_start: Up to where a replica may lack what it had deleted when the topic left the tier.
     """
     if not facts.is_tiered:
         return
@@ -74,7 +77,8 @@ def check_tier(view: ReplicaView, facts: TopicFacts, tier: SegmentTable, publish
     # A lineage is cut a moment before the log start is published.
     start = max(view.log_start_offset, published_start, view.lineage[0][1] if view.lineage else 0)
     local = view.local_log_start_offset
-    hole = tier.hole(partition, view.lineage, start, local) if start < local else None
+    kept = max(start, left_start)
+    hole = tier.hole(partition, view.lineage, kept, local) if kept < local else None
     if hole is not None and not facts.is_copy_disabled:
         text = f"the local log begins at {local}, the log at {start}, and offset {hole} is not finished in the tier"
         text = f"{text}: {tier.around(partition, hole)}; lineage {view.lineage}"
