@@ -139,6 +139,8 @@ def test_a_delayed_copy() -> None:
         assert due()
         assert not due(remote_copy_lag_ms=-1)  # the local retention has no limit
         assert due(retention_ms=60_000)
+        assert not due(remote_copy_lag_ms=None, remote_copy_lag_bytes=-1, local_retention_bytes=-2, retention_bytes=-1)
+        assert due(retention_bytes=behind)
         assert due(remote_copy_lag_ms=None, remote_copy_lag_bytes=None)
 
 
