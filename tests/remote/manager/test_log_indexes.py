@@ -235,6 +235,31 @@ def test_a_log_that_was_cut_drops_the_other_branch() -> None:
         assert made.errors == 0
 
 
+def test_a_log_that_is_cut_within_a_term_drops_the_other_branch() -> None:
+    """A follower's term outlasts its leaders' terms: if this fails, its index keeps a branch until it starts anew."""
+    with indexing(RemoteLogManagerConfig(task_interval_ms=1000)) as made:  # the index is written here alone
+        made.broker.produce(made.partition, 3)
+        made.lead()
+        made.pass_time()
+        indexes = LogIndexes(made.broker.manager._services)
+        term = TieredPartition(made.partition, Role.FOLLOWER, made.broker.machine.scheduler)
+        assert not indexes.update(term)
+        stale = made.objects()[1:]
+        assert len(stale) == 2
+        made.follow()
+        made.pass_time()
+        made.log.truncate_to(15)
+        made.log.assign_epoch_start_offset(1, 15)
+        for _ in range(2):
+            made.log.append_as_leader(batch_of(*[b"new"] * 5), leader_epoch=1)
+            made.log.roll()
+        made.lead()
+        made.pass_time()
+        assert not indexes.update(term)
+        assert made.ranges() == [(0, 9), (10, 19), (20, 24)]
+        assert not set(stale) & set(made.objects())
+
+
 def test_a_start_finds_the_index_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, a start fetches the entries of all segments again: a request each."""
     with indexing() as made:
