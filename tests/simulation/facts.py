@@ -238,6 +238,9 @@ class Judge(Protocol):
     def served(self, broker: int, partition: Partition, offset: int, data: bytes, is_remote: bool, now_ms: int) -> None:
         """A broker made its answer to a consumer's fetch, at this moment; ``polled`` follows when it arrives."""
 
+    def remote_read_failed(self, broker: int, partition: Partition, offset: int, error: str) -> None:
+        """A broker answers a fetch of what is in the tier with an error."""
+
     def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
         """An admin is about to ask for DeleteRecords up to an offset (-1 = the high watermark)."""
 

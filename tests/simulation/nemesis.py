@@ -86,6 +86,7 @@ class Nemesis:
         self._broken_disks: set[int] = set()
         self._doomed: set[int] = set()
         self._is_trapped = False
+        self._wants_copier = False
 
     # ---- the schedule
 
@@ -126,6 +127,8 @@ class Nemesis:
                 self._set_network(_NETWORK_FAULTS[kind])
             case "partition" | "one-way partition" | "store cut" | "metadata cut":
                 self._cut(kind)
+            case "stale copier":
+                self._wants_copier = True
             case "isolated leader":
                 self._stage(self._isolate_leader)
             case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
@@ -278,7 +281,14 @@ class Nemesis:
 
     def metadata_appended(self, broker: int, value: bytes) -> None:
         """A broker's record is in the metadata topic: a trap that is set may spring."""
-        record = decode(value) if self._is_trapped and not self._is_over else None
+        is_awaited = (self._is_trapped or self._wants_copier) and not self._is_over
+        record = decode(value) if is_awaited else None
+        if record is not None and self._wants_copier and record.state == STARTED:
+            self._wants_copier = isinstance(record, PartitionChange)
+            if not self._wants_copier:
+                self._after(self._chance.below(20), lambda: self._pause_copier(broker))
+        if not self._is_trapped:
+            return
         if record is None or isinstance(record, PartitionChange) or not self._chance.happens(_TRAPS[record.state]):
             return
         self._is_trapped = False
@@ -308,6 +318,24 @@ class Nemesis:
             self._busy.add(victim)
             self._world.crash(victim)
             self._after(self._duration_ms(), lambda: self._up(victim))
+
+    def _pause_copier(self, broker: int) -> None:
+        """Pause a leader in the middle of its copy until another one may have removed that, and let it go on while it
+        does not hear of the other. Nothing else is hurt meanwhile.
+        """
+        if self._victim(broker) is None:
+            return
+        name, pause_ms = broker_name(broker), self._chance.between(4_000, _LONG_PAUSE_MS)
+        self._cut_for({(name, CONTROLLER), (CONTROLLER, name)}, pause_ms + 3_000)
+        self._busy.add(broker)
+        self._world.pause(broker)
+        self._after(pause_ms, lambda: self._up(broker))
+        self._is_staging = True
+
+        def over() -> None:
+            self._is_staging = False
+
+        self._after(pause_ms + 3_000, over)
 
     def _mend(self, cuts: set[tuple[str, str]]) -> None:
         for source, target in sorted(cuts & self._cuts):

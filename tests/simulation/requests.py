@@ -307,6 +307,9 @@ class Requests:
             result: RemoteReadResult = done.result()[0]
             if result.error is not None:
                 self._broker.trace.note("remote read", str(request.partition), request.offset, result.error.name)
+                self._broker.world.judge.remote_read_failed(
+                    self._broker.broker_id, request.partition, request.offset, result.error.name
+                )
                 answer(Fetched(result.error.name))
                 return
             data = whole_batches(b"".join(bytes(memoryview(part)) for part in result.data.records))

@@ -55,6 +55,7 @@ FAULTS: Final = (
     "power cut",
     "trap",
     "coordinator failover",
+    "stale copier",
 )
 #: Every seed with faults has these: its least numbers of crashes and of leader changes come from them.
 ALWAYS: Final = ("crash", "leader change")
@@ -72,6 +73,7 @@ LEAST_NUMBERS: Final = {
 _UNCLEAN_RATE: Final = 0.01
 #: Kinds with a chance of their own, and their rates: seeds that do not draw them mean what they meant without them.
 _BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6, "trap": 0.4, "coordinator failover": 0.3}
+_STALE_COPIER_RATE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class _Draw:
             return ()
         rate = self.one_of(0.1, 0.25, 0.5, 0.8)
         rates = {"unclean election": _UNCLEAN_RATE}
-        kinds = (kind for kind in FAULTS if kind not in _BY_THEMSELVES)
+        kinds = (kind for kind in FAULTS if kind not in {*_BY_THEMSELVES, "stale copier"})
         drawn = {kind for kind in kinds if kind in ALWAYS or self.happens(rates.get(kind, rate))}
         return tuple(kind for kind in FAULTS if kind in drawn or kind in self._also)
 
@@ -282,6 +284,8 @@ class _Draw:
         if not faults:
             return ()
         drawn = {kind for kind, rate in _BY_THEMSELVES.items() if self._happens_by_itself(rate)} | {*faults}
+        if SeededRng(self.seed << 32 | zlib.crc32(b"stale copier")).uniform(0, 1) < _STALE_COPIER_RATE:
+            drawn.add("stale copier")
         if flush_messages != "1":
             drawn.discard("power cut")
         return tuple(kind for kind in FAULTS if kind in drawn)

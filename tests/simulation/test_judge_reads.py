@@ -223,3 +223,13 @@ def test_a_key_whose_last_value_an_unclean_election_took() -> None:
     _read(made, 0, 3, (0, [other, tail]), broker=2)
     with breaks(14, "lost write"):
         _read(made, 0, 3, (0, [old, tail]), broker=2)
+
+
+def test_what_is_damaged_in_the_cache_is_fetched_again(made: MadeCluster) -> None:
+    """The store has it whole; but for a log that rotted before it was copied."""
+    made.judge.fault_began("cache rot", "1 /cache/x", made.now_ms)
+    made.judge.remote_read_failed(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR")
+    with breaks(1, "corrupt read"):
+        made.judge.remote_read_failed(1, PARTITION, 0, "CORRUPT_MESSAGE")
+    made.judge.fault_began("local rot", "1 /logs/orders-0/x", made.now_ms)
+    made.judge.remote_read_failed(1, PARTITION, 0, "CORRUPT_MESSAGE")

@@ -255,6 +255,11 @@ class ClusterJudge:
         if batches:
             known.consumers[consumer] = max(known.consumers.get(consumer, 0), batches[-1].last_offset + 1)
 
+    def remote_read_failed(self, broker: int, partition: Partition, offset: int, error: str) -> None:
+        if error == "CORRUPT_MESSAGE" and "local rot" not in self._faults:
+            text = f"broker {broker} finds {partition} at {offset} damaged: its copies and the store are sound"
+            raise Violation(1, "corrupt read", text)
+
     def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
         known = self._partitions.get(partition)
         if known is not None:

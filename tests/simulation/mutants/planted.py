@@ -154,7 +154,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "            self._services.storage.delete_log_segment_data(metadata)\n        except",
         "            pass\n        except",
         "the objects of a copy that came late stay in the store",
-        also=("pause", "store slowness"),
+        also=("stale copier",),
     ),
     "refused-finish-counts": _one(
         f"{_MANAGER}.segment_copies",
@@ -164,7 +164,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "                if not isinstance(error, InvalidTransitionError | RemoteResourceNotFoundException):\n"
         "                    raise\n",
         "a zombie's copy that the metadata refused counts as finished",
-        also=("isolated leader", "store slowness"),
+        also=("stale copier",),
     ),
     "lease-not-held": _one(
         f"{_MANAGER}.segment_copies",
@@ -177,7 +177,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "                return file.path\n",
         "                return path\n",
         "a copy reads by the paths of the log, whose segments retention and a rename of the folder take away",
-        also=("record deletion", "metadata cut"),
+        also=("trap", "record deletion"),
     ),
     "pending-read-not-released": _one(
         f"{_MANAGER}.remote_reads",
@@ -300,12 +300,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "a cut leaves the producers as they were",
         also=("isolated leader",),
     ),
-    "recovery-point-not-lowered": _one(
-        f"{_LOG}.log_contents",
-        "        if offset < local.recovery_point:\n",
-        "        if False:\n",
-        "a start after a power cut believes what was appended behind a cut",
-        also=("isolated leader", "power cut"),
+    "torn-tail-not-cut": _one(
+        f"{_LOG}.recovery.log_loader",
+        "        unflushed = self.segments.from_floor(self._recovery_point)\n",
+        "        unflushed = ()\n",
+        "a start after a power cut believes, unread, what was not synced",
     ),
     "flush-without-fsync": _one(
         f"{_LOG}.log_flusher",
