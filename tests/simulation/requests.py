@@ -29,7 +29,7 @@ from tests.simulation.messages import (
 )
 from tests.simulation.network import Answer
 from tests.simulation.replica import Replica
-from tierlog.errors import TierlogError
+from tierlog.errors import CorruptDataError, TierlogError
 from tierlog.log.local.log_errors import (
     AppendRefusedError,
     KafkaError,
@@ -89,6 +89,12 @@ class Requests:
             raise ReplicationError(f"{partition} is not here", KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
         return replica
 
+    def _name_of(self, error: Exception) -> str:
+        """Kafka's name of an error; what has rotted somewhere may be met as such."""
+        if isinstance(error, CorruptDataError) and self._broker.world.has_rotted:
+            return KafkaError.CORRUPT_MESSAGE.name
+        return error_name(error)
+
     # ---- producers
 
     def _produce(self, request: Produce, answer: Answer) -> None:
@@ -111,7 +117,7 @@ class Requests:
                 supports_epoch_bump=self._broker.settings.transaction_version == 2,
             )
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            answer(Produced(error_name(error)))
+            answer(Produced(self._name_of(error)))
             return
         if guard is None:
             self._append(request, answer, None)
@@ -170,7 +176,7 @@ class Requests:
                 replica.wait(token, complete)
                 replica.leader.wait_for_replication(info.last_offset + 1, token)
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            then(error_name(error), -1, -1, -1)
+            then(self._name_of(error), -1, -1, -1)
             return
         broker.later(timeout_ms, lambda: self._expire(replica, token, lambda: then("REQUEST_TIMED_OUT", -1, -1, -1)))
 
@@ -231,7 +237,7 @@ class Requests:
                 self._wait_for_records(replica, request, answer, isolation, deadline_ms, wakes)
                 return
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            answer(Fetched(error_name(error)))
+            answer(Fetched(self._name_of(error)))
             return
         offsets = log.offsets
         self._served(replica, request, data, is_remote=False)
@@ -347,7 +353,7 @@ class Requests:
                     return
             searching = self._broker.manager.list_offsets(replica.tip, timestamp)
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            answer(ListedOffset(error_name(error)))
+            answer(ListedOffset(self._name_of(error)))
             return
 
         def then(done: Future[Any]) -> None:
@@ -356,7 +362,7 @@ class Requests:
                 with replica.acting():
                     listed = replica.leader.limit_listed(searched, timestamp, isolation=isolation)
             except Exception as error:  # noqa: BLE001 - named, or raised again
-                answer(ListedOffset(error_name(error)))
+                answer(ListedOffset(self._name_of(error)))
                 return
             is_known = listed.offset >= 0 and searched is not None
             answer(ListedOffset(None, listed.offset, searched.timestamp_ms if is_known else -1, listed.epoch))
@@ -376,7 +382,7 @@ class Requests:
                 replica.wait(token, complete)
                 replica.leader.delete_records(request.offset, token)
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            answer(DeletedRecords(error_name(error)))
+            answer(DeletedRecords(self._name_of(error)))
             return
         late = DeletedRecords("REQUEST_TIMED_OUT")
         broker.later(_DELETE_TIMEOUT_MS, lambda: self._expire(replica, token, lambda: answer(late)))
@@ -453,7 +459,7 @@ class Requests:
         except ReplicationError as error:
             return error.error
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            name = error_name(error)
+            name = self._name_of(error)
             return KafkaError.__members__.get(name)
         return None
 

@@ -301,6 +301,11 @@ class World:
         """The disks that the brokers have, by broker."""
         return self._real or self._disks
 
+    @property
+    def has_rotted(self) -> bool:
+        """Whether bits of any log have rotted."""
+        return bool(self._rotten)
+
     def running(self) -> tuple[int, ...]:
         """The brokers that run, and are neither paused nor about to stop."""
         lives = sorted(self.lives.items())

@@ -202,6 +202,7 @@ class ClusterJudge:
         if batches is None and is_remote and "local rot" not in self._faults:
             text = f"broker {broker} serves {partition} from {offset} on out of its cache, and bits of it have rotted"
             raise Violation(1, "corrupt read", text)
+        self._trace.count("answers with rotten bytes", int(batches is None))
         if known is None or not batches:
             return
         self._trace.count("remote reads" if is_remote else "local reads")
@@ -236,7 +237,6 @@ class ClusterJudge:
     ) -> None:
         known = self._partitions.get(partition)
         batches = self._read(data)
-        self._trace.count("polls of rotten bytes", int(batches is None))
         if known is None or batches is None:
             return
         self._trace.count("polls with data", int(bool(batches)))
