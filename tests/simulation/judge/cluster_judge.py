@@ -306,7 +306,11 @@ class ClusterJudge:
         tier = (facts.topic_id, partition.number)
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
-        read.check(known.published_start, lambda offset: self._objects.end_of_expired(tier, offset))
+        skipped = known.skipped  # the segment of such an offset may have gone since
+        read.check(
+            known.published_start,
+            lambda offset: max(self._objects.end_of_expired(tier, offset), skipped.get(offset, offset)),
+        )
         if facts.is_compacted:
             check_compacted(
                 known.contents,
@@ -332,6 +336,7 @@ class ClusterJudge:
         end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
         if end > offset:
             self._trace.count("reads of what a lifecycle rule took")
+            known.skipped[offset] = max(end, known.skipped.get(offset, 0))
             return end
         if self._has_rotted(partition):
             self._trace.count("reads of what has rotted")

@@ -24,6 +24,7 @@ class JudgedPartition:
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
         high_watermark: The highest of a leader.
+        skipped: Offsets that nobody could read, as a lifecycle rule took an object, and where to go on.
     """
 
     contents: Contents
@@ -38,6 +39,7 @@ class JudgedPartition:
     left_start: int = 0
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
+    skipped: dict[int, int] = field(default_factory=dict)
 
     def saw(self, batches: list[Batch]) -> None:
         """Batches of below the high watermark were read, of a branch that no unclean election took."""

@@ -106,8 +106,11 @@ class StoredObjects:
         return putter is None or self._lives.get(putter[0]) != putter[1]
 
     def has_late(self, stored: Mapping[str, int]) -> bool:
-        """Whether an object is in the store that landed behind its segment's deletion, of a life that goes on."""
-        return any(key in stored and not self._is_forgiven(key) for key in self.orphans)
+        """Whether an object is in the store that landed behind the deletion of its segment's objects, of a life that
+        goes on.
+        """
+        keys = [(key, found[0]) for key in stored if (found := segment_of(key)) is not None]
+        return any(each not in self._tier.segments and not self._is_forgiven(key) for key, each in keys)
 
     def check_settled(self, now_ms: int) -> None:
         """Invariant 10: nothing is half copied, half deleted, but what was begun just now."""
