@@ -346,7 +346,7 @@ class Nemesis:
 
     def _hurt(self, kind: str) -> None:
         victim = self._victim()
-        if victim is None or (kind in _LOSING and self._is_spared(victim)):
+        if victim is None or (kind in (*_LOSING, "clean restart") and self._is_spared(victim)):
             return
         self._busy.add(victim)
         world = self._world
@@ -437,7 +437,9 @@ class Nemesis:
         self._after(self._duration_ms(), lambda: self._up(broker))
 
     def _is_spared(self, broker: int) -> bool:
-        """Whether a crash would take the last copy of what is committed: only seeds with unclean elections do that."""
+        """Whether a crash would take the last copy of what is committed: only seeds with unclean elections do that. So
+        would a clean stop that leaves one in sync alone which has lost its power.
+        """
         return "unclean election" not in self._settings.faults and self._world.would_lose(broker)
 
     def _up(self, broker: int) -> None:
@@ -466,7 +468,7 @@ class Nemesis:
         if not brokers:
             return
         broker = brokers.pop()
-        if broker not in self._busy and broker in self._world.running():
+        if broker not in self._busy and broker in self._world.running() and not self._is_spared(broker):
             self._busy.add(broker)
             self._world.reconfigure(broker, self._settings.changed_config)
             self._world.stop(broker)
