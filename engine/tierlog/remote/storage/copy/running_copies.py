@@ -260,7 +260,7 @@ class CopyRequests:
         self._scope = CancelScope(scheduler)
         self._lock = scheduler.lock()
         self._tried: dict[str, None] = {}
-        self._under_way: set[Future[object]] = set()
+        self._under_way: dict[Future[object], None] = {}  # in their order: a simulation repeats
         self._ended = False
 
     @property
@@ -273,7 +273,7 @@ class CopyRequests:
         """Begin a request in another thread."""
         future = self._pool.submit(lambda: call_within(self._scope, call))
         with self._lock:
-            self._under_way.add(future)
+            self._under_way[future] = None
         future.add_done_callback(self._forget)
         return future
 
@@ -303,7 +303,7 @@ class CopyRequests:
 
     def _forget(self, future: Future[object]) -> None:
         with self._lock:
-            self._under_way.discard(future)
+            self._under_way.pop(future, None)
 
     def end(self) -> list[Future[object]]:
         """Send nothing more, and cancel running requests. Returns those that have not ended yet."""
