@@ -96,7 +96,7 @@ class PartitionStops(Closeable):
             services.machine, name="tierlog-rlm-stop", workers=services.config.follower_thread_pool_size
         )
         self._lock = services.machine.scheduler.lock()
-        self._stopping: set[_Stopping] = set()
+        self._stopping: dict[_Stopping, None] = {}
         self._closed = False
 
     def stop(self, stopped: Iterable[StopPartition]) -> Future[Mapping[TopicIdPartition, Exception]]:
@@ -111,7 +111,7 @@ class PartitionStops(Closeable):
         with self._lock:
             is_open = not self._closed
             if is_open and partitions:
-                self._stopping.add(stopping)
+                self._stopping[stopping] = None
         if not is_open:
             stopping.answer.set_exception(RemoteStorageException("the remote log manager is closed"))
         elif not partitions:
@@ -189,7 +189,7 @@ class PartitionStops(Closeable):
             stopping.left -= 1
             is_last = not stopping.left and stopping in self._stopping
             if is_last:
-                self._stopping.remove(stopping)
+                del self._stopping[stopping]
         if is_last:
             stopping.answer.set_result(stopping.errors)
 
@@ -197,7 +197,7 @@ class PartitionStops(Closeable):
         """Delete nothing any more, and wait for the present deletions, at most ten seconds; idempotent."""
         with self._lock:
             self._closed = True
-            stopping, self._stopping = self._stopping, set()
+            stopping, self._stopping = self._stopping, {}
         for each in stopping:
             each.answer.set_exception(RemoteStorageException("the remote log manager is closed"))
         self._schedule.close()

@@ -141,7 +141,7 @@ class RemoteReads(Closeable):
         )
         self._reads = TierReads(services)
         self._lock = services.machine.scheduler.lock()
-        self._under_way: set[PendingRead] = set()
+        self._under_way: dict[PendingRead, None] = {}
         #: Reads of partitions whose metadata is still loaded.
         self._awaiting: dict[TopicIdPartition, set[_PartitionRead]] = {}
         self._closed = False
@@ -232,7 +232,7 @@ class RemoteReads(Closeable):
         with self._lock:
             closed = self._closed
             if not closed:
-                self._under_way.add(pending)
+                self._under_way[pending] = None
         if closed:
             pending.cancel()
             return
@@ -250,7 +250,7 @@ class RemoteReads(Closeable):
     def _release(self, pending: PendingRead, reads: Sequence[_PartitionRead], deadline: ScheduledTask) -> None:
         """Give back all that a fetch has, but for the threads that read for it."""
         with self._lock:
-            self._under_way.discard(pending)
+            self._under_way.pop(pending, None)
             for read in reads if self._awaiting else ():
                 self._awaiting.get(read.request.topic_id_partition, set()).discard(read)
         deadline.drop()

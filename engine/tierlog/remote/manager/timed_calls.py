@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tierlog.remote.manager.task_schedule import TaskSchedule
 from tierlog.runtime.machine import Machine
@@ -78,7 +78,7 @@ class TimedCalls(Closeable):
         self._submit_call = submit
         self._deadlines = TaskSchedule(machine, name=name, workers=1)
         self._lock = machine.scheduler.lock()
-        self._under_way: set[TimedCall[object]] = set()
+        self._under_way: dict[TimedCall[Any], None] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class TimedCalls(Closeable):
         made: TimedCall[Result] = TimedCall(self._scheduler)
         with self._lock:
             if not self._closed:
-                self._under_way.add(made)  # type: ignore[arg-type]
+                self._under_way[made] = None
         if self._closed:
             made.cancel()
             return made
@@ -118,7 +118,7 @@ class TimedCalls(Closeable):
             if term is not None and token is not None:
                 term.leave(token)
             with self._lock:
-                self._under_way.discard(made)
+                self._under_way.pop(made, None)
 
         made.on_end(ended)
         if after is None:

@@ -163,7 +163,7 @@ class StoreRequests:
         self._pools: list[Pool] = []
         self._blocking_threads = blocking_threads
         self._queues: tuple[FairQueue[ReadRequest], ...] = tuple(FairQueue() for _ in Lane)
-        self._running: set[ReadRequest] = set()
+        self._running: dict[ReadRequest, None] = {}
         self._counts = [0, 0]  # under way: descriptions, chunks
         self._is_pumping = self._is_granting = self._again = self._closed = False
         self._scope = CancelScope(machine.scheduler)
@@ -321,7 +321,7 @@ class StoreRequests:
                     request = queue.take()
                     request.is_queued = False
                     self._counts[kind] += 1
-                    self._running.add(request)
+                    self._running[request] = None
                     return request
         return None
 
@@ -446,7 +446,7 @@ class StoreRequests:
         with self._lock:
             if request not in self._running:
                 return  # answered already, by a close
-            self._running.remove(request)
+            del self._running[request]
             self._counts[min(request.lane, 1)] -= 1
             self.progress_at_seconds = self._clock.monotonic_seconds()
             request.cancel_sent = None
