@@ -253,6 +253,12 @@ class PartitionLogContract:
         assert log.only_local_log_segments_count() == len(only_local) == 2
         assert log.only_local_log_segments_size() == sum(only_local)
 
+    def test_what_lies_in_front_of_the_log_start(self, log: PartitionLog) -> None:
+        """After a DeleteRecords retention by size would take as many bytes of the log again."""
+        sizes = [segment.size_bytes for segment in log.log_segments()]
+        log.maybe_increment_log_start_offset(5, "a client deleted records")
+        assert (log.only_local_log_segments_size(), log.only_local_log_segments_count()) == (sum(sizes[1:]), 3)
+
     def test_a_log_that_is_not_tiered(self, make_rig: MakeRig) -> None:
         """Else local retention would wait for copies that nobody makes, or delete by what nobody has."""
         log = filled(make_rig(False)).log

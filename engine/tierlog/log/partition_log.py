@@ -232,7 +232,7 @@ class PartitionLog(Protocol):
 
     def only_local_log_segments_size(self) -> int:
         """Return the bytes of the segments that the tier does not have: base offset at or behind the highest copied
-        offset.
+        offset. Segments that end in front of the log start do not count, as they are to be deleted.
         """
 
     def only_local_log_segments_count(self) -> int:
