@@ -202,6 +202,22 @@ class MetadataManagerContract:
         with pytest.raises(RemoteStorageException):
             closed.result(WAIT_SECONDS)
 
+    def test_when_caught_up(self, leader: RemoteLogMetadataManager) -> None:
+        """A broker that resumes deletes, by what it knew before, copies that others have finished meanwhile."""
+        caught_up = leader.when_caught_up(PARTITION)
+        if caught_up is None:
+            return  # it cannot say, which is its right
+        caught_up.result(WAIT_SECONDS)
+        unknown = leader.when_caught_up(OTHER)
+        assert unknown is not None
+        with pytest.raises(RemoteResourceNotFoundException):
+            unknown.result(WAIT_SECONDS)
+        leader.close()
+        closed = leader.when_caught_up(PARTITION)
+        assert closed is not None
+        with pytest.raises(RemoteStorageException):
+            closed.result(WAIT_SECONDS)
+
     def test_the_version_of_the_segments(self, leader: RemoteLogMetadataManager) -> None:
         """A version that stays while a segment came leaves that segment for ever; a change that is none costs a list
         of the partition.

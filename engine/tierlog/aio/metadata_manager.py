@@ -126,6 +126,18 @@ class AsyncLogMetadataManager:
         await self._worker.result(ready)
         return True
 
+    async def when_caught_up(self, topic_id_partition: TopicIdPartition) -> bool:
+        """Wait until all events are applied that were stored before the call. False: the manager cannot say.
+
+        Raises:
+            RemoteStorageException: as the future of ``RemoteLogMetadataManager.when_caught_up``.
+        """
+        caught_up = await self._worker.run(lambda: self.manager.when_caught_up(topic_id_partition))
+        if caught_up is None:
+            return False
+        await self._worker.result(caught_up)
+        return True
+
     async def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:
         """Return a number that changes with the partition's segments, or None."""
         return await self._asked(topic_id_partition, lambda: self.manager.segments_version(topic_id_partition))

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.contract.metadata_events import to
 from tests.support.living_logs import batch_of
+from tests.support.metadata_rig import store
 from tests.support.tier_tasks import (
     BROKER,
     MINUTE_MS,
@@ -27,6 +29,7 @@ from tierlog.remote.api import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
+from tierlog.testing.memory_metadata_topic import MemoryMetadataLog
 
 GONE = ["DELETE_SEGMENT_STARTED", "delete_log_segment_data", "DELETE_SEGMENT_FINISHED"]
 KAFKA = {"remote.log.manager.kafka.semantics": "true"}
@@ -396,6 +399,24 @@ def test_a_process_that_stood_still_doubts_copies_anew() -> None:
         tier.pass_time(60 * MINUTE_MS)
         tier.settle()  # by what it knew when it stopped
         tier.finish_copy(begun)
+        tier.pass_time(30_000)
+        tier.settle()
+        assert tier.listed() == [(0, STATE.COPY_SEGMENT_FINISHED)]
+
+
+def test_a_broker_that_reads_no_metadata_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, it deletes what another one has copied and deleted locally meanwhile."""
+    with task_tier() as tier:
+        tier.append()
+        begun = tier.begin_copy(0, 10, broker_id=OTHER_BROKER)
+        with monkeypatch.context() as cut:
+            cut.setattr(MemoryMetadataLog, "read", failing(RetriableRemoteStorageException("no answer")))
+            tier.pass_time(2 * MINUTE_MS)
+            tier.run()
+            tier.pass_time(30_000)
+            store(tier.rig, to(begun, STATE.COPY_SEGMENT_FINISHED))
+            tier.run()  # by two runs it was given up
+            assert isinstance(tier.term.expiry.faults.last, RemoteStorageException)
         tier.pass_time(30_000)
         tier.settle()
         assert tier.listed() == [(0, STATE.COPY_SEGMENT_FINISHED)]

@@ -133,6 +133,15 @@ class RemoteLogMetadataManager(Closeable, ABC):
         """
         return None
 
+    def when_caught_up(self, topic_id_partition: TopicIdPartition) -> Future[None] | None:  # noqa: ARG002 - optional
+        """Return a future that completes once this manager answers by all events of the partition that any broker
+        stored before the call: a process that stood still, or was cut off, answers by older ones for a while.
+
+        The future raises as that of ``when_ready``, and RemoteStorageNotReadyException if the partition is loaded
+        anew. Its callbacks must neither raise nor wait. Optional: by default None, for a manager that cannot say.
+        """
+        return None
+
     def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:  # noqa: ARG002 - optional
         """Return a number that differs from an earlier one whenever the partition's segments, or their states, may: a
         caller with the same number need not list them again. Optional: by default None, for a manager that cannot say.

@@ -136,6 +136,8 @@ class Expirations:
         """Whether a segment goes still: a copy that seemed to be given up may have finished meanwhile."""
         if reason is not ExpiryReason.UNFINISHED:
             return True
+        if segment.state is _STATE.COPY_SEGMENT_STARTED:
+            self._deletions.await_caught_up(segment.topic_id_partition)
         epoch = next(iter(segment.segment_leader_epochs))
         return any(
             each.remote_log_segment_id == segment.remote_log_segment_id and each.state is segment.state
@@ -280,8 +282,9 @@ class _Look:
         return going
 
     def _given_up(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[Expired]:
-        """The copies and deletions that were given up. A copy has to be found so by two runs: the metadata of a process
-        that stood still, or was cut off, say for a moment that a copy goes on which has finished long ago.
+        """The copies and deletions that were given up. A copy has to be found so by two runs, since the metadata of a
+        process that stood still say for a moment that a copy goes on which has finished long ago; whether they have
+        caught up with their topic is asked when it is deleted, of a manager that can say.
         """
         progress, interval_ms = self._partition.expiry, self._services.config.task_interval_ms
         being_copied = self._partition.being_copied

@@ -47,12 +47,22 @@ class SegmentDeletions:
         Raises:
             RemoteStorageException: it did not within ``metadata.timeout.ms``; else what the future raises.
         """
+        self._await(future, f"{what}: the metadata manager has not stored a change")
+
+    def await_caught_up(self, topic_id_partition: TopicIdPartition) -> None:
+        """Wait until the metadata manager answers by all that any broker has stored of a partition, if it can say so.
+        Raises as ``await_stored``.
+        """
+        future = self._services.metadata.when_caught_up(topic_id_partition)
+        if future is not None:
+            self._await(future, f"{topic_id_partition}: the metadata manager has not caught up with its topic")
+
+    def _await(self, future: Future[None], fault: str) -> None:
         timeout_ms = self._services.config.metadata_timeout_ms
         try:
             future.result(timeout_ms / 1000)
         except TimeoutError as error:
-            text = f"{what}: the metadata manager has not stored a change within {timeout_ms} ms"
-            raise RemoteStorageException(text) from error
+            raise RemoteStorageException(f"{fault} within {timeout_ms} ms") from error
 
     def change(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """Store a new state of a segment, and wait until it is stored. Raises as ``await_stored``."""

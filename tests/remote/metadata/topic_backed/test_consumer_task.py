@@ -193,6 +193,55 @@ class TestConsuming:
             made.until(lambda: listed(manager) == [1, 2], within_seconds=6)
             assert metric(manager, "consumer_errors_total") > 5
 
+    @pytest.mark.parametrize("as_batches", [False, True])
+    def test_catching_up(self, as_batches: bool) -> None:
+        """A broker that was cut off gives a copy up that has finished; by this it knows better before it deletes."""
+        of = segment(1, 0, 9)
+        with rig(as_batches=as_batches) as made:
+            manager = made.leader()
+            store(made, of)
+            made.until(lambda: listed(manager) == [1])
+            assert manager.when_caught_up(PARTITION).result(5) is None
+            made.topic.unavailable = True
+            made.machine.clock.sleep(5)
+            store(made, to(of, FINISHED), segment(2, 10, 19))
+            futures = [manager.when_caught_up(PARTITION) for _ in range(3)]
+            seen: list[tuple[int | None, list[int]]] = []
+            for future in futures:
+                future.add_done_callback(lambda _: seen.append((found(manager, 0, 5), listed(manager))))
+            made.machine.clock.sleep(10)
+            assert not any(future.done() for future in futures)
+            made.topic.unavailable = False
+            for future in futures:
+                future.result(10)
+            assert seen == [(1, [1, 2])] * 3
+            manager.when_caught_up(PARTITION).result(1)
+
+    @pytest.mark.parametrize("end", ["late", "stopped", "led again", "closed"])
+    def test_it_does_not_catch_up(self, end: str) -> None:
+        """If this fails, a task waits for ever, and each of its tries is kept."""
+        with rig() as made:
+            manager = made.leader(consume_wait_ms=20_000)
+            made.topic.unavailable = True
+            futures = [manager.when_caught_up(PARTITION) for _ in range(2)]
+            made.machine.clock.sleep(5)
+            assert not any(future.done() for future in futures)
+            expected: type[RemoteStorageException] = RetriableRemoteStorageException
+            if end == "stopped":
+                manager.on_stop_partitions(frozenset({PARTITION}))
+                expected = RemoteResourceNotFoundException
+            elif end == "led again":
+                manager.on_stop_partitions(frozenset({PARTITION}))
+                manager.on_partition_leadership_changes(frozenset({PARTITION}), frozenset())
+                expected = RemoteResourceNotFoundException
+            elif end == "closed":
+                manager.close()
+                expected = RemoteStorageException
+            for future in futures:
+                with pytest.raises(expected):
+                    future.result(25)
+            assert manager._assignment.catch_ups == []
+
     def test_the_topic_refuses_for_good(self) -> None:
         """Rights that are taken away: stale answers would look like fresh ones."""
         with rig() as made:

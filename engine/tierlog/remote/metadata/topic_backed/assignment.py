@@ -6,7 +6,7 @@ FINISHED, as the metadata topic has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageNotReadyException,
+    RetriableRemoteStorageException,
     TopicIdPartition,
 )
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
@@ -40,6 +41,32 @@ class Assigned:
     end_offset: int | None = None
     ready: bool = False
     failed: RemoteStorageException | None = None
+
+
+class CatchUp:
+    """A wait until all events are applied that were stored before it began.
+
+    Attributes:
+        kept: The partition, as it was assigned then.
+        future: Done when they are, or never will be.
+        until_seconds: Monotonic: when the wait ends with an error.
+        end_offset: Of its metadata partition, asked since the wait began, exclusive; None: not asked yet.
+        is_over: Whether they are.
+    """
+
+    __slots__ = ("end_offset", "future", "is_over", "kept", "until_seconds")
+
+    def __init__(self, kept: Assigned, future: PendingFuture[None], until_seconds: float) -> None:
+        self.kept = kept
+        self.future = future
+        self.until_seconds = until_seconds
+        self.end_offset: int | None = None
+        self.is_over = False
+
+    @property
+    def number(self) -> int:
+        """The metadata partition."""
+        return self.kept.metadata_partition
 
 
 class Assignment:
@@ -69,6 +96,8 @@ class Assignment:
         self._waiting: dict[TopicIdPartition, PendingFuture[None]] = {}
         self.watched: frozenset[int] = frozenset()
         self._watched_ready: frozenset[int] = frozenset()
+        #: Waits for the topic's end as it is now.
+        self._catch_ups: list[CatchUp] = []
 
     # ---- calls of the manager's callers
 
@@ -168,12 +197,35 @@ class Assignment:
             self.changed.notify_all()
         self._settle()
 
+    @property
+    def catch_ups(self) -> list[CatchUp]:
+        """The waits for the topic's end that have not ended."""
+        if not self._catch_ups:
+            return []
+        with self.changed:
+            return list(self._catch_ups)
+
+    def caught_up(self, positions: Mapping[int, int]) -> None:
+        """End the waits whose end offset has been reached, by the consumer's positions."""
+        waits = self.catch_ups
+        for wait in waits:
+            wait.is_over = wait.end_offset is not None and wait.end_offset <= positions.get(wait.number, -1)
+        if waits:
+            self._settle()
+
     def _settle(self) -> None:
-        """Complete the futures of partitions that are ready, or never will be; without the lock."""
-        if not self._waiting:
+        """Complete the futures of partitions that are ready, or never will be, and of waits for the topic's end that
+        are over; without the lock.
+        """
+        if not self._waiting and not self._catch_ups:
             return
         settled: list[tuple[PendingFuture[None], RemoteStorageException | None]] = []
         with self.changed:
+            for wait in list(self._catch_ups):
+                error = self._failure_of(wait)
+                if wait.is_over or error is not None:
+                    self._catch_ups.remove(wait)
+                    settled.append((wait.future, error))
             for partition in list(self._waiting):
                 error = None
                 try:
@@ -187,6 +239,21 @@ class Assignment:
                 future.set_result(None)
             else:
                 future.set_exception(error)
+
+    def _failure_of(self, wait: CatchUp) -> RemoteStorageException | None:
+        """Why a wait is given up; None: it goes on."""
+        partition = wait.kept.partition
+        try:
+            still = self.require(partition) is wait.kept
+        except RemoteStorageException as error:
+            return error
+        if not still:
+            return RemoteStorageNotReadyException(f"the metadata of {partition} is loaded anew")
+        if not wait.is_over and self._clock.monotonic_seconds() >= wait.until_seconds:
+            return RetriableRemoteStorageException(
+                f"the metadata of {partition} has not caught up with its topic in time"
+            )
+        return None
 
     def now(self) -> tuple[int, dict[TopicIdPartition, Assigned]]:
         """Return all that are assigned now, and the version of that."""
@@ -234,6 +301,17 @@ class Assignment:
                     return future
                 future.set_result(None)
             return future
+
+    def when_caught_up(self, partition: TopicIdPartition, within_seconds: float) -> Future[None]:
+        """Return a future that completes when all events are applied that were stored before this call, or raises why
+        they are not within a time. Raises as ``require``.
+        """
+        until = self._clock.monotonic_seconds() + within_seconds
+        with self.changed:
+            wait = CatchUp(self.require(partition), self._scheduler.future(), until)
+            self._catch_ups.append(wait)
+            self._tell()
+        return wait.future
 
     def await_ready(self, partition: TopicIdPartition) -> Assigned:
         """Return the partition once it is ready, after a tenth of a second at most.

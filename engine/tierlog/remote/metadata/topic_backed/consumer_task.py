@@ -240,6 +240,7 @@ class ConsumerTask:
         """Make one turn; after a retriable error, pause. Returns the number of pauses in a row."""
         try:
             self._check_closing()
+            self._assignment.caught_up(self._positions)
             self._turn()
         except OffsetsLostError as error:
             _log.warning("%s: the topic is opened again, and what this concerns is loaded anew", error)
@@ -263,6 +264,7 @@ class ConsumerTask:
         if not self._is_resumed:
             self._resume()
         version = self._take_assignment()
+        self._find_ends()
         self._save(at_end=False)
         due = self._own_events.expire()
         timeout = self._read_seconds if due is None else min(self._read_seconds, max(due, 0.0))
@@ -277,6 +279,7 @@ class ConsumerTask:
         if not runs:
             self.table.settle(_SETTLED_PAGES)
         self._tell_ready()
+        self._assignment.caught_up(self._positions)
         self._measure_lag()
 
     def _to_read(self) -> dict[int, int]:
@@ -363,6 +366,19 @@ class ConsumerTask:
             self._assignment.show_watched(
                 frozenset(number for number, end in self._watched.items() if self._positions.get(number, -1) >= end)
             )
+
+    def _find_ends(self) -> None:
+        """Ask for the ends of the metadata partitions that callers wait for."""
+        waits = [
+            each for each in self._assignment.catch_ups if each.end_offset is None and each.number in self._positions
+        ]
+        if not waits:
+            return
+        numbers = sorted({each.number for each in waits})
+        bounds = self._opened().bounds(numbers, timeout_seconds=self._patience(_BOUNDS_SECONDS))
+        for wait in waits:
+            wait.end_offset = bounds[wait.number].end_offset
+        self._assignment.caught_up(self._positions)
 
     # ---- assignment
 

@@ -332,6 +332,20 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         except RemoteStorageException as error:
             return self._failed(error)
 
+    def when_caught_up(self, topic_id_partition: TopicIdPartition) -> Future[None]:
+        """Return a future that completes once the table has all earlier events, as RemoteLogMetadataManager says."""
+        require_type("topic_id_partition", topic_id_partition, TopicIdPartition, "a TopicIdPartition")
+        try:
+            self._require_here()
+            task = self._configured()
+            assert self._config is not None
+            future = self._assignment.when_caught_up(topic_id_partition, self._config.consume_wait_ms / 1000)
+        except RemoteStorageException as error:
+            return self._failed(error)
+        if task.log is not None:
+            task.log.wake()
+        return future
+
     def segments_version(self, topic_id_partition: TopicIdPartition) -> int:
         """Return the number of the partition's last change, as RemoteLogMetadataManager says."""
         return self._ask(topic_id_partition, lambda table: table.version(topic_id_partition))
