@@ -70,7 +70,7 @@ class FinalReader(Client):
 
     @property
     def words(self) -> str:
-        """What is not read yet."""
+        """Return the reads that have not come to their end."""
         left = self._left or []
         return "; ".join(f"{each.partition} of broker {each.broker} at {each.offset} of {each.end}" for each in left)
 

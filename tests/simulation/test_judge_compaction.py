@@ -9,7 +9,7 @@ from tests.support.batches import Batch, encode
 
 
 def test_14_a_compacted_topic_has_the_last_values() -> None:
-    """Of each key the last value, and a tombstone for its time."""
+    """A compacted log has the last value of each key, and a tombstone for its time."""
     made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
     made.write(b"old", b"new", at=0, keys=(b"k", b"k"))
     made.write(b"other", at=2, keys=(b"l",))

@@ -146,7 +146,7 @@ def test_the_last_values_of_a_compacted_topic_are_read() -> None:
 
 
 def test_compaction_takes_committed_records_of_transactions_too() -> None:
-    """What is shown is committed all the same."""
+    """Records that a reader got are committed all the same."""
     made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, is_compacted=True))
     ours = {"producer_id": 5, "producer_epoch": 0}
     made.send(b"old", b"new", keys=(b"k", b"k"), transaction="t")

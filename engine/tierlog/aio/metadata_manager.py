@@ -120,11 +120,7 @@ class AsyncLogMetadataManager:
         Raises:
             RemoteStorageException: as the future of ``RemoteLogMetadataManager.when_ready``.
         """
-        ready = await self._worker.run(lambda: self.manager.when_ready(topic_id_partition))
-        if ready is None:
-            return False
-        await self._worker.result(ready)
-        return True
+        return await self._awaited(lambda: self.manager.when_ready(topic_id_partition))
 
     async def when_caught_up(self, topic_id_partition: TopicIdPartition) -> bool:
         """Wait until all events are applied that were stored before the call. False: the manager cannot say.
@@ -132,10 +128,14 @@ class AsyncLogMetadataManager:
         Raises:
             RemoteStorageException: as the future of ``RemoteLogMetadataManager.when_caught_up``.
         """
-        caught_up = await self._worker.run(lambda: self.manager.when_caught_up(topic_id_partition))
-        if caught_up is None:
+        return await self._awaited(lambda: self.manager.when_caught_up(topic_id_partition))
+
+    async def _awaited(self, call: Callable[[], Future[None] | None]) -> bool:
+        """Wait for the future of an optional call. False: the manager has no such call."""
+        future = await self._worker.run(call)
+        if future is None:
             return False
-        await self._worker.result(caught_up)
+        await self._worker.result(future)
         return True
 
     async def segments_version(self, topic_id_partition: TopicIdPartition) -> int | None:

@@ -100,42 +100,42 @@ def test_a_log_that_left_the_tier_starts_where_it_is_local(machine: Machine) -> 
         assert (killed.offsets[:2], killed.must_be_rebuilt) == ((9, 9), False)
 
 
-def test_a_log_that_was_to_be_rebuilt_and_left_the_tier_is_whole(machine: Machine) -> None:
-    """If this fails, a follower waits for ever for a tier that is gone."""
-    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
+#: Of a log whose closed segments go from here once the tier has them.
+SMALL = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
 
-    def opened() -> UnifiedLog:
-        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
 
-    log = opened()
+def opened(machine: Machine) -> UnifiedLog:
+    """Open the log as SMALL has it."""
+    return UnifiedLog.open(FOLDER, machine=machine, config=SMALL, remote_log_enabled=True)
+
+
+def mostly_in_tier(machine: Machine) -> UnifiedLog:
+    """Make a log of ten records, of which the last is here and the others are in the tier alone."""
+    log = opened(machine)
     for _ in range(10):
         log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
     log.maybe_increment_high_watermark(10)
     log.update_highest_offset_in_remote_storage(8)
     log.delete_old_segments()
+    return log
+
+
+def test_a_log_that_was_to_be_rebuilt_and_left_the_tier_is_whole(machine: Machine) -> None:
+    """If this fails, a follower waits for ever for a tier that is gone."""
+    log = mostly_in_tier(machine)
     log.truncate_to(4)
     assert log.must_be_rebuilt
-    log.update_config(dataclasses.replace(config, remote_storage_enable=False))
+    log.update_config(dataclasses.replace(SMALL, remote_storage_enable=False))
     assert (log.offsets[:2], log.log_end_offset, log.must_be_rebuilt) == ((4, 4), 4, False)
-    with opened() as killed:
+    with opened(machine) as killed:
         assert (killed.offsets[:2], killed.must_be_rebuilt) == ((4, 4), False)
 
 
 def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:
     """If this fails, a leader that starts after a kill clips the start of its log to 0, and offers what has expired."""
-    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
-
-    def opened() -> UnifiedLog:
-        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
-
-    log = opened()
-    for _ in range(10):
-        log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
-    log.maybe_increment_high_watermark(10)
-    log.update_highest_offset_in_remote_storage(8)
-    log.delete_old_segments()
+    log = mostly_in_tier(machine)
     assert log.offsets[:5] == (0, 9, 10, 10, 10)
-    with opened() as killed:  # no checkpoint says anything of the high watermark
+    with opened(machine) as killed:  # no checkpoint says anything of the high watermark
         assert killed.offsets[:5] == (0, 9, 9, 9, 10)
         assert killed.update_high_watermark(4) == 9, "a leader that lags behind in deleting"
         assert killed.update_log_start_offset_from_remote_tier(7) == 7

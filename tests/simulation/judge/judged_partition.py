@@ -1,4 +1,4 @@
-"""What the judge knows of one partition."""
+"""The judge's knowledge of one partition."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class WholeRead:
         return (record for record in every if record.offset >= part.offset)
 
     def _check_offset(self, offset: int) -> None:
-        """What is known to be at an offset was shown, or was not to be."""
+        """Check that a reader got the record at an offset, or was not to get it."""
         contents, shown = self._contents, self._shown.get(offset)
         known = contents.at[offset]
         where = f"{self._where}: offset {offset}, {known.key!r}={known.value!r}"

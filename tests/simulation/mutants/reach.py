@@ -71,7 +71,7 @@ def passed_by_tests(folder: str) -> dict[str, Passed]:
 
 
 def passed_by_seed(settings: Settings) -> Passed | None:
-    """What a seed comes by; None: it fails without a mutant."""
+    """Return the statements that a seed comes by; None: the seed fails without a mutant."""
     wanted = hashlib.sha256(settings.to_json().encode()).hexdigest()[:12]
     path = FOLDER / f"seed-{settings.seed}-{settings.events}-{wanted}-{_digest(ROOT / 'tests/simulation')}.json"
     if not path.exists():

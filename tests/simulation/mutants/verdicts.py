@@ -66,5 +66,5 @@ class Verdicts:
 
 
 def source_digest(module: str) -> str:
-    """Of a module's source."""
+    """Return the digest of a module's source."""
     return hashlib.sha256(source_of(module).encode()).hexdigest()[:12]
