@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
 
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.partition_log import PartitionLog
@@ -34,13 +33,11 @@ from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
-from tierlog.remote.manager.tiered_partition import ExpiryProgress, TieredPartition
+from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
 
 _log = logging.getLogger(__name__)
 _STATE = RemoteLogSegmentState
-#: Intervals of the task without a run after which the process has stood still.
-_RUNS_MISSED: Final = 3
 _BEGUN = (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
 _IN_TIER = (_STATE.COPY_SEGMENT_FINISHED, _STATE.DELETE_SEGMENT_STARTED)
 
@@ -88,7 +85,6 @@ class Expirations:
     def _step(self, partition: TieredPartition, log: PartitionLog) -> bool:
         """Make one step; whether the next one is due at once."""
         progress = partition.expiry
-        self._note_run(progress)
         if not progress.going:
             look = _Look(self._services, partition, log, clock_is_right=self.clock_check.trusted())
             if not look.is_needed():
@@ -103,13 +99,6 @@ class Expirations:
         self._delete_first(partition)
         self._show(partition)
         return True
-
-    def _note_run(self, progress: ExpiryProgress) -> None:
-        """Begin anew to doubt copies, if this process has stood still: its metadata may be as old as its last run."""
-        now_ms = self._services.machine.clock.time_ms()
-        if now_ms - progress.ran_ms > _RUNS_MISSED * self._services.config.task_interval_ms:
-            progress.given_up = {}
-        progress.ran_ms = now_ms
 
     def _delete_first(self, partition: TieredPartition) -> None:
         progress = partition.expiry
@@ -133,7 +122,9 @@ class Expirations:
         progress.going_bytes -= segment.segment_size_in_bytes
 
     def _is_due(self, segment: RemoteLogSegmentMetadata, reason: ExpiryReason) -> bool:
-        """Whether a segment goes still: a copy that seemed to be given up may have finished meanwhile."""
+        """Whether a segment goes still. A copy that seemed to be given up may have finished meanwhile, and a process
+        that stood still has metadata from before: its manager catches up first, if it can say that it has.
+        """
         if reason is not ExpiryReason.UNFINISHED:
             return True
         if segment.state is _STATE.COPY_SEGMENT_STARTED:
@@ -273,33 +264,13 @@ class _Look:
         being_copied = self._partition.being_copied
         found = [
             *plan.allowed(self._log_start),
-            *self._given_up(segments),
+            *find_unfinished(segments, began_until_ms=self._began_until_ms, being_copied=being_copied),
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
         going: dict[object, Expired] = {}
         for each in found:
             going.setdefault(each.segment.remote_log_segment_id, each)
         return going
-
-    def _given_up(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[Expired]:
-        """The copies and deletions that were given up. A copy has to be found so by two runs, since the metadata of a
-        process that stood still say for a moment that a copy goes on which has finished long ago; whether they have
-        caught up with their topic is asked when it is deleted, of a manager that can say.
-        """
-        progress, interval_ms = self._partition.expiry, self._services.config.task_interval_ms
-        being_copied = self._partition.being_copied
-        found = find_unfinished(segments, began_until_ms=self._began_until_ms, being_copied=being_copied)
-        known = progress.given_up
-        progress.given_up = {
-            each.segment.remote_log_segment_id: known.get(each.segment.remote_log_segment_id, self._now_ms)
-            for each in found
-        }
-        return [
-            each
-            for each in found
-            if each.segment.state is _STATE.DELETE_SEGMENT_STARTED
-            or self._now_ms - progress.given_up[each.segment.remote_log_segment_id] >= interval_ms / 2
-        ]
 
     def _start_is_gone(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Whether nobody has the log's first offset."""

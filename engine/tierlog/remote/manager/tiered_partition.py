@@ -30,19 +30,15 @@ class ExpiryProgress:
         going: Segments that are to be deleted, the next one first; the log's start lies behind them already.
         going_bytes: Their size.
         summary: By which the next run sees that nothing goes; None: it lists the segments.
-        given_up: When each copy that seems to be given up was first found so, ms since 1970 UTC.
-        ran_ms: When the task ran last; 0: it has not.
         faults: Of the task.
     """
 
-    __slots__ = ("faults", "given_up", "going", "going_bytes", "ran_ms", "summary")
+    __slots__ = ("faults", "going", "going_bytes", "summary")
 
     def __init__(self) -> None:
         self.going: list[Expired] = []
         self.going_bytes = 0
         self.summary: TierSummary | None = None
-        self.given_up: dict[RemoteLogSegmentId, int] = {}
-        self.ran_ms = 0
         self.faults = TaskFaults()
 
 
