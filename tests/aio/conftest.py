@@ -21,10 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test runs on one loop in ``make test``, on the other in ``make test-more``; which one is drawn by its name, so
     that each has about half of them.
     """
-    names = list(LOOPS)
+    here, names = str(pathlib.Path(__file__).parent), list(LOOPS)
     for item in items:
         loop = getattr(getattr(item, "callspec", None), "params", {}).get("loop")
-        if pathlib.Path(__file__).parent in item.path.parents and loop is not None:
+        if loop is not None and item.path.is_relative_to(here):
             drawn = zlib.crc32(item.nodeid.replace(loop, "").encode()) % len(names)
             if loop != names[drawn]:
                 item.add_marker(pytest.mark.more)

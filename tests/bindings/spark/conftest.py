@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     here, is_old = pathlib.Path(__file__).parent, importlib.metadata.version("pyspark") < "4.2"
     for item in items:
-        if here not in item.path.parents:
+        if not item.path.is_relative_to(here):
             continue
         if is_old:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import gc
 import random
 import subprocess
@@ -106,23 +107,35 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 #: Nearly as many elements as one request may have.
 ELEMENTS = 240_000
-MANY = [f"topic-{number}" for number in range(ELEMENTS)]
-random.Random(0).shuffle(MANY)
+
+
+@functools.cache
+def topic_names() -> list[str]:
+    """Of many topics, in no order."""
+    names = [f"topic-{number}" for number in range(ELEMENTS)]
+    random.Random(0).shuffle(names)
+    return names
+
+
 LONGEST: dict[str, tuple[int, int, Callable[[int], dict[str, Any]]]] = {
     "metadata": (
         3,
         8,
-        lambda count: {"topics": [{"name": n} for n in MANY[:count]], "allow_auto_topic_creation": False},
+        lambda count: {"topics": [{"name": n} for n in topic_names()[:count]], "allow_auto_topic_creation": False},
     ),
     "list-offsets": (2, 4, lambda count: list_offsets({"large": range(count)})),
-    "list-offsets of topics": (2, 4, lambda count: list_offsets(dict.fromkeys(MANY[: count // 2], range(1)))),
+    "list-offsets of topics": (2, 4, lambda count: list_offsets(dict.fromkeys(topic_names()[: count // 2], range(1)))),
     "epochs": (23, 3, lambda count: epochs({"large": range(count)})),
-    "configs": (32, 3, lambda count: {"resources": [{"resource_type": 2, "resource_name": n} for n in MANY[:count]]}),
-    "delete-topics": (20, 3, lambda count: {"topic_names": MANY[:count]}),
+    "configs": (
+        32,
+        3,
+        lambda count: {"resources": [{"resource_type": 2, "resource_name": n} for n in topic_names()[:count]]},
+    ),
+    "delete-topics": (20, 3, lambda count: {"topic_names": topic_names()[:count]}),
     "describe-topics": (
         75,
         0,
-        lambda count: {"topics": [{"name": n} for n in MANY[:count]], "response_partition_limit": 2000},
+        lambda count: {"topics": [{"name": n} for n in topic_names()[:count]], "response_partition_limit": 2000},
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import pathlib
 import pickle
 
@@ -36,7 +37,6 @@ CIPHERTEXT = base64.b64decode(
     "vJNQzoGWld+B83zRoHutMnIO"
 )
 AAD = bytes(range(0x20, 0x40))
-SECOND = RSA.generate(2048)
 # The message of 00…1f with the seed 00…3f, before RSA with a modulus of 2048 bits.
 ENCODED = (
     "005b654286102b5a13209a347c319fc042e823593d4e3f15d146c1d79c15ecadaed0a020eb821596f7a858b4f6a5e8f0f78d53fcdfc0f5"
@@ -49,6 +49,11 @@ ENCODED = (
 
 def vector_key() -> RSA.RsaKey:
     return RSA.construct((N, 65537, D))
+
+
+@functools.cache
+def second_key() -> RSA.RsaKey:
+    return RSA.generate(2048)
 
 
 def encryption(key_id: str = "id", wrapped: bytes = CIPHERTEXT) -> SegmentEncryption:
@@ -126,7 +131,7 @@ class TestWriting:
     """Wrapping, and the rotation of keys."""
 
     def ring(self, active: str | None = "k1", machine: Machine | None = None) -> KeyRing:
-        first, second = RSA.construct((N, 65537, D)), SECOND
+        first, second = RSA.construct((N, 65537, D)), second_key()
         return KeyRing(
             {"k1": first.export_key("DER", pkcs=8), "k2": second.export_key("DER", pkcs=8)},
             machine,
@@ -171,7 +176,7 @@ class TestWriting:
         assert (moved.key_id, moved.aad) == ("k2", old.encryption.aad)
         assert ring.rewrap(moved) is moved
         sealed = AESGCM(old.data_key).encrypt(bytes(12), b"chunk", moved.aad)
-        only_new = KeyRing({"k2": SECOND.export_key("DER", pkcs=8)})
+        only_new = KeyRing({"k2": second_key().export_key("DER", pkcs=8)})
         assert only_new.cipher(moved).decrypt(bytes(12), sealed, moved.aad) == b"chunk"
 
     def test_a_ring_for_reading_wraps_nothing(self) -> None:
@@ -186,10 +191,10 @@ class TestWriting:
         with pytest.raises(ConfigError, match="k1: the two files are not of one key pair"):
             KeyRing(
                 {"k1": vector_key().export_key("DER", pkcs=8)},
-                public_keys={"k1": SECOND.public_key().export_key("DER")},
+                public_keys={"k1": second_key().public_key().export_key("DER")},
             )
         with pytest.raises(ConfigError, match=r"public\.key\.file: this is a private key"):
-            KeyRing({}, public_keys={"k1": SECOND.export_key("DER", pkcs=8)})
+            KeyRing({}, public_keys={"k1": second_key().export_key("DER", pkcs=8)})
 
     def test_a_data_key_is_not_shown_and_does_not_travel(self) -> None:
         """If this fails, a segment's key ends up in a log."""
