@@ -78,6 +78,8 @@ class Pair:
         if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):
             self.tabled[rows.DAMAGE] += 1
             ours = told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
+        if self.is_damaged and rows.is_watermark_of_damage(told, ours, self.folders[0]):
+            return self._part(rows.OFFSETS)
         if words[0] in ("read", "raise"):
             told = self._at_local_start(told)
             ours = self._with_watermark(told, ours, words)
@@ -178,6 +180,7 @@ class Pair:
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
         before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
         has_compacted = rows.has_compacted(self.folders[0])
+        has_later_index = rows.has_later_transaction_index(self.folders[0])
         word = self.folders[1] / TIER_START_FILE
         noted = word.read_bytes() if word.exists() else b""
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
@@ -188,6 +191,7 @@ class Pair:
         for row, differs in (
             (rows.HOLE, rows.lost_batches(told, ours)),
             (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
+            (rows.LATER_INDEX, has_later_index and told.startswith("refused -1 ") and ours.startswith("open ")),
         ):
             if differs:
                 return self._part(row)
@@ -266,7 +270,10 @@ def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, s
         pair.compare_files()
         life.learn(answer)
         for question in life.questions():
-            yield str(question[0]), pair.ask(*question)
+            answer = pair.ask(*question)
+            yield str(question[0]), answer
+            if Told.find(answer) is None:
+                return
     pair.ask("close")
     pair.compare_files()
 

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -26,6 +27,9 @@ from tierlog.log.local.compaction.cleaner import _Cleaning
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
+#: An entry of a transaction index: its version, the producer, the transaction's first and last offset, a stable offset.
+_ABORTED = struct.Struct(">hqqqq")
+
 REFUSED = "A refused append"
 OVERLAP = "Overlapping batches of a leader"
 WATERMARK = "A high watermark within a batch"
@@ -34,6 +38,7 @@ GAP = "A segment behind missing offsets"
 HOLE = "A hole in front of a segment after a crash"
 OFFSETS = "A damaged base offset or magic"
 DAMAGE = "A damaged batch below the recovery point"
+LATER_INDEX = "A transaction index of a later version"
 EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
 FALLEN = "Leader epochs that fall"
@@ -52,6 +57,7 @@ MET = (
     HOLE,
     OFFSETS,
     DAMAGE,
+    LATER_INDEX,
     EPOCHS,
     PRODUCERS,
     FALLEN,
@@ -192,6 +198,32 @@ def has_damaged_offsets(segments: dict[int, bytes]) -> bool:
             next_ <= last for last, next_ in itertools.pairwise(ends)
         ):
             return True
+    return False
+
+
+def is_watermark_of_damage(told: str, ours: str, folder: pathlib.Path) -> bool:
+    """Whether Kafka's high watermark alone differs, which moved behind the log's end, to the damaged base offset of the
+    batch that it is in.
+    """
+    theirs, mine = Told.of(told), Told.of(ours)
+    return (
+        theirs.high > theirs.end
+        and told.split(" | ", maxsplit=1)[0] == ours.split(" | ", maxsplit=1)[0]
+        and replace(theirs, high=mine.high, stable=mine.stable) == mine
+        and any((scan_batches(data)[0]["base_offset"] == theirs.high).any() for data in segments_of(folder).values())
+    )
+
+
+def has_later_transaction_index(folder: pathlib.Path) -> bool:
+    """Whether Kafka's check of a transaction index comes to an entry of a version above 0."""
+    for path in folder.glob("*.txnindex"):
+        data, base_offset = path.read_bytes(), int(path.stem)
+        for at in range(0, len(data) - _ABORTED.size + 1, _ABORTED.size):
+            version, _, _, last_offset, _ = _ABORTED.unpack_from(data, at)
+            if version > 0:
+                return path.with_suffix(".log").exists()
+            if last_offset < base_offset:
+                break  # which it takes for damage, and builds the index anew
     return False
 
 

@@ -9,15 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import Batch, encode
+from tests.support.broker_logs import ToldClock
 from tierlog._native.appends import find_marker
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.local.log_errors import AppendRefusedError
-from tierlog.log.local.producers.producer_appends import ProducerBatch
-from tierlog.log.local.producers.producer_entries import BatchMetadata
+from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
+from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry
 from tierlog.log.local.producers.producer_state import AbortedTransaction, ProducerState
 from tierlog.log.local.recovery.producer_replay import ProducerReplay
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
+START_MS = 1_700_000_000_000
 #: Producers, epochs that go back too, in and out of transactions, markers: few of each, so that they meet.
 STEPS = st.lists(
     st.tuples(
@@ -55,27 +61,26 @@ def log_of(steps: list[tuple[int, int, str, int]], *, mixed: bool = False) -> li
     return batches
 
 
+def producer_batch(batch: Batch) -> ProducerBatch:
+    data = encode(batch)
+    row = {name: column.tolist()[0] for name, column in scan_batches(data)[0].items()}
+    return ProducerBatch(
+        row["producer_id"],
+        row["producer_epoch"],
+        row["base_sequence"],
+        row["base_offset"],
+        row["last_offset"],
+        row["max_timestamp"],
+        bool(row["attributes"] & 0x10),
+        bool(row["attributes"] & 0x20),
+        find_marker(data) if row["attributes"] & 0x20 else None,
+    )
+
+
 def one_by_one(state: ProducerState, batches: list[Batch]) -> list[AbortedTransaction]:
     aborted: list[AbortedTransaction] = []
     for batch in batches:
-        data = encode(batch)
-        row = {name: column.tolist()[0] for name, column in scan_batches(data)[0].items()}
-        aborted += state.replay(
-            [
-                ProducerBatch(
-                    row["producer_id"],
-                    row["producer_epoch"],
-                    row["base_sequence"],
-                    row["base_offset"],
-                    row["last_offset"],
-                    row["max_timestamp"],
-                    bool(row["attributes"] & 0x10),
-                    bool(row["attributes"] & 0x20),
-                    find_marker(data) if row["attributes"] & 0x20 else None,
-                )
-            ],
-            end_offset=batch.last_offset + 1,
-        )
+        aborted += state.replay([producer_batch(batch)], end_offset=batch.last_offset + 1)
     return aborted
 
 
@@ -104,6 +109,51 @@ def test_a_fold_is_what_one_by_one_is(steps: list[tuple[int, int, str, int]], pi
     aborted = one_by_one(expected, batches)
     assert folded(found, batches, piece=piece, rows_held=rows_held) == aborted
     assert everything(found) == everything(expected)
+
+
+@given(STEPS, st.integers(0, 40), st.integers(1, 12), st.sampled_from([1, 5, 8192]))
+def test_held_batches_make_one_append_of_a_replay(
+    steps: list[tuple[int, int, str, int]], known: int, piece: int, rows_held: int
+) -> None:
+    """Else a segment is replayed to other producers than Kafka's, whose epochs fall within it: of two replicas that led
+    in turn one would take a batch for a duplicate, and the other would not.
+    """
+    batches = log_of(steps)
+    before, behind = batches[:known], batches[known:]
+    expected, found = ProducerState(), ProducerState()
+    for state in (expected, found):
+        one_by_one(state, before)
+    prepared = expected.prepare(map(producer_batch, behind), origin=AppendOrigin.REPLICATION)
+    expected.apply(prepared, end_offset=behind[-1].last_offset + 1 if behind else expected.end_offset)
+    held: dict[int, ProducerStateEntry | None] = {}
+    found.hold_batches([-1, 1, 2], held)
+    found.hold_batches([2, 3], held)
+    folded(found, behind, piece=piece, rows_held=rows_held)
+    found.join_batches(held)
+    assert everything(found) == everything(expected)
+
+
+def test_a_producer_whose_epoch_rises_and_falls_back_within_a_segment() -> None:
+    """Kafka's snapshot of the log that was cut has the batch of the segment in front, and so a resend of it is a
+    duplicate there: here it must be one, too.
+    """
+    mine = {"producer_id": 4, "timestamp_ms": START_MS}
+    earlier = Batch(0, producer_epoch=0, transactional=True, **mine)
+    risen = [
+        Batch(1, producer_epoch=1, transactional=True, **mine),
+        Batch(2, producer_epoch=0, marker="commit", **mine),
+    ]
+    machine = Machine(files=MemoryFiles(), clock=ToldClock(START_MS))
+    with UnifiedLog.open("logs/orders-0", machine=machine) as log:
+        log.append_as_follower(bytearray(encode(earlier)), leader_epoch=0)
+        log.roll()
+        for batch in (*risen, Batch(3)):
+            log.append_as_follower(bytearray(encode(batch)), leader_epoch=0)
+        log.truncate_to(3)
+        snapshot = log.snapshot_at(3)
+    assert snapshot is not None
+    (entry,) = parse_producer_snapshot(snapshot).entries
+    assert (entry.producer_epoch, entry.last_offset, entry.transaction_first_offset) == (0, 0, -1)
 
 
 @given(STEPS, st.integers(1, 12))

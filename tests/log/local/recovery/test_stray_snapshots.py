@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.living_logs import batch_of
+from tests.support.living_logs import batch_of, ended
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -70,3 +71,34 @@ def test_a_log_without_snapshots_gets_those_of_its_last_segments() -> None:
     checkpoints = LogCheckpoints(recovery_point=3, log_start_offset=3, high_watermark=3)
     with UnifiedLog.open(FOLDER, machine=machine, checkpoints=checkpoints, had_clean_shutdown=True) as log:
         assert log.snapshot_at(3) is not None
+
+
+def test_a_marker_that_damage_took_ends_no_transaction() -> None:
+    """If this fails, readers of committed records get those of a transaction that was aborted: a snapshot knows that it
+    has ended, and nobody how.
+    """
+    machine = Machine(files=MemoryFiles())
+    with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
+        now = machine.clock.time_ms()
+        log.append_as_leader(
+            batch_of(b"aborted", producer_id=7, base_sequence=0, transactional=True, timestamp_ms=now), leader_epoch=0
+        )
+        log.roll()
+        log.append_as_leader(batch_of(b"damaged", timestamp_ms=now), leader_epoch=0)
+        ended(log, 7, commits=False)
+        log.roll()
+        for _ in range(3):
+            log.append_as_leader(batch_of(b"behind", timestamp_ms=now), leader_epoch=0)
+            log.roll()
+        assert log.last_stable_offset == log.log_end_offset == 6
+    path = f"{FOLDER}/{1:020d}.log"
+    damaged = bytearray(machine.files.read_whole(path))
+    damaged[40] ^= 1
+    machine.files.write_whole(path, bytes(damaged))
+    machine.files.remove(f"{FOLDER}/{1:020d}.index")
+    with UnifiedLog.open(FOLDER, machine=machine, had_clean_shutdown=True, is_sole_replica=True) as log:
+        assert [segment.base_offset for segment in log.log_segments()] == [0, 1, 3, 4, 5, 6]
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 6)
+        assert not log.read(0, max_bytes=1000, isolation=FetchIsolation.TXN_COMMITTED).records
+        assert [entry.producer_id for entry in log.open_transactions()] == [7]
+        assert all(log.snapshot_at(offset) is not None for offset in (3, 4, 5, 6)), "no segment is copied without one"

@@ -304,6 +304,24 @@ class ProducerState:
             self._open[first_offset] = producer_id
         self.end_offset = end_offset
 
+    def hold_batches(self, producer_ids: Iterable[int], held: dict[int, ProducerStateEntry | None]) -> None:
+        """Have what is replayed next of these producers count as one append: their batches of before go into ``held``,
+        until ``join_batches``. Those that are in it already stay as they are.
+        """
+        for producer_id in producer_ids:
+            if producer_id in held:
+                continue
+            held[producer_id] = known = self._producers.get(producer_id)
+            if known is not None:
+                self._producers[producer_id] = known.without_batches()
+
+    def join_batches(self, held: Mapping[int, ProducerStateEntry | None]) -> None:
+        """Put what was replayed behind the batches that were held."""
+        for producer_id, known in held.items():
+            if known is not None:
+                known.update(self._producers[producer_id])
+                self._producers[producer_id] = known
+
     # ---- the log moves
 
     def on_high_watermark(self, high_watermark: int) -> None:

@@ -151,6 +151,7 @@ class LogLoader:
         self._has_synced = False
         self._holes: set[int] = set()
         self._split: set[int] = set()
+        self._lacks_snapshots = False
         self.segments = LogSegments()
 
     def load(self, *, remote_log_enabled: bool = False) -> LoadedLog:
@@ -374,11 +375,14 @@ class LogLoader:
                 up_to_offset=segment.base_offset,
                 now_ms=self._machine.clock.time_ms(),
                 keep_later_snapshots=True,
+                takes_all=self._lacks_snapshots,
             )
             return state
 
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
+            self._remove_snapshots(behind=segment.base_offset)  # they may have the end of a transaction that is cut off
+            self._lacks_snapshots |= self._base_behind(segment) < OFFSET_MAX
 
         outcome, state = recover_segment(
             segment,
@@ -446,8 +450,7 @@ class LogLoader:
         none_there = self._snapshots.latest_offset is None
         # First those behind the end: else one of them would pass for that of the end, which would be deleted as a
         # stray.
-        for path in self._snapshots.truncate(log_start_offset=-1, log_end_offset=end_offset):
-            self._report.add("deleted", path, "a snapshot of what the log does not have")
+        self._remove_snapshots(behind=end_offset)
         self._remove_stray_snapshots(bases)
         if self._was_clean and none_there:
             # Written by a version without snapshots: they begin here, so that not all of the log has to be read.
@@ -462,8 +465,13 @@ class LogLoader:
             log_start_offset=log_start,
             up_to_offset=end_offset,
             now_ms=self._machine.clock.time_ms(),
+            takes_all=self._lacks_snapshots,
         )
         self._remove_stray_snapshots(bases)  # the newest one may be stray now: not only at the next start
+
+    def _remove_snapshots(self, *, behind: int) -> None:
+        for path in self._snapshots.truncate(log_start_offset=-1, log_end_offset=behind):
+            self._report.add("deleted", path, "a snapshot of what the log does not have")
 
     def _remove_stray_snapshots(self, bases: list[int]) -> None:
         for path in self._snapshots.remove_strays(bases):

@@ -199,13 +199,14 @@ def restore_producers(
     up_to_offset: int,
     now_ms: int,
     keep_later_snapshots: bool = False,
+    takes_all: bool = False,
 ) -> None:
     """Restore the producers as they were at an offset: of a log that was cut there, or is opened (Kafka
     rebuildProducerState).
 
     Snapshots that lie outside of the log are deleted, the newest of the others is loaded, and the batches from there on
-    are replayed, which needs no checksum. Snapshots are written at the begin of the last two segments and at the
-    offset.
+    are replayed, which needs no checksum. Snapshots are written at the begin of the last two segments (or of all), and
+    at the offset.
 
     Args:
         segments: Those of the log; only bytes in front of ``up_to_offset`` are read.
@@ -215,6 +216,7 @@ def restore_producers(
         up_to_offset: Behind the last batch that counts.
         now_ms: Producers that have expired by then are forgotten.
         keep_later_snapshots: Those behind the offset are of records that are in the log.
+        takes_all: Segments lost their snapshots, without which none of them is copied to the tier.
 
     Raises:
         CorruptRecordError: the log cannot be read. StoreError.
@@ -231,7 +233,7 @@ def restore_producers(
     # Kafka skips the replay of a log that knew no producer, and so leaves a transaction of the snapshot open for ever
     # if its producer expired since: its marker lies behind the snapshot.
     if up_to_offset > producers.end_offset and not (was_empty and producers.is_empty):
-        due_at = {segment.base_offset for segment in segments.segments[-2:]}
+        due_at = {segment.base_offset for segment in segments.segments[0 if takes_all else -2 :]}
         for segment in segments.between(producers.end_offset, up_to_offset):
             producers.end_offset = max(segment.base_offset, producers.end_offset, log_start_offset)
             if segment.base_offset in due_at:
@@ -272,18 +274,26 @@ def _has_batch_of(segments: LogSegments, producer_id: int, from_offset: int, up_
 
 
 def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) -> None:
-    """Replay a segment's batches from the producers' end on, up to the batch that reaches an offset."""
+    """Replay a segment's batches from the producers' end on, up to the batch that reaches an offset.
+
+    All of a producer count as one append, as in Kafka (loadProducersFromRecords): one whose epoch rises and falls back
+    within the segment keeps its batches of before.
+    """
     from_offset = producers.end_offset
     start, end = _bounds(segment, from_offset, up_to_offset)
 
     runs = BatchRuns(segment.iter_windows(start, end), end_position=start)
     replay = ProducerReplay(producers, read=segment.read_at)
+    held: dict[int, ProducerStateEntry | None] = {}
     try:
         for run in runs:
             last_offsets = run.column("last_offset")
             inside = (last_offsets >= from_offset) & (last_offsets < up_to_offset)
-            replay.feed({name: column[inside] for name, column in run.columns.items()})
+            rows = {name: column[inside] for name, column in run.columns.items()}
+            producers.hold_batches(np.unique(rows["producer_id"]).tolist(), held)
+            replay.feed(rows)
         replay.finish()
+        producers.join_batches(held)
         if runs.broken is not None:
             raise runs.broken
         if runs.oversized:
