@@ -10,7 +10,7 @@ for a commit; the last member is stopped cleanly, never crashed: what one disk a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,10 @@ from tierlog.runtime.machine.randomness import SeededRng
 REPLICAS: Final = (1, 2, 3)
 LAG_MS: Final = 500
 END: Final = FetchIsolation.LOG_END
+
+#: By broker: those that are up, and (leader epoch, value) of each offset that they have.
+UpReplicas = Mapping[int, Replica]
+Records = Mapping[int, Mapping[int, tuple[int, bytes]]]
 
 replicas = st.sampled_from(REPLICAS)
 picks = st.integers(0, 2)
@@ -322,16 +326,38 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     # ---- what must hold
 
+    def properties(self) -> list[Callable[[UpReplicas, Records], None]]:
+        """The properties, which are looked at after each step."""
+        return [
+            self.epochs_rise,
+            self.lineages_are_of_the_records,
+            self.committed_records_stay,
+            self.logs_are_equal_below_high_watermarks,
+            self.logs_match,
+        ]
+
     @invariant()
     def holds(self) -> None:
         up = {broker: replica for broker, replica in self.replicas.items() if replica.is_up}
         records = {broker: replica.records() for broker, replica in up.items()}
+        for holds in self.properties():
+            holds(up, records)
+
+    def epochs_rise(self, up: UpReplicas, _: Records) -> None:
+        """A replica's leader epochs and their begins are monotonic."""
         for replica in up.values():
             entries = list(replica.epochs.items())
             assert entries == sorted(set(entries)), "epochs rise"
             assert [start for _, start in entries] == sorted({start for _, start in entries}), "epochs rise"
+
+    def lineages_are_of_the_records(self, up: UpReplicas, records: Records) -> None:
+        """A record is of the epoch that the lineage has for its offset."""
+        for replica in up.values():
             for offset, (epoch, _) in records[replica.broker_id].items():
                 assert replica.log.leader_epoch_cache.epoch_for_offset(offset) == epoch, "lineages are of the records"
+
+    def committed_records_stay(self, up: UpReplicas, records: Records) -> None:
+        """What a leader had below its high watermark is on all members of the in-sync set, and is never another."""
         for broker, replica in up.items():
             if replica.leader.is_leading and replica.leader.leader_epoch == self.state.leader_epoch:
                 for offset in range(replica.log.high_watermark):
@@ -340,10 +366,16 @@ class ReplicationMachine(RuleBasedStateMachine):
         for broker in self.state.in_sync_replicas & up.keys():
             for offset, record in self.committed.items():
                 assert records[broker].get(offset) == record, f"broker {broker} lost committed offset {offset}"
+
+    def logs_are_equal_below_high_watermarks(self, up: UpReplicas, records: Records) -> None:
         for one, other in itertools.combinations(up, 2):
             below = min(up[one].log.high_watermark, up[other].log.high_watermark)
             for offset in range(below):
                 assert records[one][offset] == records[other][offset], f"offset {offset} below both high watermarks"
+
+    def logs_match(self, up: UpReplicas, records: Records) -> None:
+        """Logs that share a record share all in front of it."""
+        for one, other in itertools.combinations(up, 2):
             shared = [at for at in records[one] if records[one][at][0] == records[other].get(at, (-1,))[0]]
             if shared:
                 for offset in range(max(shared) + 1):
