@@ -206,7 +206,7 @@ class ListLog:
 
     def _only_local(self) -> list[ListSegment]:
         copied = self.highest_offset_in_remote_storage
-        return [each for each in self.log_segments(self.log_start_offset) if each.base_offset >= copied]
+        return [each for each in self.log_segments(self.log_start_offset) if each.base_offset > copied]
 
     def only_local_log_segments_size(self) -> int:
         return sum(each.size_bytes for each in self._only_local())

@@ -253,6 +253,13 @@ class PartitionLogContract:
         assert log.only_local_log_segments_count() == len(only_local) == 2
         assert log.only_local_log_segments_size() == sum(only_local)
 
+    def test_a_copied_segment_of_one_record(self, rig: LogRig) -> None:
+        """It would count here and in the tier, and retention by size would take what is within its bound."""
+        rig.roll()
+        log = rig.log
+        log.update_highest_offset_in_remote_storage(9)
+        assert (log.only_local_log_segments_size(), log.only_local_log_segments_count()) == (0, 1)
+
     def test_what_lies_in_front_of_the_log_start(self, log: PartitionLog) -> None:
         """After a DeleteRecords retention by size would take as many bytes of the log again."""
         sizes = [segment.size_bytes for segment in log.log_segments()]

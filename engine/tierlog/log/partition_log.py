@@ -231,8 +231,8 @@ class PartitionLog(Protocol):
         """Return the bytes of all segments' logs."""
 
     def only_local_log_segments_size(self) -> int:
-        """Return the bytes of the segments that the tier does not have: base offset at or behind the highest copied
-        offset. Segments that end in front of the log start do not count, as they are to be deleted.
+        """Return the bytes of the segments that the tier does not have: base offset behind the highest copied one.
+        Segments that end in front of the log start do not count, as they are to be deleted.
         """
 
     def only_local_log_segments_count(self) -> int:

@@ -93,11 +93,12 @@ class LogState(NamedTuple):
     @property
     def only_local(self) -> list[LogSegment]:
         """The segments that the tier does not have, but for those in front of the log start, which retention deletes.
-        Kafka counts these too: after a DeleteRecords, retention by size takes as many bytes of the log again.
+        Kafka counts these too: after a DeleteRecords, retention by size takes as many bytes of the log again; and it
+        counts a copied segment of a single offset here as well as in the tier.
         """
         copied = self.offsets.highest_offset_in_remote_storage
         segments = self.segments.between(self.offsets.log_start_offset, INT64_MAX)
-        return [segment for segment in segments if segment.base_offset >= copied]
+        return [segment for segment in segments if segment.base_offset > copied]
 
 
 NO_TIMESTAMP: Final = -1
