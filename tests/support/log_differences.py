@@ -284,20 +284,22 @@ def found_epochs(told: str, ours: str, folder: pathlib.Path, *, log_start: int) 
     known, found = ({int(e): int(start) for e, start in (w.split(":") for w in part.split())} for part in (told, ours))
     segments = segments_of(folder)
     later = min(known.values(), default=2**63)
+    read = _rising_epochs(segments, log_start)
+    front = {epoch: start for epoch, start in read.items() if start < later}
     return (
-        any(found == _rising_epochs(segments, base, log_start) for base in segments)
+        (found in (read, known | front))
         and all(epoch in known or start < later for epoch, start in found.items())
         and all(found.get(epoch, start + 1) <= start for epoch, start in known.items())
     )
 
 
-def _rising_epochs(segments: dict[int, bytes], from_base: int, log_start: int) -> dict[int, int]:
-    """The epochs that begin in the batches of the segments from one on, cut to the log start."""
+def _rising_epochs(segments: dict[int, bytes], log_start: int) -> dict[int, int]:
+    """The epochs that begin in the batches of the segments, cut to the log start."""
     found: dict[int, int] = {}
-    for base, data in sorted(segments.items()):
+    for _, data in sorted(segments.items()):
         table = scan_batches(data)[0]
         for epoch, offset in zip(table["leader_epoch"].tolist(), table["base_offset"].tolist(), strict=True):
-            if base >= from_base and epoch > max(found, default=-1):
+            if epoch > max(found, default=-1):
                 found[epoch] = offset
     first = max((epoch for epoch, offset in found.items() if offset <= log_start), default=-1)
     return {epoch: max(offset, log_start) for epoch, offset in found.items() if epoch >= first}

@@ -191,6 +191,24 @@ def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
     assert opened(left).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 3}
 
 
+@pytest.mark.parametrize("lineage", [((1, 3), (2, 5)), ((2, 5),), ((2, 6),)])
+def test_the_epochs_of_what_was_flushed_are_those_of_its_batches(lineage: tuple[tuple[int, int], ...]) -> None:
+    """What a log start that was lost had taken may be flushed: a follower would be told that the leader's log diverges
+    from its own there.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for epoch in (0, 0, 1, 1):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+    log.roll()
+    for epoch in (1, 2, 2):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+    log.flush()
+    left = crashed(machine, 1)
+    left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(lineage)))
+    assert opened(left, log.recovery_point).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 5}
+
+
 def test_the_lineage_from_the_log_start_on_stays() -> None:
     """An epoch begins where no batch lies: a follower that is told the begin of its next batch keeps what is cut here.
     The segment with the log start begins in front of it, where the lineage knows no epoch.

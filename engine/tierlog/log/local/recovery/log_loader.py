@@ -24,6 +24,7 @@ from tierlog.log.local.log_folder import (
 from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.recovery.batch_epochs import complete_from_batches
 from tierlog.log.local.recovery.folder_tidying import split_segment, tidy_folder
 from tierlog.log.local.recovery.producer_replay import restore_producers
 from tierlog.log.local.recovery.segment_recovery import (
@@ -324,11 +325,6 @@ class LogLoader:
         if self._was_clean:
             return
         unflushed = self.segments.from_floor(self._recovery_point)
-        begin = max(unflushed[0].base_offset, self._log_start) if unflushed else 0
-        if unflushed and self._epochs.epoch_for_offset(begin) is None:
-            # The lineage was cut to a log start that was lost; the batches have their epochs. Elsewhere it stays: an
-            # epoch may begin where no batch lies.
-            self._epochs.truncate_from_end(unflushed[0].base_offset)
         for place, segment in enumerate(unflushed):
             behind = unflushed[place + 1 :]
             if self._recover(segment, behind=behind) or self._remove_behind_hole(segment, behind):
@@ -440,6 +436,10 @@ class LogLoader:
         before = self._epochs.epochs
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(self._log_start)
+        # It was cut to a log start that was lost; elsewhere it stays: an epoch may begin where no batch lies.
+        whole = complete_from_batches(self._epochs.epochs, self.segments, log_start_offset=self._log_start)
+        if whole != self._epochs.epochs:
+            self._epochs.replace(whole)
         if self._epochs.epochs != before:
             text = f"cut to offsets {self._log_start} … {end_offset}"
             self._report.add("epochs", f"{self._folder}/leader-epoch-checkpoint", text)

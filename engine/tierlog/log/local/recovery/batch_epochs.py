@@ -1,0 +1,60 @@
+"""The leader epochs of records as their batches have them: of those that are there again, since the log start that had
+taken them was lost, while the lineage stays cut to it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from tierlog.errors import CorruptRecordError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.local.segments.log_segment import LogSegments
+from tierlog.records.batch_runs import BatchRuns
+
+_log = logging.getLogger(__name__)
+_EPOCHS_MAGIC = 2
+
+
+def complete_from_batches(epochs: LeaderEpochs, segments: LogSegments, *, log_start_offset: int) -> LeaderEpochs:
+    """Return a log's epochs back to the first record that it has here; as they are, where nobody can know these.
+
+    Args:
+        epochs: Of the log.
+        segments: Of the log.
+        log_start_offset: Of the log.
+    """
+    first = epochs.earliest
+    start = max(log_start_offset, segments.first.base_offset) if len(segments) else 0
+    if first is None or not len(segments) or first.start_offset <= start:
+        return epochs
+    try:
+        found = _read(segments, start, first.start_offset)
+        begin = found.earliest
+        return epochs if begin is None else epochs.continuing(found, begin.start_offset, first.start_offset)
+    except (CorruptRecordError, ValueError) as error:
+        _log.warning("offsets %d … %d: their epochs are not known: %s", start, first.start_offset - 1, str(error))
+        return epochs
+
+
+def _read(segments: LogSegments, from_offset: int, up_to_offset: int) -> LeaderEpochs:
+    """The epochs of the batches of a range; none, where its first batch is of a format without them. Raises
+    CorruptRecordError.
+    """
+    found = LeaderEpochs()
+    for segment in segments.between(from_offset, up_to_offset):
+        runs = BatchRuns(segment.iter_windows())
+        for run in runs:
+            bases = run.column("base_offset")
+            inside = np.flatnonzero((run.column("last_offset") >= from_offset) & (bases < up_to_offset))
+            for row in inside.tolist():
+                latest = found.latest
+                epoch = int(run.columns["leader_epoch"][row]) if run.columns["magic"][row] >= _EPOCHS_MAGIC else -1
+                if latest is None and epoch < 0:
+                    return found
+                if latest is None or epoch > latest.epoch:
+                    found = found.assign(epoch, max(int(bases[row]), from_offset))
+        if runs.broken is not None:
+            raise runs.broken.located(segment.log_path)
+    return found
