@@ -25,7 +25,7 @@ from tierlog.log.local.producers.producer_entries import ProducerSettings
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.batch_epochs import complete_from_batches
-from tierlog.log.local.recovery.folder_tidying import split_segment, tidy_folder
+from tierlog.log.local.recovery.folder_tidying import DELETED, split_segment, tidy_folder
 from tierlog.log.local.recovery.producer_replay import restore_producers
 from tierlog.log.local.recovery.segment_recovery import (
     IndexContents,
@@ -152,7 +152,6 @@ class LogLoader:
         self._has_synced = False
         self._holes: set[int] = set()
         self._split: set[int] = set()
-        self._lacks_snapshots = False
         self.segments = LogSegments()
 
     def load(self, *, remote_log_enabled: bool = False) -> LoadedLog:
@@ -359,6 +358,9 @@ class LogLoader:
         if segment.base_offset in self._recovered:
             return False
         before = IndexContents.read(self._machine.files, segment)
+        is_flushed = self._base_behind(segment) <= self._recovery_point
+        if is_flushed:  # no start would recover it again that finds all its files: a crash in here leaves none
+            segment.rename_offset_index(DELETED)
 
         def producers() -> ProducerState:
             state = self._producers.anew()
@@ -371,14 +373,12 @@ class LogLoader:
                 up_to_offset=segment.base_offset,
                 now_ms=self._machine.clock.time_ms(),
                 keep_later_snapshots=True,
-                takes_all=self._lacks_snapshots,
             )
             return state
 
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
             self._remove_snapshots(behind=segment.base_offset)  # they may have the end of a transaction that is cut off
-            self._lacks_snapshots |= self._base_behind(segment) < OFFSET_MAX
 
         outcome, state = recover_segment(
             segment,
@@ -387,6 +387,9 @@ class LogLoader:
             before_cut=remove_behind,
             next_base_offset=self._base_behind(segment),
         )
+        if is_flushed:
+            segment.flush()
+            segment.rename_offset_index("")
         self._recovered.add(segment.base_offset)
         self._has_gaps |= outcome.has_gaps
         self._report.batches_checked += outcome.batches
@@ -400,7 +403,6 @@ class LogLoader:
             self._report.add("rebuilt", path, text)
         # A log that ends at its recovery point is flushed no more: its old indexes would come back by a power cut.
         is_last_flush = bool(rebuilt) and segment.read_next_offset() <= self._recovery_point
-        is_flushed = self._base_behind(segment) <= self._recovery_point
         syncs = self._syncs_all or outcome.bytes_cut > 0 or is_flushed or is_last_flush
         if syncs:
             segment.flush()
@@ -448,8 +450,7 @@ class LogLoader:
     def _restore_producers(self, log_start: int, end_offset: int) -> None:
         bases = [segment.base_offset for segment in self.segments]
         none_there = self._snapshots.latest_offset is None
-        # First those behind the end: else one of them would pass for that of the end, which would be deleted as a
-        # stray.
+        # First those behind the end: one of them would pass for that of the end, which would go as a stray.
         self._remove_snapshots(behind=end_offset)
         self._remove_stray_snapshots(bases)
         if self._was_clean and none_there:
@@ -465,7 +466,6 @@ class LogLoader:
             log_start_offset=log_start,
             up_to_offset=end_offset,
             now_ms=self._machine.clock.time_ms(),
-            takes_all=self._lacks_snapshots,
         )
         self._remove_stray_snapshots(bases)  # the newest one may be stray now: not only at the next start
 

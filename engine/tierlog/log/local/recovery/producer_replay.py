@@ -199,14 +199,13 @@ def restore_producers(
     up_to_offset: int,
     now_ms: int,
     keep_later_snapshots: bool = False,
-    takes_all: bool = False,
 ) -> None:
     """Restore the producers as they were at an offset: of a log that was cut there, or is opened (Kafka
     rebuildProducerState).
 
     Snapshots that lie outside of the log are deleted, the newest of the others is loaded, and the batches from there on
-    are replayed, which needs no checksum. Snapshots are written at the begin of the last two segments (or of all), and
-    at the offset.
+    are replayed, which needs no checksum. Snapshots are written at the begin of each segment that is replayed, and at
+    the offset: without them a segment is not copied to the tier.
 
     Args:
         segments: Those of the log; only bytes in front of ``up_to_offset`` are read.
@@ -216,7 +215,6 @@ def restore_producers(
         up_to_offset: Behind the last batch that counts.
         now_ms: Producers that have expired by then are forgotten.
         keep_later_snapshots: Those behind the offset are of records that are in the log.
-        takes_all: Segments lost their snapshots, without which none of them is copied to the tier.
 
     Raises:
         CorruptRecordError: the log cannot be read. StoreError.
@@ -233,11 +231,9 @@ def restore_producers(
     # Kafka skips the replay of a log that knew no producer, and so leaves a transaction of the snapshot open for ever
     # if its producer expired since: its marker lies behind the snapshot.
     if up_to_offset > producers.end_offset and not (was_empty and producers.is_empty):
-        due_at = {segment.base_offset for segment in segments.segments[0 if takes_all else -2 :]}
         for segment in segments.between(producers.end_offset, up_to_offset):
             producers.end_offset = max(segment.base_offset, producers.end_offset, log_start_offset)
-            if segment.base_offset in due_at:
-                snapshots.take(producers)
+            snapshots.take(producers)
             _replay(segment, producers, up_to_offset)
     producers.end_offset = up_to_offset
     snapshots.take(producers)

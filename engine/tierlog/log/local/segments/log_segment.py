@@ -297,6 +297,13 @@ class LogSegment(SegmentView):
         for kind, file in self._files():
             file.rename_to(self._name(kind))
 
+    def rename_offset_index(self, suffix: str) -> None:
+        """Give the offset index alone a suffix, durably: without one under its own name a start rebuilds all of the
+        segment's indexes.
+        """
+        self._offsets.file.rename_to(f"{self._name(SegmentFileKind.OFFSET_INDEX)}{suffix}")
+        self._machine.files.fsync_directory(self.log_path.rpartition("/")[0])
+
     def delete_files(self) -> None:
         """Remove the files, the log first; readers that hold a slice go on. The folder is not fsynced."""
         for _, file in self._files():
