@@ -208,7 +208,7 @@ class Pair:
         if found:
             return self._part(*found)
         assert told == ours, self.explain(told, ours)
-        if rebuilt and rows.kept_snapshots(*self.folders, told):
+        if rebuilt and rows.kept_snapshots(self.folders[0], self.folders[1], told):
             return self._part(rows.PRODUCERS)
         self.last = told
         return told
