@@ -21,6 +21,7 @@ from tierlog.replication import (
     FollowerSettings,
     Leader,
     LeaderSettings,
+    ReplicationError,
 )
 from tierlog.runtime.machine.scheduling import CancelledError, Future
 from tierlog.runtime.simulated.strands import ManualLock
@@ -114,11 +115,15 @@ class Replica:
     # ---- requests that wait
 
     def wait(self, token: Hashable, complete: Complete) -> None:
-        """Call a function when a token of the leader's machine is complete. In ``acting``."""
+        """Call a function when a token of the leader's machine is complete, which has taken it. In ``acting``."""
         self._waiting[token] = complete
 
     def wait_for_watermark(self, token: Hashable, known: int, complete: Complete) -> None:
-        """Call a function when the high watermark is above what is known. In ``acting``."""
+        """Call a function when the high watermark is above what is known. In ``acting``. Raises ReplicationError: the
+        replica has stopped, and would never answer.
+        """
+        if self.role == "offline":
+            raise ReplicationError("the broker stops", KafkaError.NOT_LEADER_OR_FOLLOWER)
         self._watermark_waits[token] = known, complete
 
     def is_waiting(self, token: Hashable) -> bool:

@@ -173,8 +173,8 @@ class Requests:
                 def complete(error: KafkaError | None) -> None:
                     then(_name(error), info.first_offset if error is None else -1, start, epoch)
 
-                replica.wait(token, complete)
                 replica.leader.wait_for_replication(info.last_offset + 1, token)
+                replica.wait(token, complete)
         except Exception as error:  # noqa: BLE001 - named, or raised again
             then(self._name_of(error), -1, -1, -1)
             return
@@ -280,8 +280,8 @@ class Requests:
 
         with replica.acting():
             if replica.role == "leader":
-                replica.wait(token, again)
                 replica.leader.wait_for_records(request.offset, isolation, token)
+                replica.wait(token, again)
             else:
                 replica.wait_for_watermark(token, replica.log.high_watermark, again)
         broker.later(max(1, deadline_ms - broker.now_ms), lambda: self._expire_fetch(replica, token, last))
@@ -379,8 +379,8 @@ class Requests:
                 answer(DeletedRecords(_name(error), replica.leader.low_watermark if error is None else -1))
 
             with replica.acting():
-                replica.wait(token, complete)
                 replica.leader.delete_records(request.offset, token)
+                replica.wait(token, complete)
         except Exception as error:  # noqa: BLE001 - named, or raised again
             answer(DeletedRecords(self._name_of(error)))
             return
