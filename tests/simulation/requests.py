@@ -106,6 +106,17 @@ class Requests:
         if key in self._verifying:  # in the order of their coming
             self._verifying[key].append(lambda: self._produce(request, answer))
             return
+        waiting = self._verifying[key] = []  # before anything gives way to another task
+
+        def then(error: str | None, guard: Any = None) -> None:
+            del self._verifying[key]
+            if error is None:
+                self._append(request, answer, guard)
+            else:
+                answer(Produced(error))
+            for call in waiting:
+                call()
+
         try:
             replica = self._find(request.partition)
             with replica.acting():
@@ -117,26 +128,17 @@ class Requests:
                 supports_epoch_bump=self._broker.settings.transaction_version == 2,
             )
         except Exception as error:  # noqa: BLE001 - named, or raised again
-            answer(Produced(self._name_of(error)))
+            then(self._name_of(error))
             return
         if guard is None:
-            self._append(request, answer, None)
+            then(None)
             return
-        waiting = self._verifying[key] = []
 
-        def then(verified: TransactionAnswer | None) -> None:
-            del self._verifying[key]
-            if verified is None:
-                answer(Produced("NOT_ENOUGH_REPLICAS"))
-            elif verified.error is not None:
-                answer(Produced(verified.error))
-            else:
-                self._append(request, answer, guard)
-            for call in waiting:
-                call()
+        def verified(answered: TransactionAnswer | None) -> None:
+            then("NOT_ENOUGH_REPLICAS" if answered is None else answered.error, guard)
 
         question = VerifyTransaction(request.transactional_id, producer_id, epoch, request.partition)
-        self._broker.call("coordinator", question, then, timeout_ms=_VERIFY_TIMEOUT_MS)
+        self._broker.call("coordinator", question, verified, timeout_ms=_VERIFY_TIMEOUT_MS)
 
     def _append(self, request: Produce, answer: Answer, guard: Any) -> None:
         more = {} if guard is None else {"verification_guard": guard}
