@@ -68,8 +68,9 @@ class Pair:
                 return self._part(row)
         if words[0] in ("leader", "follower"):
             ours = self._with_recovery_point(told, ours)
-        if words[0] == "clean" and told.startswith("refused -1") and rows.has_batch_of_nobody(self.folders[0]):
-            return self._part(rows.NOBODY)
+        found = rows.row_of_cleaning(told, ours, self.folders[0]) if words[0] == "clean" else None
+        if found is not None:
+            return self._part(found)
         if words[:2] == ("list", -3) and told.startswith("none") and rows.has_emptied_batch(self.folders[0]):
             self.tabled[rows.EMPTIED] += ours != told
             ours = "none | " + ours.split(" | ", 1)[1]
@@ -122,6 +123,9 @@ class Pair:
         the offset index may miss the entry that it looks for, and then tells of transactions behind what was read.
         """
         theirs, mine = (answer.split(" | ")[0].split(" ") for answer in (told, ours))
+        if theirs[-1] != mine[-1] and rows.hides_aborted(self.folders[0]):
+            self.tabled[rows.HIDDEN] += 1
+            return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
         if theirs[-1] != mine[-1] and set(filter(None, mine[-1].split(","))) < set(theirs[-1].split(",")):
             self.tabled[rows.ABORTED] += 1
             return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)

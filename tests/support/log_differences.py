@@ -9,13 +9,12 @@ import contextlib
 import itertools
 import json
 import pathlib
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 from unittest.mock import patch
 
-from tests.support.log_peer import CORRUPT, files_of
+from tests.support.log_peer import ABORTED_ENTRY, CORRUPT, files_of
 from tests.support.log_turns import Told
 from tierlog._native.appends import find_marker
 from tierlog._native.batches import scan_batches
@@ -26,9 +25,6 @@ from tierlog.log.formats.segment_indexes import TransactionIndex
 from tierlog.log.local.compaction.cleaner import _Cleaning
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
-
-#: An entry of a transaction index: its version, the producer, the transaction's first and last offset, a stable offset.
-_ABORTED = struct.Struct(">hqqqq")
 
 REFUSED = "A refused append"
 OVERLAP = "Overlapping batches of a leader"
@@ -80,9 +76,11 @@ CLEANED_DAMAGE = "A damaged batch in a cleaning"
 CLEANED_LEGACY = "The last batch of a cleaning, of magic 0 or 1, without records"
 CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
+HIDDEN = "Two transactions of a producer in one fetch"
 _CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, COMPACTED, CUT_PRODUCERS)
+_TRANSACTIONS = (COMPACTED, CUT_PRODUCERS, HIDDEN)
+ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, *_TRANSACTIONS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:
@@ -143,6 +141,23 @@ def collects_ended(folder: pathlib.Path, first_dirty: int, *, log_start: int) ->
             elif not any(entry[0] == producer and entry.first_offset <= offset <= entry.last_offset for entry in known):
                 return True
     return False
+
+
+def row_of_cleaning(told: str, ours: str, folder: pathlib.Path) -> str | None:
+    """The row by which both answers of a cleaning differ, if it is one that the log before it tells."""
+    if told != ours and hides_aborted(folder):
+        return HIDDEN
+    return NOBODY if told.startswith("refused -1") and has_batch_of_nobody(folder) else None
+
+
+def hides_aborted(folder: pathlib.Path) -> bool:
+    """Whether an aborted transaction's entry has a stable offset behind the begin of its producer's next one."""
+    entries = [entry for base in segments_of(folder) for entry in _aborted_in(folder, base)]
+    return any(
+        one.producer_id == other.producer_id and one.last_offset < other.first_offset < one.last_stable_offset
+        for one in entries
+        for other in entries
+    )
 
 
 def _aborted_in(folder: pathlib.Path, base: int) -> list[AbortedTransaction]:
@@ -218,8 +233,8 @@ def has_later_transaction_index(folder: pathlib.Path) -> bool:
     """Whether Kafka's check of a transaction index comes to an entry of a version above 0."""
     for path in folder.glob("*.txnindex"):
         data, base_offset = path.read_bytes(), int(path.stem)
-        for at in range(0, len(data) - _ABORTED.size + 1, _ABORTED.size):
-            version, _, _, last_offset, _ = _ABORTED.unpack_from(data, at)
+        for at in range(0, len(data) - ABORTED_ENTRY.size + 1, ABORTED_ENTRY.size):
+            version, _, _, last_offset, _ = ABORTED_ENTRY.unpack_from(data, at)
             if version > 0:
                 return path.with_suffix(".log").exists()
             if last_offset < base_offset:

@@ -7,6 +7,7 @@ and its producers.
 from __future__ import annotations
 
 import pathlib
+import struct
 from collections.abc import Callable, Mapping
 
 from tests.support.broker_logs import ToldClock
@@ -32,6 +33,8 @@ UNKNOWN_SERVER_ERROR = -1
 #: Ours where a batch on the disk is damaged: Kafka has several answers.
 CORRUPT = "corrupt"
 EPOCHS = "leader-epoch-checkpoint"
+#: An entry of a transaction index: its version, the producer, the transaction's first and last offset, a stable offset.
+ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 
 def config_of(words: str) -> LogConfig:
@@ -307,6 +310,11 @@ def files_of(folder: pathlib.Path) -> dict[str, object]:
             found[path.name] = _entries(data, 8)
         elif path.suffix == ".timeindex":
             found[path.name] = _entries(data, 12)
+        elif (
+            path.suffix == ".txnindex" and len(data) % ABORTED_ENTRY.size == 0
+        ):  # a stable offset may lie behind the marker
+            rows = ABORTED_ENTRY.iter_unpack(data)
+            found[path.name] = [(*row, last, min(stable, last + 1)) for *row, last, stable in rows]
         elif path.suffix == ".snapshot" and data:
             found[path.name] = sorted(parse_producer_snapshot(data).entries, key=lambda entry: entry.producer_id)
         else:

@@ -257,7 +257,8 @@ tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_o
         if (status != TL_OK) return status;
         if (entry.last_offset >= fetch_offset && entry.first_offset < upper_bound_exclusive)
             out[(*count)++] = (tl_aborted){entry.producer_id, entry.first_offset, entry.last_offset};
-        *complete = entry.last_stable_offset >= upper_bound_exclusive;
+        /* Not by the stable offset alone: a follower's may lie behind the begin of a later transaction. */
+        *complete = entry.last_stable_offset >= upper_bound_exclusive && entry.last_offset >= upper_bound_exclusive - 1;
         if (*complete) return TL_OK;
     }
     return TL_OK;

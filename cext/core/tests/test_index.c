@@ -170,6 +170,9 @@ static void test_transaction_index(void) {
     expect_aborted(&index, 151, 200, 1, 9001, false);
     expect_aborted(&index, 100, 200, 2, 9000, false);
     expect_aborted(&index, 161, 200, 0, 0, false);
+    index.data[33] = 200; /* a follower's entry, which took one at 200 at once: it does not hide what ends in between */
+    expect_aborted(&index, 151, 160, 1, 9001, true);
+    index.data[33] = 140;
     CHECK_STATUS(tl_txn_index_read(index.data, index.size, entries, &count, &fault), TL_OK);
     CHECK(count == 2 && entries[1].producer_id == 9001 && entries[1].last_stable_offset == 161);
     CHECK_STATUS(tl_txn_index_read(index.data, index.size - 1, entries, &count, &fault), TL_OK);

@@ -40,6 +40,16 @@ def test_queries(fetch: int, upper: int, found: list[int], complete: bool) -> No
     assert (entries["producer_id"].tolist(), done) == (found, complete)
 
 
+def test_a_followers_entry_hides_no_later_transaction() -> None:
+    """A follower of Kafka's that takes two transactions of a producer in one fetch gives the first the stable offset
+    behind the second: a read of committed records would show what was aborted.
+    """
+    rows = [(7, 297, 302, 312), (7, 307, 310, 312)]
+    index = TransactionIndex(encode_transaction_index(np.array(rows, TRANSACTION_DTYPE)))
+    entries, done = index.collect_aborted(fetch_offset=307, upper_bound_offset_exclusive=308)
+    assert (entries.tolist(), done) == ([(7, 307, 310)], True)
+
+
 def test_a_partial_entry_is_read_past_and_reported() -> None:
     """Else a crash while the marker was appended makes the whole segment unreadable, or goes unnoticed."""
     cut = TransactionIndex(VECTOR[:-1], 100)

@@ -54,8 +54,9 @@ typedef struct tl_txn_entry {
 } tl_txn_entry;
 /* Whole entries of the file (a partial one at the end is ignored, as Kafka does); TL_BAD_VERSION, TL_BAD_ORDER. */
 TL_API tl_status tl_txn_index_read(const uint8_t *data, size_t size, tl_txn_entry *out, size_t *count, tl_fault *fault);
-/* Kafka's collectAborted: entries that touch [fetch_offset, upper_bound_exclusive), appended to `out` (capacity =
- * entries of the file); *complete when no later segment can hold more. */
+/* Kafka's collectAborted, but for what its followers' entries hide: entries that touch [fetch_offset,
+ * upper_bound_exclusive), appended to `out` (capacity = entries of the file); *complete when no later segment can hold
+ * more. */
 TL_API tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset,
                                       int64_t upper_bound_exclusive, tl_aborted *out, size_t *count, bool *complete,
                                       tl_fault *fault);

@@ -302,6 +302,21 @@ def test_several_producers_in_one_append() -> None:
     assert (single.first_undecided_offset, single.first_unstable_offset) == (3, 0)
 
 
+def test_two_transactions_of_a_producer_in_one_append() -> None:
+    """The entry of the first would hide the second: a follower's consumers, and those of the tier that it copies to,
+    would get aborted records.
+    """
+    fetched = [
+        batch(1, txn=True, at=0),
+        marker(1, at=1, commit=False),
+        batch(1, sequence=1, txn=True, at=2),
+        marker(1, at=3, commit=False),
+        batch(2, txn=True, at=4),
+    ]
+    state = ProducerState()
+    assert append(state, *fetched, origin=REPLICATION) == [(1, 0, 1, 2), (1, 2, 3, 4)]
+
+
 def test_the_earliest_transaction_counts_whoever_wrote_first() -> None:
     """Else the last stable offset lies behind records that nobody has decided on."""
     state = ProducerState()

@@ -423,7 +423,8 @@ class ProducerState:
         )
 
     def _complete(self, completed: CompletedTransaction) -> AbortedTransaction | None:
-        others = (first for first, producer_id in self._open.items() if producer_id != completed.producer_id)
+        # Kafka passes over this producer's next one too, which a follower's append may have: it would hide that one.
+        others = (first for first in self._open if first != completed.first_offset)
         stable = next(others, completed.last_offset + 1)
         del self._open[completed.first_offset]
         insort(self._unreplicated, (completed.first_offset, completed.last_offset))
