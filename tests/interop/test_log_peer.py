@@ -49,11 +49,13 @@ class Pair:
     last: str = ""
     tabled: Counter[str] = field(default_factory=Counter)
     is_damaged: bool = False
+    segment_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         self.folders = [self.folder / side / "orders-0" for side in ("theirs", "ours")]
 
     def ask(self, *words: object) -> str:
+        words = self._fitting(words)
         self.history.append(" ".join(map(str, words)))
         told = self.theirs.ask(*words)
         ours = self.ours.ask(*words) if words[0] != "clean" else self._cleaned(words)
@@ -84,12 +86,25 @@ class Pair:
         if words[0] in ("read", "raise"):
             told = self._at_local_start(told)
             ours = self._with_watermark(told, ours, words)
-        if words[0] == "read":
+        if words[0] in ("read", "aborted"):
             ours = self._with_more_aborted(told, ours)
         ours = self._with_stable(told, ours)
         assert told == ours, self.explain(told, ours)
         self.last = told
         return told
+
+    def _fitting(self, words: tuple[object, ...]) -> tuple[object, ...]:
+        """The command; another one in place of a follower's append that is larger than a segment."""
+        if words[0] == "config":
+            self._learn(str(words[1]))
+        if words[0] == "follower" and len(str(words[1])) // 2 > self.segment_bytes:
+            self.tabled[rows.LARGE] += 1
+            return ("state",)
+        return words
+
+    def _learn(self, config: str) -> None:
+        found = re.search(r"internal\.segment\.bytes=(\d+)", config)
+        self.segment_bytes = int(found[1]) if found else 1 << 30
 
     def _cleaned(self, words: tuple[object, ...]) -> str:
         """Our answer to a cleaning, which collects the aborted transactions that Kafka's does where that matters."""
@@ -123,9 +138,9 @@ class Pair:
         the offset index may miss the entry that it looks for, and then tells of transactions behind what was read.
         """
         theirs, mine = (answer.split(" | ")[0].split(" ") for answer in (told, ours))
-        if theirs[-1] != mine[-1] and rows.hides_aborted(self.folders[0]):
+        if theirs != mine and rows.hides_aborted(self.folders[0]):
             self.tabled[rows.HIDDEN] += 1
-            return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
+            return told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
         if theirs[-1] != mine[-1] and set(filter(None, mine[-1].split(","))) < set(theirs[-1].split(",")):
             self.tabled[rows.ABORTED] += 1
             return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
@@ -184,6 +199,7 @@ class Pair:
         return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
 
     def open(self, command: Command) -> str:
+        self._learn(" ".join(map(str, command)))
         self.history.append(" ".join(map(str, command)))
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
         before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
@@ -391,6 +407,39 @@ SMALL_INDEX = "cleanup.policy=compact;internal.segment.bytes=3000;index.interval
 FIVE_BATCHES = "".join(sent(offset, b"a", key=b"%d" % offset) for offset in range(1, 6))
 
 
+def of_producer(base_offset: int, sequence: int, *, transactional: bool, producer_id: int = 7) -> str:
+    builder = RecordBatchBuilder(
+        base_offset,
+        leader_epoch=4,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    builder.append(b"key %d" % base_offset, b"", timestamp_ms=START_MS)
+    return builder.build().hex()
+
+
+def aborted_by(base_offset: int) -> str:
+    """The marker of producer 7 that its transaction is aborted."""
+    marker = build_end_transaction_marker(
+        base_offset,
+        ControlRecordType.ABORT,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=START_MS,
+        leader_epoch=4,
+    )
+    return marker.hex()
+
+
+#: Two transactions of one producer, and another one's behind them.
+TWO_ABORTED = "".join(
+    of_producer(offset, offset // 2, transactional=True) + aborted_by(offset + 1) for offset in (0, 2)
+) + of_producer(4, 0, transactional=True, producer_id=8)
+
+
 @pytest.mark.parametrize(
     ("row", "commands", "kafkas", "ours"),
     [
@@ -419,6 +468,13 @@ FIVE_BATCHES = "".join(sent(offset, b"a", key=b"%d" % offset) for offset in rang
             "refused -1 ",
             "cleaned 6 ",
         ),
+        (
+            rows.HIDDEN,
+            [("follower", TWO_ABORTED, 4), ("aborted", 2, 3)],
+            "aborted | ",
+            "aborted 7:2:3 | ",
+        ),
+        (rows.LARGE, [("follower", sent(0, bytes(4000)), 4)], "refused 18 ", "taken 0 0 "),
         (rows.OLD_FORMAT, [("leader", VECTORS["v1.none"], 0, "CLIENT", 0, 0)], "taken 0 1 ", "refused 87 "),
         (rows.FIRST_OFFSET, [("follower", VECTORS["v0.none"], 4)], "taken -1 101 ", "taken 100 101 "),
         (
@@ -442,19 +498,6 @@ def test_a_row_that_no_life_meets(
         told = [log.ask(*command) for command in commands][-1]
         log.ask("drop")
         assert told.startswith(answer), (row, name, told)
-
-
-def of_producer(base_offset: int, sequence: int, *, transactional: bool) -> str:
-    builder = RecordBatchBuilder(
-        base_offset,
-        leader_epoch=4,
-        producer_id=7,
-        producer_epoch=0,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
-    builder.append(b"key %d" % base_offset, b"", timestamp_ms=START_MS)
-    return builder.build().hex()
 
 
 @pytest.mark.parametrize(

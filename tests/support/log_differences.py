@@ -67,6 +67,7 @@ FULL_INDEX = "Several batches that an index has no room for"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
 LOG_END = "An append past offset 2^63 − 2"
+LARGE = "More than a segment to a follower"
 COPIED = "The copied offset"
 TIER_WATERMARK = "The high watermark of a tiered log"
 TIER_PRODUCERS = "Producers from the tier"
@@ -80,7 +81,7 @@ HIDDEN = "Two transactions of a producer in one fetch"
 _CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
 _TRANSACTIONS = (COMPACTED, CUT_PRODUCERS, HIDDEN)
-ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, *_TIER, *_CLEANING, *_TRANSACTIONS)
+ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, LARGE, *_TIER, *_CLEANING, *_TRANSACTIONS)
 
 
 def is_of_damage(told: str, ours: str) -> bool:

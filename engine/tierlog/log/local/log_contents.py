@@ -247,13 +247,14 @@ class LogContents:
         return LogAppendInfo(first_offset, last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes)
 
     def append_sent(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
-        """Append the batches that a leader sent. Raises AppendRefusedError."""
+        """Append the batches that a leader sent, also if they are larger than a segment: its own may be larger, since
+        ``segment.bytes`` was. (Kafka refuses them, and the replica stands still.) Raises AppendRefusedError.
+        """
         local = self._local
         columns, size_bytes = check_sent_batches(data, next_offset=local.log_end_offset, leader_epoch=leader_epoch)
         if not size_bytes:
             return LogAppendInfo.of_nothing(self.log_start)
         view = memoryview(data).cast("B")[:size_bytes]
-        local.check_fits(size_bytes)
         first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
         max_timestamp_ms = int(columns["max_timestamp"].max())
         prepared: PreparedAppend | None = None
