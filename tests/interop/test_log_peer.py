@@ -99,7 +99,7 @@ class Pair:
             self._learn(str(words[1]))
         if words[0] == "follower" and len(str(words[1])) // 2 > self.segment_bytes:
             self.tabled[rows.LARGE] += 1
-            return ("state",)
+            return "list", -1
         return words
 
     def _learn(self, config: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.test_judge import FACTS, PARTITION, MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
 from tests.support.batches import Batch, encode
 
 _IDS = [bytes([each] * 16) for each in range(1, 9)]

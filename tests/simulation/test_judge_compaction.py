@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.simulation.test_judge import FACTS, MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, MadeCluster, breaks
 from tests.support.batches import Batch, encode
 
 

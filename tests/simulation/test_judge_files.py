@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.disks import Disk
 from tests.simulation.leftovers import open_files, paths_of
-from tests.simulation.test_judge import FACTS, MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, MadeCluster, breaks
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

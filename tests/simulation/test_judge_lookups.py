@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.facts import Violation
+from tests.simulation.made_cluster import PARTITION, MadeCluster
 from tests.simulation.messages import ListedOffset, ListOffset
-from tests.simulation.test_judge import PARTITION, MadeCluster
 
 
 @pytest.mark.parametrize(

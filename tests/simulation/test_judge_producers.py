@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.simulation.facts import ProducerView
-from tests.simulation.test_judge import MadeCluster, breaks
+from tests.simulation.made_cluster import MadeCluster, breaks
 from tests.support.batches import Batch
 
 KNOWN = ProducerView(epoch=3, last_sequence=1, last_offset=1)

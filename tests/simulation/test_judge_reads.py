@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.facts import ReadPart
+from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
 from tests.simulation.messages import AbortedTransaction
-from tests.simulation.test_judge import FACTS, PARTITION, MadeCluster, breaks
 from tests.support.batches import Batch, encode
 
 
@@ -64,7 +64,7 @@ def test_what_a_read_lacks(
     batches["e"] = Batch(2, (b"d",), timestamp_ms=made.now_ms)
     made.judge.served(1, PARTITION, 0, b"".join(map(encode, list(batches.values())[:3])), False, made.now_ms)
     if end < 4:
-        made.judge._partitions[PARTITION].contents.cut(3)
+        made.judge._topics.partitions[PARTITION].contents.cut(3)
     with breaks(invariant, anomaly):
         read = tuple(ReadPart(at, b"".join(encode(batches[name]) for name in names), ()) for at, names in parts)
         made.judge.read_whole(1, PARTITION, is_committed=False, start=start, end=end, parts=read, now_ms=made.now_ms)

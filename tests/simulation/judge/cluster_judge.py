@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
 from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
-from tests.simulation.judge.compaction import Clocks, TombstoneTimes, check_compacted
-from tests.simulation.judge.contents import Contents, Sent, SentBatch, parse_sound
+from tests.simulation.judge.compaction import Clocks, check_compacted
+from tests.simulation.judge.contents import Sent, SentBatch, parse_sound
 from tests.simulation.judge.disk_files import check_files, waits_to_go
 from tests.simulation.judge.judged_partition import JudgedPartition
+from tests.simulation.judge.judged_topics import JudgedTopics
 from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.producers import check_producers
 from tests.simulation.judge.retention import Deadlines, Overdue
@@ -22,8 +22,6 @@ from tests.simulation.judge.whole_reads import WholeRead
 from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
 from tests.simulation.trace import Trace
 
-#: How long brokers may still go by a topic's earlier configuration.
-CHANGE_MS: Final = 15_000
 #: Faults by which records may go although every broker that had them synced them.
 _LOSING: Final = {"unclean election", "wipe", "disk failure", "local rot"}
 _ROTTING: Final = {"local rot", "cache rot"}
@@ -43,17 +41,14 @@ class ClusterJudge:
         self._sent = Sent()
         self._tier = SegmentTable()
         self._objects = StoredObjects(self._tier)
-        self._partitions: dict[Partition, JudgedPartition] = {}
-        self._facts: dict[tuple[str, int], deque[tuple[int, TopicFacts]]] = {}
+        self._topics = JudgedTopics(self._sent)
         self._faults: set[str] = set()
         self._seen: dict[tuple[int, Partition], object] = {}
         self._ends: dict[tuple[int, Partition], int] = {}
-        self._rotten: list[str] = []
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
         self._deadlines = Deadlines()
         self._clocks = Clocks()
-        self._tombstones: dict[tuple[str, int], TombstoneTimes] = {}
         self._view: ClusterView
 
     # ---- the cluster
@@ -62,32 +57,8 @@ class ClusterJudge:
         self._view = view
 
     def topic_changed(self, topic: str, generation: int, facts: TopicFacts | None, now_ms: int) -> None:
-        key = (topic, generation)
         self._deadlines.disturb()
-        if facts is None:
-            self._facts.pop(key, None)
-            self._tombstones.pop(key, None)
-            for partition in [each for each in self._partitions if (each.topic, each.generation) == key]:
-                del self._partitions[partition]
-            return
-        self._facts.setdefault(key, deque()).append((now_ms, facts))
-        self._tombstones.setdefault(key, TombstoneTimes()).configured(facts.delete_retention_ms, now_ms)
-        for number in range(facts.partitions):
-            partition = Partition(topic, number, generation)
-            known = self._partitions.get(partition)
-            if known is None:
-                known = self._partitions[partition] = JudgedPartition(Contents(partition, self._sent))
-            known.contents.is_compacted |= facts.is_compacted
-
-    def _topic(self, partition: Partition) -> TopicFacts:
-        return self._facts[partition.topic, partition.generation][-1][1]
-
-    def _late_facts(self, partition: Partition, now_ms: int) -> list[TopicFacts]:
-        """A topic's facts as they are and as they lately were."""
-        known = self._facts[partition.topic, partition.generation]
-        while len(known) > 1 and known[1][0] < now_ms - CHANGE_MS:
-            known.popleft()
-        return [facts for _, facts in known]
+        self._topics.changed(topic, generation, facts, now_ms)
 
     def elected(
         self,
@@ -98,7 +69,7 @@ class ClusterJudge:
         is_unclean: bool,
         now_ms: int,
     ) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         if known is None:
             return
         self._deadlines.disturb()
@@ -132,16 +103,7 @@ class ClusterJudge:
         self._faults.add(name)
         self._deadlines.disturb(began=_lasting(name, text))
         if name == "local rot":
-            self._rotten.append(text)
-
-    def _is_rotten(self, broker: int, partition: Partition) -> bool:
-        """Whether bits of a replica's log rotted: what it stores is not judged any more, what it serves is."""
-        folder = f"/{partition.topic}-{partition.number}/"
-        return any(text.startswith(f"{broker} ") and folder in text for text in self._rotten)
-
-    def _has_rotted(self, partition: Partition) -> bool:
-        """Whether bits of any replica's log rotted."""
-        return any(self._is_rotten(each, partition) for each in self._topic(partition).replicas[partition.number])
+            self._topics.rotted(text)
 
     def fault_ended(self, name: str, text: str, now_ms: int) -> None:
         self._deadlines.disturb(ended=_lasting(name, text))
@@ -168,7 +130,7 @@ class ClusterJudge:
         batch = self._sent.batches[producer, number]
         self._trace.count("acknowledged")
         self._trace.count("duplicates", int(is_duplicate))
-        known = self._partitions.get(batch.partition)
+        known = self._topics.find(batch.partition)
         if known is not None and batch.acks == -1 and base_offset < 0:
             known.contents.unplaced.append(batch)
         elif known is not None and batch.acks == -1:
@@ -177,7 +139,7 @@ class ClusterJudge:
     def refused(self, producer: str, number: int, error: str, is_final: bool, now_ms: int) -> None:
         self._trace.count("refused for good" if is_final else "refused")
         batch = self._sent.batches.get((producer, number))
-        known = None if batch is None else self._partitions.get(batch.partition)
+        known = None if batch is None else self._topics.find(batch.partition)
         if not is_final:
             return
         self._sent.never_appended.add((producer, number))
@@ -197,7 +159,7 @@ class ClusterJudge:
             raise Violation(6, "changed decision", f"{transaction}: commit {before}, then {is_commit}")
 
     def served(self, broker: int, partition: Partition, offset: int, data: bytes, is_remote: bool, now_ms: int) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         batches = self._read(data)
         if batches is None and is_remote and "local rot" not in self._faults:
             text = f"broker {broker} serves {partition} from {offset} on out of its cache, and bits of it have rotted"
@@ -235,7 +197,7 @@ class ClusterJudge:
         is_remote: bool,
         now_ms: int,
     ) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         batches = self._read(data)
         if known is None or batches is None:
             return
@@ -261,7 +223,7 @@ class ClusterJudge:
             raise Violation(1, "corrupt read", text)
 
     def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         if known is not None:
             end = 1 << 62 if offset == -1 else offset
             if offset == -1:
@@ -270,7 +232,7 @@ class ClusterJudge:
             known.sizes.asked_start = max(known.sizes.asked_start, end)
 
     def looked_up(self, client: str, request: ListOffset, answer: ListedOffset, *, broker: int, now_ms: int) -> None:
-        known = self._partitions.get(request.partition)
+        known = self._topics.find(request.partition)
         if known is not None:
             self._trace.count("lookups by time", int(request.timestamp >= 0))
             check_lookup(known.contents, request, answer, known.published_start, f"{client}, broker {broker}")
@@ -278,7 +240,7 @@ class ClusterJudge:
     def position_reset(
         self, consumer: str, partition: Partition, before: int, offset: int, why: str, now_ms: int
     ) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         self._trace.count("reads at random offsets", int(why == "random"))
         if known is None or why == "random":
             return
@@ -298,11 +260,11 @@ class ClusterJudge:
         parts: tuple[ReadPart, ...],
         now_ms: int,
     ) -> None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         if known is None:
             return
         self._trace.count("whole reads")
-        facts = self._topic(partition)
+        facts = self._topics.facts(partition)
         tier = (facts.topic_id, partition.number)
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
@@ -317,7 +279,7 @@ class ClusterJudge:
                 read.batches,
                 f"{reader}, {partition}",
                 end_offset=end,
-                times=self._tombstones[partition.topic, partition.generation],
+                times=self._topics.tombstones(partition),
                 clocks=self._clocks,
                 now_ms=now_ms,
             )
@@ -325,10 +287,10 @@ class ClusterJudge:
     def unreadable(
         self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool
     ) -> int | None:
-        known = self._partitions.get(partition)
+        known = self._topics.find(partition)
         if known is None:
             return None
-        facts = self._topic(partition)
+        facts = self._topics.facts(partition)
         view = self._view.replica(broker, partition)
         is_out_of_range = view is not None and error == "OFFSET_OUT_OF_RANGE"
         if view is not None and is_out_of_range and offset < view.log_start_offset <= known.published_start:
@@ -338,7 +300,7 @@ class ClusterJudge:
             self._trace.count("reads of what a lifecycle rule took")
             known.skipped[offset] = max(end, known.skipped.get(offset, 0))
             return end
-        if self._has_rotted(partition):
+        if self._topics.has_rotted(partition):
             self._trace.count("reads of what has rotted")
             return None
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
@@ -350,19 +312,13 @@ class ClusterJudge:
         segment = self._tier.apply(value, now_ms)
         if segment is None:
             return
-        of = self._partition_of(segment.partition)
+        of = self._topics.find_partition(segment.partition)
         self._trace.note("segment", of, segment)
         if segment.state != FINISHED:
             return
         self._trace.count("tiered segments")
         if of is not None:
             check_copied_below_stable(segment, self._view.replica(broker, of))
-
-    def _partition_of(self, partition: tuple[bytes, int]) -> Partition | None:
-        for (topic, generation), known in self._facts.items():
-            if known[-1][1].topic_id == partition[0]:
-                return Partition(topic, partition[1], generation)
-        return None
 
     def object_put(
         self, key: str, size_bytes: int, broker: int, life: int, now_ms: int, *, is_awaited: bool = True
@@ -379,7 +335,7 @@ class ClusterJudge:
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:
         for broker in sorted(touched):
-            for partition, known in self._partitions.items():
+            for partition, known in self._topics.items():
                 view = self._view.replica(broker, partition)
                 if view is not None and view.role != "offline":
                     self._clocks.saw(view.clock_ms, now_ms)
@@ -387,7 +343,7 @@ class ClusterJudge:
 
     def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
         """Look at a replica, if it or the tier has changed."""
-        facts = self._topic(partition)
+        facts = self._topics.facts(partition)
         version = self._tier.versions.get((facts.topic_id, partition.number), 0)
         state = (
             view.role,
@@ -407,7 +363,7 @@ class ClusterJudge:
             return
         self._seen[key] = state
         replicas.check_offsets(view)
-        late = self._late_facts(partition, now_ms)
+        late = self._topics.late_facts(partition, now_ms)
         if retention.was_untiered(late):  # what the tier had goes: whoever leads next may begin where it is local
             known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)
             known.left_start = max(known.left_start, view.local_log_start_offset)
@@ -422,7 +378,7 @@ class ClusterJudge:
 
     def _check_producers(self, known: JudgedPartition, view: ReplicaView) -> None:
         has = self._view.producers(view.broker, view.partition)
-        if not self._is_rotten(view.broker, view.partition):
+        if not self._topics.is_rotten(view.broker, view.partition):
             check_producers(known.producers, view, has, self._view.producer_expiration_ms)
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
@@ -459,7 +415,7 @@ class ClusterJudge:
             known.producers.cut(contents.cuts[-1][1])
         lost = contents.exempt - before
         self._trace.count("exempt records", lost)
-        if lost and self._topic(view.partition).flush_messages == 1 and not self._faults & _LOSING:
+        if lost and self._topics.facts(view.partition).flush_messages == 1 and not self._faults & _LOSING:
             text = f"{view.partition}: {lost} acknowledged records are gone, with flush.messages=1 and crashes alone"
             raise Violation(1, "lost write", text)
 
@@ -467,24 +423,24 @@ class ClusterJudge:
         self._trace.count("checkpoints")
         by_partition: dict[Partition, list[ReplicaView]] = {}
         for view in self._view.replicas():
-            if view.partition in self._partitions and view.role != "offline":
+            if view.partition in self._topics.partitions and view.role != "offline":
                 by_partition.setdefault(view.partition, []).append(view)
         for partition, views in by_partition.items():
-            known = self._partitions[partition]
+            known = self._topics.partitions[partition]
             self._compare(known, views, now_ms)
             leader = next((each for each in views if each.role == "leader" and each.broker == known.leader), None)
-            if leader is not None and not self._has_rotted(partition):
+            if leader is not None and not self._topics.has_rotted(partition):
                 overdue = self._overdue(known, leader, 0)
                 self._deadlines.check(partition, overdue, now_ms, within_ms=_SLACK_MS)
 
     def _compare(self, known: JudgedPartition, views: list[ReplicaView], now_ms: int) -> None:
         """All running replicas of a partition."""
         partition = known.contents.partition
-        facts = self._topic(partition)
+        facts = self._topics.facts(partition)
         current = [
             each
             for each in views
-            if each.leader_epoch == known.current == known.epoch and not self._is_rotten(each.broker, partition)
+            if each.leader_epoch == known.current == known.epoch and not self._topics.is_rotten(each.broker, partition)
         ]
         logs: list[tuple[ReplicaView, list[Batch]]] = []
         for view in current:
@@ -501,7 +457,7 @@ class ClusterJudge:
                     log,
                     f"broker {view.broker}, {view.role} of {partition}",
                     end_offset=view.high_watermark,
-                    times=self._tombstones[partition.topic, partition.generation],
+                    times=self._topics.tombstones(partition),
                     clocks=self._clocks,
                     now_ms=now_ms,
                 )
@@ -522,12 +478,12 @@ class ClusterJudge:
         views = {(each.broker, each.partition): each for each in self._view.replicas()}
         self.checkpoint(now_ms)
         for view in views.values():
-            known_one = self._partitions.get(view.partition)
+            known_one = self._topics.find(view.partition)
             is_whole = known_one is not None and not known_one.contents.is_compacted
-            if is_whole and not self._is_rotten(view.broker, view.partition):
+            if is_whole and not self._topics.is_rotten(view.broker, view.partition):
                 replicas.check_lineage(view)
         self._objects.check_settled(now_ms)
-        for partition, known in self._partitions.items():
+        for partition, known in self._topics.items():
             leader = None if known.leader is None else views.get((known.leader, partition))
             if leader is None or leader.role != "leader":
                 raise Violation(10, "no leader", f"{partition}: broker {known.leader} does not lead it")
@@ -537,8 +493,8 @@ class ClusterJudge:
 
     def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
-        partition, facts = leader.partition, self._topic(leader.partition)
-        if self._has_rotted(partition):
+        partition, facts = leader.partition, self._topics.facts(leader.partition)
+        if self._topics.has_rotted(partition):
             return  # an operator has to act
         if known.in_sync != leader.in_sync or not running <= known.in_sync:
             text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)}"
@@ -559,13 +515,13 @@ class ClusterJudge:
             raise Violation(7, "late deletion", each.text)
 
     def _overdue(self, known: JudgedPartition, leader: ReplicaView, slack_ms: int) -> Iterator[Overdue]:
-        facts = self._topic(leader.partition)
+        facts = self._topics.facts(leader.partition)
         is_copied = len(leader.segments) < 2 or leader.copied_offset >= leader.segments[1][0] - 1
         yield from retention.overdue_locally(known.sizes, facts, leader, slack_ms=slack_ms, is_copied=is_copied)
         yield from retention.overdue_in_tier(known.sizes, self._tier, facts, leader, slack_ms=slack_ms)
 
     def closed(self, now_ms: int) -> None:
-        for known in self._partitions.values():
+        for known in self._topics:
             known.contents.check_decided()
         left = {name: count for name, count in self._view.open_resources().items() if count}
         if left:
@@ -573,21 +529,17 @@ class ClusterJudge:
         for broker, paths in self._view.files().items():
             if broker not in self._unclean:
                 self._check_files(broker, paths)
-        self._trace.count("unjudged deletions", sum(each.sizes.unjudged for each in self._partitions.values()))
+        self._trace.count("unjudged deletions", sum(each.sizes.unjudged for each in self._topics))
         self._trace.count("orphans", len(self._objects.orphans))
         self._trace.count("puts behind their segment's deletion", self._objects.late_puts)
 
     def _check_files(self, broker: int, paths: list[str]) -> None:
         """Of a broker that stopped cleanly; what has rotted an operator has to look at."""
-        owned = {
-            f"{each.topic}-{each.number}": each
-            for each in self._partitions
-            if broker in self._topic(each).replicas[each.number]
-        }
-        rotten = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._is_rotten(broker, each))
+        owned = {f"{each.topic}-{each.number}": each for each in self._topics.replicas_of(broker)}
+        rotten = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topics.is_rotten(broker, each))
         sound = [each for each in paths if not each.startswith(rotten)]
         # Of a compacted log segments of the same name are set aside again and again.
-        compacted = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topic(each).is_compacted)
+        compacted = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topics.facts(each).is_compacted)
         before = {each for each in self._set_aside.get(broker, ()) if not each.startswith(compacted)}
         check_files(broker, sound, owned.keys(), before)
 
