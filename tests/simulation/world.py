@@ -17,12 +17,12 @@ from tests.simulation.controller import Controller
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.disks import Disk, Folders, RealDisk
 from tests.simulation.facts import Judge, JudgeError, Violation
-from tests.simulation.final_reads import FinalReader
-from tests.simulation.messages import Partition, WriteMarker
+from tests.simulation.messages import Partition
 from tests.simulation.metadata_log import MetadataNode
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.settings import LEAST_EVENTS, LEAST_NUMBERS, Settings
+from tests.simulation.settling import Settling
 from tests.simulation.store import StoreNode
 from tests.simulation.trace import Trace
 from tierlog.runtime.machine import Machine
@@ -36,15 +36,7 @@ _MOMENT_SECONDS: Final = 0.0005
 _GARBAGE_EVENTS: Final = 5_000
 _CHECKPOINT_EVENTS: Final = 1_000
 _START_SECONDS: Final = 60.0
-_HEAL_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 60.0
-_READ_SECONDS: Final = 120.0
-#: Beyond the intervals: clocks that are wrong, and the network's delays.
-_SETTLE_SECONDS: Final = 4.0
-#: Within which a broker removes what a request stored that it had given up.
-_LATE_SECONDS: Final = 150.0
-#: That a copy of one segment may take.
-_COPY_SECONDS: Final = 2.0
 #: The tasks whose runs are events; those that only look at the time are none.
 _TASKS: Final = frozenset(
     f"tierlog-{name}"
@@ -113,19 +105,19 @@ class World:
         """Run until the settings' events have happened, heal, settle, and close. Raises Violation."""
         for each in self._disks:
             self.start(each)
-        self._wait_for("all brokers run", self._all_run, _START_SECONDS)
+        self.wait_for("all brokers run", self.all_run, _START_SECONDS)
         self.judge.begin(view_of(self), self.network.now_ms)
         self._is_judged = True
         self.scheduler.after_turn = self._after_turn
         self.controller.make_topics()
-        self._wait_for("all partitions have leaders", lambda: self.controller.is_whole, _START_SECONDS)
+        self.wait_for("all partitions have leaders", lambda: self.controller.is_whole, _START_SECONDS)
         self.clients.start()
         if "unclean election" in self.settings.faults:
             self._began("unclean election", "may happen")
         self.nemesis.start()
         while not self._is_long_enough():
-            self._look()
-        self._settle()
+            self.look()
+        Settling(self).run()
         self._close()
 
     def _is_long_enough(self) -> bool:
@@ -136,7 +128,7 @@ class World:
         counters = self.trace.counters
         return events >= 3 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Wait a little, and do what is due by the number of events."""
         self.scheduler.clock.sleep(_LOOK_SECONDS)
         if self.trace.events >= self._next_garbage:
@@ -144,10 +136,10 @@ class World:
             gc.collect()
         if self._is_judged and self.trace.events >= self._next_checkpoint:
             self._next_checkpoint += _CHECKPOINT_EVENTS
-            self._let_changes_end()
+            self.let_changes_end()
             self.judge.checkpoint(self.network.now_ms)
 
-    def _let_changes_end(self) -> None:
+    def let_changes_end(self) -> None:
         """Wait until no task is in the middle of a change of a log. A paused one stays there: its broker's are left out
         by the view.
         """
@@ -159,129 +151,31 @@ class World:
         ):
             self.scheduler.clock.sleep(_MOMENT_SECONDS)
 
-    def _wait_for(
-        self, what: str, is_so: Callable[[], bool], seconds: float, *, words: Callable[[], str] = str
-    ) -> None:
+    def wait_for(self, what: str, is_so: Callable[[], bool], seconds: float, *, words: Callable[[], str] = str) -> None:
+        """Wait until something is so. Raises Violation: it is not within so many seconds; ``words`` say more."""
         until = self.scheduler.clock.monotonic_seconds() + seconds
         while not is_so():
             if self.scheduler.clock.monotonic_seconds() > until:
                 raise Violation(10, "stuck", f"within {seconds:.0f} s not: {what} {words()}")
-            self._look()
+            self.look()
 
-    def _all_run(self) -> bool:
+    def all_run(self) -> bool:
+        """Whether all brokers run, as the controller has it."""
         return self.controller.active() == set(self._disks)
 
-    def _settle(self) -> None:
-        """Stop the faults, let the clients end what they have begun, and wait for as long as the tasks may need."""
-        self.trace.note("the faults stop")
-        well = set(self.nemesis.heal())
-        if not self.controller.may_commit(well):  # the chosen majority has too few replicas of some partition
-            self.nemesis.heal_all()
-            well = set(self._disks)
-        self.trace.note("well:", *sorted(well))
-        self._wait_for("those that are well run", lambda: self.controller.active() >= well, _HEAL_SECONDS)
-        self.clients.stop_writing()
-        self._wait_for("clients are idle", lambda: self.clients.is_idle and self.coordinator.is_idle, _HEAL_SECONDS)
-        self._wait_for("all replicas that run are in sync", self._is_whole, _HEAL_SECONDS)
-        self._wait_for("hanging transactions are aborted", self._aborts_hanging, _HEAL_SECONDS)
-        self._let_tasks_end()
-        self._let_changes_end()
-        self.judge.settled(self.network.now_ms)
-        self.nemesis.heal_all()
-        self._wait_for("all brokers run", self._all_run, _HEAL_SECONDS)
-        self._wait_for("all replicas are in sync", self._is_whole, _HEAL_SECONDS)
-        self.judge.checkpoint(self.network.now_ms)
-        self._read_all()
-
-    def _read_all(self) -> None:
-        """Have every partition read from every replica, from its start to its end."""
-        topics = tuple(topic.name for topic in self.settings.topics)
-        reader = FinalReader("final-reader", self.settings, self.network, self.judge, topics=topics)
-        reader.start()
-        self._wait_for("all is read", lambda: reader.is_idle, _READ_SECONDS, words=lambda: reader.words)
-        self._sleep(_SETTLE_SECONDS)  # what was set aside before is deleted by now
-
-    def _is_whole(self) -> bool:
-        """Whether all replicas that run are in sync. An administrator lets sound replicas lead: nobody can follow one
-        whose segments have rotted.
-        """
-        for (topic, number), unsound in sorted(self._rotten.items()):
-            self.controller.lead_by_others(topic, number, unsound)
-        return self.controller.is_whole
-
-    def _aborts_hanging(self) -> bool:
-        """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an
-        unclean election; whether none is left. Any other that hangs is a fault: it stays, and nothing behind it is
-        copied.
-        """
-        hanging = [
-            (life, replica, entry)
-            for life in self.lives.values()
-            for replica in list(life.replicas.values())
-            if replica.partition in self.controller.unclean and replica.leader.is_leading
-            for entry in replica.log.open_transactions()
-        ]
-        for life, replica, entry in hanging:
-            coordinator_epoch = max(0, entry.coordinator_epoch)
-            self.trace.note("hanging transaction", str(replica.partition), entry.producer_id)
-            request = WriteMarker(
-                replica.partition, entry.producer_id, entry.producer_epoch, coordinator_epoch, False, 1
-            )
-            self.network.call("administrator", life.name, request, _nothing, timeout_ms=1_000, is_connection=True)
-        if hanging:
-            self.trace.count("hanging transactions aborted")
-            self._sleep(1.0)
-        return not hanging
-
-    def _let_tasks_end(self) -> None:
-        """Let a backlog be copied; then wait three intervals of the tasks, and for what was closed meanwhile."""
-        interval = self._longest("log.retention.check.interval.ms", "remote.log.manager.task.interval.ms")
-        self._let_copies_end(3 * interval)
-        self._sleep(3 * interval + self._longest("remote.log.manager.unfinished.copy.retention.ms") + _SETTLE_SECONDS)
-        self._let_copies_end(3 * interval)
-        until = self.scheduler.clock.monotonic_seconds() + _LATE_SECONDS
-        while self.judge.has_late_objects() and self.scheduler.clock.monotonic_seconds() < until:
-            self._look()
-
-    def _let_copies_end(self, seconds: float) -> None:
-        """Wait until all that is closed is copied: so long behind the last segment that was closed, and for each."""
-        closed = self._closed_segments()
-        until = self.scheduler.clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(closed)
-        while closed and self.scheduler.clock.monotonic_seconds() < until:
-            self._look()
-            now_closed = self._closed_segments()
-            if not now_closed <= closed:
-                until = self.scheduler.clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(now_closed)
-            closed = now_closed
-
-    def _longest(self, *names: str) -> float:
-        """The longest of some times of the brokers' settings, in seconds."""
-        configs = dict(self.settings.broker_config), dict(self.settings.changed_config)
-        return max(int(config.get(name, 1_000)) for config in configs for name in names) / 1000
-
-    def _closed_segments(self) -> set[tuple[Partition, int]]:
-        """The segments that a leader still has to copy."""
-        return {
-            (partition, segment.base_offset)
-            for life in self.lives.values()
-            for partition, replica in list(life.replicas.items())
-            if replica.leader.is_leading and replica.log.remote_log_enabled()
-            for segment, end in replica.log.closed_segments()
-            if end - 1 > replica.log.highest_offset_in_remote_storage
-        }
-
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Let the cluster go on for so long."""
         until = self.scheduler.clock.monotonic_seconds() + seconds
         while self.scheduler.clock.monotonic_seconds() < until:
-            self._look()
+            self.look()
 
     def _close(self) -> None:
         self._is_judged = False
         self.scheduler.after_turn = None
         for each in list(self.lives.values()):
             each.stop()
-        self._wait_for("all brokers have stopped", lambda: not self.lives, _STOP_SECONDS)
-        self._sleep(5.0)
+        self.wait_for("all brokers have stopped", lambda: not self.lives, _STOP_SECONDS)
+        self.sleep(5.0)
         gc.collect()  # a file that nobody has is closed
         self.judge.closed(self.network.now_ms)
 
@@ -305,6 +199,11 @@ class World:
     def has_rotted(self) -> bool:
         """Whether bits of any log have rotted."""
         return bool(self._rotten)
+
+    def lead_by_sound(self) -> None:
+        """Let sound replicas lead, where others have rotted, as an administrator does."""
+        for (topic, number), unsound in sorted(self._rotten.items()):
+            self.controller.lead_by_others(topic, number, unsound)
 
     def running(self) -> tuple[int, ...]:
         """The brokers that run, and are neither paused nor about to stop."""
@@ -542,10 +441,6 @@ def _partition_of(path: str) -> tuple[str, int]:
     """The topic and number of the partition whose folder a file lies in."""
     topic, _, number = path.split("/")[-2].rpartition("-")
     return topic, int(number)
-
-
-def _nothing(_: object) -> None:
-    """The answer does not matter: what is left is looked for again."""
 
 
 class _Told:
