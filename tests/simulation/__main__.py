@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import pathlib
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -78,23 +79,37 @@ def _show(failed: Outcome, *, mutant: str | None, is_replay: bool) -> None:
         print(f"replay it: python -m tests.simulation --replay {file}{more}", flush=True)
 
 
+def _end(_signal: int, _frame: object) -> None:
+    """A campaign that is ended from outside tells what it came by, too."""
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run the command; 1 = something failed."""
     arguments = _arguments()
     if arguments.kafka_semantics:
         arguments.mutant = arguments.mutant or KAFKAS_FAULT
-    campaign = Campaign(arguments.jobs, mutant=arguments.mutant, stops=not arguments.goes_on)
+    signal.signal(signal.SIGTERM, _end)
+
+    def show(failed: Outcome) -> None:
+        _show(failed, mutant=arguments.mutant, is_replay=arguments.replay is not None)
+
+    campaign = Campaign(
+        arguments.jobs,
+        mutant=arguments.mutant,
+        stops=not arguments.goes_on,
+        on_failed=show if arguments.goes_on else None,
+    )
     is_single = arguments.seed is not None or arguments.replay is not None
     try:
         outcomes = campaign.run(_runs(arguments), seconds=arguments.seconds)
     except KeyboardInterrupt:
         outcomes = []
         print("ended", flush=True)
-    shrinks = not (is_single or arguments.no_shrink or arguments.goes_on)
-    for failed in campaign.failures:
-        smallest = _shrunk(failed, arguments.mutant) if shrinks else failed
-        _show(smallest, mutant=arguments.mutant, is_replay=arguments.replay is not None)
-    if is_single:
+    shrinks = not (is_single or arguments.no_shrink)
+    for failed in [] if arguments.goes_on else campaign.failures:
+        show(_shrunk(failed, arguments.mutant) if shrinks else failed)
+    if is_single and outcomes:
         print(f"seed {outcomes[0].seed}: hash {outcomes[0].hash}")
     print("\n".join(campaign.coverage.lines()))
     faults = list(campaign.coverage.faults())

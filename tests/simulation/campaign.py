@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.outcome import Outcome
@@ -88,12 +88,22 @@ class Campaign:
         mutant: Name of a mutant that their engines have; None: the engine as it is.
         stops: Whether the first violation ends the campaign.
         is_quiet: Whether it writes no progress.
+        on_failed: Called with each run that failed, at once.
     """
 
-    def __init__(self, jobs: int, *, mutant: str | None = None, stops: bool = True, is_quiet: bool = False) -> None:
+    def __init__(
+        self,
+        jobs: int,
+        *,
+        mutant: str | None = None,
+        stops: bool = True,
+        is_quiet: bool = False,
+        on_failed: Callable[[Outcome], None] | None = None,
+    ) -> None:
         self.coverage = Coverage()
         self.failures: list[Outcome] = []
         self._jobs, self._mutant, self._stops, self._is_quiet = jobs, mutant, stops, is_quiet
+        self._on_failed = on_failed
         self._hash_seed = 0
         self._told = time.monotonic()
 
@@ -150,6 +160,8 @@ class Campaign:
                 self.failures.append(outcome)
                 if not self._is_quiet:
                     print(f"seed {outcome.seed} fails: {outcome.text.splitlines()[0]}", flush=True)
+                if self._on_failed is not None:
+                    self._on_failed(outcome)
             yield outcome
 
     def _tell(self) -> None:
