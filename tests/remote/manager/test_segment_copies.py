@@ -452,6 +452,33 @@ def test_an_unclean_election() -> None:
         assert [(each.start_offset, each.end_offset) for each in newest] == [(0, 2)]
 
 
+@pytest.mark.parametrize("change", ["a closed segment", "a cut", "another disk", "the rest of a failed copy"])
+def test_a_run_that_finds_nothing_asks_nobody(change: str) -> None:
+    """If this fails, ten thousand partitions with nothing to do keep a core busy, or one that has is passed over."""
+    with copying_tier() as made:
+        tier = made.tier
+        made.settle()
+        tier.append(segments=0)  # into the active segment
+        tier.calls.clear()
+        assert [made.run(), made.run()] == [30, 30]
+        assert tier.calls == []
+        if change == "a closed segment":
+            tier.append(segments=1)
+        elif change == "a cut":
+            tier.log.truncate_to(RECORDS + 5)
+            tier.append(segments=1, epoch=1)
+        elif change == "another disk":
+            moved_to_another_disk(tier)
+        else:
+            tier.term.unfinished = tier.begin_copy(3 * RECORDS, 4 * RECORDS)
+        tier.calls.clear()
+        made.settle()
+        assert tier.calls
+        assert tier.term.unfinished is None
+        assert tier.log.highest_offset_in_remote_storage == tier.log.active_segment.base_offset - 1
+        assert {state for _, state in tier.listed()} == {STATE.COPY_SEGMENT_FINISHED}
+
+
 def test_the_log_start_is_found_first() -> None:
     """If this fails, a broker whose checkpoints were lost begins its log at what is local."""
     with copying_tier() as made:

@@ -241,15 +241,17 @@ class LogFolder:
 
     Attributes:
         path: The folder now.
+        parent: The directory that the folder is in.
         lock: Held while a file of the folder is opened, renamed or removed, which is seldom, and never while one is
             read: else a reader would find no file under a path that was just left, or another log's.
         is_deleted: Whether the folder was removed, with all that is in it.
     """
 
-    __slots__ = ("_files", "is_deleted", "lock", "path")
+    __slots__ = ("_files", "is_deleted", "lock", "parent", "path")
 
     def __init__(self, machine: Machine, path: str) -> None:
         self.path = path
+        self.parent = path.rstrip("/").rpartition("/")[0] or "."
         self.is_deleted = False
         self.lock = machine.scheduler.lock()
         self._files = machine.files
@@ -260,11 +262,6 @@ class LogFolder:
             self._files.rename(self.path, path, durable=False)
             self.path = path
         self._files.fsync_directory(self.parent)
-
-    @property
-    def parent(self) -> str:
-        """The directory that the folder is in."""
-        return self.path.rstrip("/").rpartition("/")[0] or "."
 
     def remove(self, name: str) -> None:
         """Remove a file of the folder, if it exists. Raises StoreError."""

@@ -97,7 +97,7 @@ class LogState(NamedTuple):
         counts a copied segment of a single offset here as well as in the tier.
         """
         copied = self.offsets.highest_offset_in_remote_storage
-        segments = self.segments.between(self.offsets.log_start_offset, INT64_MAX)
+        segments = self.segments.from_floor(max(copied, self.offsets.log_start_offset))
         return [segment for segment in segments if segment.base_offset > copied]
 
 

@@ -33,8 +33,6 @@ def find_copy_candidate(log: PartitionLog, *, copied_offset: int, now_ms: int) -
     Source: Kafka RLMCopyTask#candidateLogSegments; KIP-1241.
     """
     first = max(copied_offset + 1, log.log_start_offset)
-    if log.active_segment.base_offset <= first:
-        return None
     closed = log.closed_segments(first)
     if not closed:
         return None

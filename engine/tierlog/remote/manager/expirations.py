@@ -72,8 +72,7 @@ class Expirations:
     def _guarded_step(self, partition: TieredPartition, log: PartitionLog, interval: float) -> float:
         faults = partition.expiry.faults
         try:
-            with cancelled_by(partition.scope):
-                is_busy = self._step(partition, log)
+            is_busy = self._step(partition, log)
         except Exception as error:  # noqa: BLE001 - whatever it is, the schedule goes on
             if not partition.has_ended:
                 level = logging.DEBUG if is_passing(error) else logging.WARNING
@@ -89,14 +88,16 @@ class Expirations:
             look = _Look(self._services, partition, log, clock_is_right=self.clock_check.trusted())
             if not look.is_needed():
                 return False
-            progress.going = look.find_expired()
+            with cancelled_by(partition.scope):
+                progress.going = look.find_expired()
             progress.going_bytes = sum(each.segment.segment_size_in_bytes for each in progress.going)
             self._show(partition)
             if not progress.going and look.failure is not None:
                 raise look.failure
         if not progress.going or partition.has_ended:
             return False
-        self._delete_first(partition)
+        with cancelled_by(partition.scope):
+            self._delete_first(partition)
         self._show(partition)
         return True
 

@@ -112,9 +112,11 @@ class SegmentCopies:
         return None if _is_over(partition) else pause
 
     def _guarded_step(self, partition: TieredPartition, log: PartitionLog, interval: float) -> float:
+        pause: float | None = None
         try:
-            with cancelled_by(partition.scope):
-                pause = self._step(partition, log)
+            if not _has_all(partition, log):
+                with cancelled_by(partition.scope):
+                    pause = self._step(partition, log)
         except Exception as error:  # noqa: BLE001 - whatever it is, the schedule goes on
             return self._failed(partition, error, interval)
         partition.copy_faults.clear()
@@ -349,6 +351,14 @@ class SegmentCopies:
             pass  # there are none
         except Exception as error:  # noqa: BLE001 - nobody knows of them but the store
             _log.warning("%s: its objects are left: %s", metadata.remote_log_segment_id, error)
+
+
+def _has_all(partition: TieredPartition, log: PartitionLog) -> bool:
+    """Whether the tier has every closed segment, by what the term knows already, and nothing is left of a failed copy:
+    so most runs end.
+    """
+    copied = partition.offsets.known(log)
+    return copied is not None and partition.unfinished is None and log.active_segment.base_offset <= copied.offset + 1
 
 
 def _may_copy(partition: TieredPartition, log: PartitionLog) -> bool:

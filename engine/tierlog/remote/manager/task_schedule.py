@@ -23,10 +23,9 @@ Run = Callable[[], float | None]
 
 #: Tasks that fall due within this time are begun together; and while tasks wait, one more thread begins each time.
 _TICK_SECONDS: Final = 0.01
-#: Long pauses between runs end at multiples of a step: of ten thousand tasks that find nothing to do, waking threads
-#: for each one costs more than the runs.
+#: Long pauses between runs end at whole seconds: of ten thousand tasks that find nothing to do, waking threads for each
+#: one costs more than the runs.
 _LONG_SECONDS: Final = 10.0
-_LONG_STEP_SECONDS: Final = 0.25
 _NO_THREAD_SECONDS: Final = 1.0
 _WAIT_SECONDS_MAX: Final = 3600.0
 #: Pause of a task whose run raised: a bug, since runs handle their errors.
@@ -193,11 +192,11 @@ class TaskSchedule(Closeable):
         self._look_at(task.due_seconds)
 
     def _aligned(self, pause_seconds: float) -> float:
-        """A pause between two runs; a long one ends at a multiple of the step."""
+        """A pause between two runs; a long one ends at a whole second."""
         if pause_seconds < _LONG_SECONDS:
             return pause_seconds
         now = self._clock.monotonic_seconds()
-        return math.ceil((now + pause_seconds) / _LONG_STEP_SECONDS) * _LONG_STEP_SECONDS - now
+        return math.ceil(now + pause_seconds) - now
 
     def _queue(self, task: ScheduledTask) -> None:
         task.due_seconds = -1.0  # its place in the heap, if it has one, is passed over

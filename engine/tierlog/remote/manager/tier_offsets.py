@@ -56,23 +56,31 @@ class TierOffsets:
         """The last copied offset; None: it is not known."""
         return self._copied
 
+    def known(self, log: PartitionLog) -> CopiedOffset | None:
+        """Return the copied offset, if both are known and the log has them still."""
+        if not self._log_start_is_known or self._parent_dir != log.parent_dir:
+            return None
+        copied = self._copied
+        return copied if copied is not None and log.highest_offset_in_remote_storage >= copied.offset else None
+
     # ---- looking up: whatever the metadata manager raises, is raised
 
     def require(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
         """Let the log know both; return the copied offset."""
+        copied = self.known(log)
+        if copied is not None:
+            return copied
         with self._lock:
             if self._parent_dir != log.parent_dir:
                 self._parent_dir = log.parent_dir
                 self._log_start_is_known = False
                 self._change(None)
-            copied, log_start_is_known = self._copied, self._log_start_is_known
+            log_start_is_known = self._log_start_is_known
         if not log_start_is_known:
             self.raise_log_start(services, log, self.find_log_start(services, log))
             with self._lock:
                 self._log_start_is_known = self._parent_dir == log.parent_dir
-        if copied is not None and log.highest_offset_in_remote_storage >= copied.offset:
-            return copied
-        return self.look_up_copied(services, log)
+        return self.known(log) or self.look_up_copied(services, log)
 
     def look_up_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
         """Look up the copied offset, whether it is known or not, and let the log know it."""
