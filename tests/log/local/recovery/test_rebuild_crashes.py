@@ -28,15 +28,16 @@ CONFIG = LogConfig(index_interval_bytes=0)
 
 
 def path_of(kind: SegmentFileKind) -> str:
-    return f"{FOLDER}/{segment_file_name(1, kind)}"
+    return f"{FOLDER}/{segment_file_name(2, kind)}"
 
 
 def lived() -> tuple[MemoryFiles, int]:
     """A log of six segments, all flushed; the second one ends the transaction that begins in the first."""
     files = MemoryFiles()
     with UnifiedLog.open(FOLDER, machine=Machine(files=files), config=CONFIG, is_sole_replica=True) as log:
-        aborted = batch_of(b"aborted", producer_id=7, base_sequence=0, transactional=True)
-        log.append_as_leader(aborted, leader_epoch=0)
+        for producer_id in (7, 8):  # the first one aborts, the other one stays open
+            begun = batch_of(b"of %d" % producer_id, producer_id=producer_id, base_sequence=0, transactional=True)
+            log.append_as_leader(begun, leader_epoch=0)
         log.roll()
         for _ in range(BATCHES):
             log.append_as_leader(batch_of(b""), leader_epoch=0)
@@ -100,4 +101,6 @@ def test_the_power_goes_while_a_flushed_segment_is_rebuilt(damage: Callable[[Mem
                 assert [base for base in bases[1:] if log.snapshot_at(base) is None] == [], (at, seed)
                 read = log.read(0, max_bytes=100, isolation=FetchIsolation.TXN_COMMITTED)
                 assert not read.records or read.aborted_transactions == ((7, 0),), (at, seed)
+                began = {entry.producer_id: entry.transaction_first_offset for entry in log.open_transactions()}
+                assert began[8] == 1, (at, seed)
     assert seen > 10, seen
