@@ -230,6 +230,8 @@ class Pair:
         assert told == ours, self.explain(told, ours)
         if rebuilt and rows.kept_snapshots(self.folders[0], self.folders[1], told):
             return self._part(rows.PRODUCERS)
+        if rows.begins_later(*self.folders):
+            return self._part(rows.COMPACTED)
         self.last = told
         return told
 

@@ -390,6 +390,24 @@ def _stood_still(theirs: Told, mine: Told, folder: pathlib.Path) -> bool:
     )
 
 
+def begins_later(theirs: pathlib.Path, ours: pathlib.Path) -> bool:
+    """Whether our transaction indexes have aborted transactions that begin later than in Kafka's, of which a compaction
+    has left nothing in front, and all else is the same.
+    """
+    left, right = files_of(theirs), files_of(ours)
+    unlike = {name for name in left | right if left.get(name) != right.get(name)}
+    for name in unlike:
+        known, kept = (cast("list[tuple[int, ...]]", files.get(name)) for files in (left, right))
+        if not name.endswith(".txnindex") or not isinstance(known, list) or not isinstance(kept, list):
+            return False
+        if [(*row[:2], *row[3:]) for row in known] != [(*row[:2], *row[3:]) for row in kept]:
+            return False
+        pairs = [(one[1], one[2], other[2]) for one, other in zip(known, kept, strict=True) if one != other]
+        if not all(first < later and not _has_transaction(ours, each, first, later) for each, first, later in pairs):
+            return False
+    return bool(unlike)
+
+
 def has_compacted(folder: pathlib.Path) -> bool:
     """Whether a snapshot has an open transaction of which a compaction has left nothing."""
     return any(
