@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Generator, Iterator
 
 import hypothesis
@@ -53,6 +54,8 @@ LASTING_THREADS = {
     "Dummy-": "a thread of a native library (DuckDB) that called into Python; the library's, not ours to end",
     "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",
 }
+# Marks of what `make test` leaves out.
+LEFT_OUT = ("slow", "interop", "more")
 # The fixtures of real servers.
 SERVERS = frozenset(("s3", "azure", "gcs"))
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
@@ -87,10 +90,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     First come the tests of what others would hang by, which say so in plain words.
     """
+    _leave_to_test_more(items)
     items.sort(key=lambda item: item.path.stem != "test_obstore_bridge")
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_worker_group(item)))
+
+
+def _leave_to_test_more(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test beyond its ``few(n)`` as ``more``: which ones is drawn by their names, so that a run has
+    each value of several parameters about as often.
+    """
+    cases = collections.defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("few") and not any(map(item.get_closest_marker, LEFT_OUT)):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for drawn in cases.values():
+        few = drawn[0].get_closest_marker("few")
+        drawn.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        for item in drawn[few.args[0] if few is not None else 0 :]:
+            item.add_marker(pytest.mark.more)
 
 
 def _worker_group(item: pytest.Item) -> str:

@@ -104,6 +104,7 @@ PIPES = ("-", "pipe", "/dev/stdin")
 VERBS = (("ls",), ("cat", "--format", "raw"), ("dump",), ("verify", "--no-notes"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("verb", "how"),
     [
@@ -250,6 +251,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder.parent
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("verb", "number"),
     [

@@ -19,7 +19,7 @@ from tierlog.log.local.log_contents import LogContents
 from tierlog.replication import AlterPartition, FetchRecords, HighWatermarkFollower, InSyncReplicas, Leader
 from tierlog.replication.in_sync_replicas import ReplicaState
 
-QUICK: Final = settings(max_examples=40, stateful_step_count=60, deadline=None)
+QUICK: Final = settings(max_examples=20, stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.slow
@@ -144,6 +144,7 @@ FAULTS: Final = {
 RARE: Final = "a follower joins before it has caught up"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "fault", [pytest.param(each, marks=pytest.mark.more) if each == RARE else each for each in FAULTS]
 )

@@ -80,6 +80,7 @@ def read_by(
     return Read(pa.Table.from_batches(found, schema), plan, stores)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.run.parent.name}-{case}")
 def test_the_same_records_without_a_listing(case: Case, isolation: str) -> None:

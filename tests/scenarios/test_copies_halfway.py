@@ -28,6 +28,7 @@ def segment(tmp_path: pathlib.Path) -> ClosedSegment:
     return made
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("what", ["log vanishes", "log grows", "log shrinks", "log is replaced", "index vanishes"])
 def test_files_that_change_while_they_are_copied(
     what: str, broken: Broken, segment: ClosedSegment, tmp_path: pathlib.Path
@@ -107,6 +108,7 @@ def test_credentials_that_expire_halfway_and_are_not(
     assert list(broken.sound.iter_uploads()) == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["lost", "truncate"])
 @pytest.mark.parametrize(("path", "left"), [("uploads=", 1), ("uploadId", 0)])
 def test_answers_that_get_lost(

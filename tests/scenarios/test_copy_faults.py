@@ -61,6 +61,7 @@ def test_a_copy_survives_what_passes(
         require_copied(broken, manager, segment)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", ["uploads", "partNumber=2", "uploadId", ".indexes", "rsm-manifest"])
 @pytest.mark.parametrize("kind", ["lost", pytest.param("status", marks=SLOW), pytest.param("status_after", marks=SLOW)])
 def test_a_copy_that_fails_for_long_leaves_nothing(

@@ -136,6 +136,7 @@ class TestOneThread:
         )
         assert took[0] < 5
 
+    @pytest.mark.few(10)
     @pytest.mark.parametrize("cache", ["", "memory", "disk"])
     @pytest.mark.parametrize("seed", SEEDS)
     def test_faults_are_errors_and_nothing_else(self, data: pathlib.Path, seed: int, cache: str) -> None:

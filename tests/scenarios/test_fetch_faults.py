@@ -81,6 +81,7 @@ PASSING = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", ["aiven-zstd-aes", "kafka"])
 @pytest.mark.parametrize(("kind", "more"), PASSING)
 def test_a_fetch_survives_what_passes(
@@ -100,6 +101,7 @@ def test_a_fetch_survives_what_passes(
         assert [rule.struck for rule in rules] == [1, 1, 1]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("path", ["rsm-manifest", LOG])
 @pytest.mark.parametrize(
     ("kind", "more"),

@@ -66,6 +66,7 @@ class TestChangedObjects:
         with pytest.raises(CorruptObjectError, match="another segment"):
             read_all(bucket, segment.metadata)
 
+    @pytest.mark.few(4)
     @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
     @pytest.mark.parametrize("form", FORMS)
     def test_flipped_bits_and_cut_objects(self, data: pathlib.Path, form: str, suffix: str) -> None:

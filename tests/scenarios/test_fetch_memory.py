@@ -47,6 +47,7 @@ def settles(bytes_max: int) -> bool:
     return True
 
 
+@pytest.mark.few(4)
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("is_local", [True, False])
@@ -102,6 +103,7 @@ def test_many_threads_hold_nothing_afterwards(data: pathlib.Path) -> None:
         assert settles(before), PROCESS_BUFFERS.lent_bytes - before
 
 
+@pytest.mark.few(3)
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("start", [0, 300_000])
 @pytest.mark.parametrize("is_local", [True, False])

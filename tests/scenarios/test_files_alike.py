@@ -77,6 +77,7 @@ def live(twins: Twins, rng: random.Random, *, turns: int) -> int:
     return taken
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_log_is_the_same_in_memory(tmp_path: pathlib.Path, seed: int) -> None:
     """If this fails, a log in memory answers or writes something else than one on a disk."""

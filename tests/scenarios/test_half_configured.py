@@ -165,6 +165,7 @@ class Breaking(PassingStore):
 class TestStorageManager:
     """A broker that cannot start calls close, which must not hide why; a test harness configures again."""
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOSPC])
     def test_each_operation_of_a_file(
         self, keys: Mapping[str, object], segment: ClosedSegment, tmp_path: pathlib.Path, number: int

@@ -162,6 +162,7 @@ def campaign(scene: Scene, points: int) -> None:
             raise
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("shape", "points"), [("aiven-plain", 8), ("aiven-zstd-aes", 8), ("kafka", 8)])
 def test_killed_copies(shape: str, points: int, tmp_path: pathlib.Path, executioner: Killer) -> None:
     """A broker that dies in a copy must leave nothing that a reader takes for a segment, or that cannot be removed."""

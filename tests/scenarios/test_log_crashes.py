@@ -138,6 +138,7 @@ def cut_power_at(seed: int, policy: str, points: Callable[[int], range]) -> int:
     return len(chosen)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_power_may_go_at_any_change(policy: str) -> None:
     """If this fails, a broker that lost power has lost what it had flushed, or has what nobody appended."""
@@ -219,6 +220,7 @@ def check_offline(log: UnifiedLog, files: MemoryFiles) -> None:
     assert touched.seen == 0, "an offline log touches its files"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_disk_that_fails_takes_the_log_offline(fault: str) -> None:
     """If this fails, a log goes on after a write or an fsync that failed, and what it acknowledges then is lost."""

@@ -295,6 +295,7 @@ def test_a_zombies_late_finish(as_batches: bool) -> None:
             assert metric(manager, "events_refused_total") == 1
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_all_brokers_come_to_the_same(first: int) -> None:
     """If this fails, one broker reads segments that another has deleted, or deletes what is still read."""

@@ -75,6 +75,7 @@ PASSING = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("kind", "more"), PASSING)
 def test_a_put_survives(broken: Broken, kind: str, more: dict[str, object]) -> None:
     """If this fails, one bad second of a store or a network fails a copy."""

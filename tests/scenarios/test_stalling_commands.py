@@ -89,6 +89,7 @@ def told_plainly(text: str) -> bool:
     return re.search("no answer within|timed out|without a byte", text) is not None and "Traceback" not in text
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("answered", [0, 1, 5, 12])
 def test_check_config(tierlog: Run, stalling: Stalling, answered: int) -> None:
     """If this fails, an operator looks at a check that waits for a dozen requests in turn, some fifteen minutes."""
@@ -101,6 +102,7 @@ def test_check_config(tierlog: Run, stalling: Stalling, answered: int) -> None:
     assert not answered or failed[1] == "delete:"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("apply", "answered"),
     [
@@ -120,6 +122,7 @@ def test_rewrap(tierlog: Run, stalling: Stalling, answered: int, apply: bool) ->
     assert told_plainly(outcome.err), outcome.err
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("delete", "answered"),
     [

@@ -219,6 +219,7 @@ def cut_power(change: str, at: int) -> bool:
     return done
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES_OF_LOG)
 def test_power_may_go_at_any_change(change: str) -> None:
     """If this fails, a follower is left with an end and no lineage, and as leader loses the start of the tier."""
@@ -254,6 +255,7 @@ def test_a_log_that_began_anew_starts_there(offset: int) -> None:
     assert not found.must_be_rebuilt
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES_OF_LOG)
 def test_a_start_that_loses_power_too_finds_the_same(change: str) -> None:
     """Loading finishes what the file says, however often it is cut short."""

@@ -34,6 +34,7 @@ def rows(root: pathlib.Path, first: int, end: int, **options: object) -> pa.Tabl
     return tierlog.read(root, "orders", start=first, end=end, columns=COLUMNS, **options).read_all()  # type: ignore[arg-type]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", WHERE)
 def test_each_bit_through_read(flipped: Flipped, tmp_path: pathlib.Path, where: str) -> None:
     """A bit that rots would take records out of an answer, or give them twice, and nobody would know."""
@@ -66,6 +67,7 @@ def last_of(tier: Tier, request: ScanRequest) -> int | None:
     return find_last_offset(tier, plan_scan(tier, request).ranges, ByteBudget(1 << 20))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("ask", [offsets_of, count_of, last_of])
 @pytest.mark.parametrize(
     "cut",

@@ -20,12 +20,12 @@ pytestmark = needs_checkout
 
 #: Fixed, so that a failure is a change's.
 SHORT_SEEDS = range(2, 32)
-SHORT_EVENTS = 2_500
+SHORT_EVENTS = 1_000
 
 
 def _short(seed: int) -> Settings:
     """A short run, whose faults come as much sooner; the first one when the cluster has something to lose."""
-    return Settings.draw(seed, events=SHORT_EVENTS).hastened(6)
+    return Settings.draw(seed, events=SHORT_EVENTS).hastened(10)
 
 
 def test_thirty_short_seeds_hold() -> None:

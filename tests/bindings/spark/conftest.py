@@ -31,6 +31,7 @@ NO_JAR = "no jar is built (make jar)"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@pytest.hookimpl(tryfirst=True)  # `few` draws among the cases that this leaves
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test of the ``engine`` fixture runs by one engine in ``make test``, by the other in ``make test-more``; those
     with the mark ``both_engines`` run by both at once. Which one is drawn by the test's name, so that each engine has

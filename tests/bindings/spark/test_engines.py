@@ -46,6 +46,7 @@ def rows(frame: DataFrame) -> list[str]:
 
 
 # Each isolation level with every other option: all of both are in the golden tests.
+@pytest.mark.few(9)
 @pytest.mark.parametrize(
     ("options", "isolation"),
     [*zip(OPTIONS, itertools.cycle(["read_uncommitted", "read_committed"]), strict=False)],

@@ -82,6 +82,7 @@ def test_what_is_whole_before_a_cut_is_read_where_allowed(read: Read, bucket: Bu
     assert offsets(read(bucket.root, subscribe="orders", failOnDataLoss="false")) == [*range(20), *range(40, 60)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("left", [0.97, 0.5, 0.0])
 def test_whole_chunks_before_a_cut_are_read_where_allowed(
     by_engine: dict[str, Read], data: pathlib.Path, tmp_path: pathlib.Path, left: float
@@ -208,6 +209,7 @@ def test_a_killed_worker_is_replaced(
     assert marker.exists()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("options", "text"),
     [

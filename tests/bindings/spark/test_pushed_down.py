@@ -128,6 +128,7 @@ def aggregated(frame: DataFrame, names: list[str]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in rows)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_filters_and_aggregates(by_engine: dict[str, Read], tier: pathlib.Path, isolation: str) -> None:
     """A filter that is absorbed is evaluated by nobody else; a count out of headers shows no rows."""

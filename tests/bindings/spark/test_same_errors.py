@@ -78,6 +78,7 @@ def check_object(by_engine: dict[str, Read], name: str, folder: pathlib.Path) ->
     same(by_engine, folder, failOnDataLoss="false", **options)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SOME_OBJECTS)
 def test_a_damaged_segment(by_engine: dict[str, Read], tmp_path: pathlib.Path, name: str) -> None:
     """A user who follows an error text of the one engine in a runbook does not find it in the other's logs."""
@@ -96,6 +97,7 @@ def check_log(by_engine: dict[str, Read], name: str) -> None:
     same(by_engine, BAD / "log" / name, failOnDataLoss="false", verifyChecksums="false")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SOME_LOGS)
 def test_a_damaged_log(by_engine: dict[str, Read], name: str) -> None:
     """The two engines would disagree about what is damage: one reads what the other refuses."""
@@ -119,6 +121,7 @@ def orders(tmp_path: pathlib.Path) -> Bucket:
     return made
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -172,6 +175,7 @@ def folder_in_place(bucket: Bucket) -> None:
     path.mkdir()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("harm", "after_load"),
     [

@@ -57,6 +57,7 @@ def check_bucket(read: Read, case: Case, isolation: str) -> None:
     assert rows(read(case.objects, columns=",".join(ROW_COLUMNS), **options)) == wanted
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("case", [*tiered_topics(DATA)], ids=str)
 def test_a_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolation: str) -> None:
@@ -72,6 +73,7 @@ def test_every_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolat
     check_bucket(read, case, isolation)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_scripts_of_the_kip(read: Read, tmp_path: pathlib.Path, script: str) -> None:
     """After a failover Spark would count records twice, or count those that the cluster had given up."""
@@ -262,6 +264,7 @@ def test_wrong_options_fail_in_load(read: Read, options: dict[str, str], text: s
         read(TXN, **options)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("path", "options", "text"),
     [

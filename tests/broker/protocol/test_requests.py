@@ -277,6 +277,7 @@ LONG_REQUESTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("count", [0, 1, 100, 4_000, 20_000])
 @pytest.mark.parametrize("name", LONG_REQUESTS)
 def test_what_decoding_takes_is_known_before(name: str, count: int) -> None:

@@ -77,6 +77,7 @@ async def consume(here: Served, offset: int, end: int, max_bytes: int) -> tuple[
     return got, None
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("where", [100, 61, 22, 26, 60], ids=["value", "record", "control", "last offset", "count"])
 @pytest.mark.parametrize("max_bytes", [1, 4000, 1 << 20])
 def test_a_flipped_bit_is_an_error_at_its_offset(
@@ -102,6 +103,7 @@ def test_a_flipped_bit_is_an_error_at_its_offset(
             assert (behind[0], none) == (10 * BAD + 10, None)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("max_bytes", [1, pytest.param(300, marks=pytest.mark.more)])
 @pytest.mark.parametrize("batch", [0, 3, 7])
 def test_no_flipped_bit_changes_what_is_read(
@@ -199,6 +201,7 @@ def test_a_file_that_changes_underneath_is_checked_again(tmp_path: pathlib.Path,
         run_on("uvloop", lambda: check(here))
 
 
+@pytest.mark.few(2)
 def test_what_is_large_is_checked_by_a_thread(tmp_path: pathlib.Path, reading: Callable[..., object]) -> None:
     """A client that asks for much would hold the loop up for all others."""
     bucket = Bucket(tmp_path, chunk_size=1 << 20)

@@ -69,6 +69,7 @@ def _zeros(index: bytearray) -> None:
     index[:] = bytes(len(index))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("damage", [_behind, _inside, _noise, _zeros], ids=lambda damage: damage.__name__)
 def test_a_wrong_offset_index_only_costs_time(tmp_path: pathlib.Path, damage: Callable[[bytearray], None]) -> None:
     """One damaged index would make a consumer skip records, or end its partition."""
@@ -79,6 +80,7 @@ def test_a_wrong_offset_index_only_costs_time(tmp_path: pathlib.Path, damage: Ca
         run_on("uvloop", lambda: check_every_offset(here.partitions["orders", 0]))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("chunk_size", [1, 7, 61, 100, 1000])
 @pytest.mark.parametrize("interval", [0, 500, 10**9])
 def test_chunks_and_index_entries_of_any_size(tmp_path: pathlib.Path, chunk_size: int, interval: int) -> None:
@@ -117,6 +119,7 @@ def test_a_place_that_was_remembered_is_checked(tmp_path: pathlib.Path) -> None:
         run_on("uvloop", lambda: check(here))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch", [0, 3, 7])
 def test_a_damaged_header_ends_its_partition_alone(tmp_path: pathlib.Path, batch: int) -> None:
     """A flipped bit would make the server skip records, loop, or fall over; or end what lies beside it."""
@@ -151,6 +154,7 @@ def test_a_damaged_header_ends_its_partition_alone(tmp_path: pathlib.Path, batch
     assert outcomes == {"corrupt_message", "read"}
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_objects_give_errors_and_no_wrong_bytes(name: str, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
     """A damaged bucket would crash the server, hang a client or hand out bytes that nobody wrote."""

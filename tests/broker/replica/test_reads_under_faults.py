@@ -160,6 +160,7 @@ def random_bucket(root: pathlib.Path, chance: random.Random) -> None:
             del log[cut:]
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_history_is_served_as_it_is_read(seed: int, tmp_path: pathlib.Path) -> None:
     """Consumers would get other records of a bucket than every other reader of it."""

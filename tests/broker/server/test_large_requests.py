@@ -195,6 +195,7 @@ def longest_turn(running: Serving, work: Callable[[], None]) -> int:
     return most
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_others_have_the_loop_meanwhile(running: Serving, name: str) -> None:
     """One administrator who lists everything would hold up all readers for half a second."""
@@ -210,6 +211,7 @@ def test_others_have_the_loop_meanwhile(running: Serving, name: str) -> None:
         assert longest_turn(running, ask) < LINES_MAX * (PARTITIONS if name.endswith("partitions") else TOPICS)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", LONGEST)
 def test_others_have_the_loop_during_long_requests(running: Serving, name: str) -> None:
     """The same of topics that are not there."""
@@ -262,6 +264,7 @@ def beats_beside(running: Serving, work: Callable[[], None]) -> int:
 
 
 # An answer of DescribeTopicPartitions is short, and its request soon over.
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(LONGEST.keys() - {"describe-topics"}))
 def test_a_heartbeat_beside_the_longest_requests(running: Serving, name: str) -> None:
     """Members of groups would be taken for dead while an administrator lists everything."""

@@ -57,6 +57,7 @@ def states(outcome: Outcome) -> list[object]:
     return [line["state"] for line in outcome.lines]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_brokers_disk(tierlog: Run, tmp_path: pathlib.Path, case: Case) -> None:
     """Otherwise a topic that is moved into a bucket is not the topic that the broker had."""
@@ -78,6 +79,7 @@ def test_a_brokers_disk(tierlog: Run, tmp_path: pathlib.Path, case: Case) -> Non
         assert files(dest) == before
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_from_bucket_to_bucket_and_back(tierlog: Run, tmp_path: pathlib.Path, case: Case) -> None:
     """Re-chunked, re-compressed, re-keyed and under another prefix, a segment is still itself, under its own id."""
@@ -105,6 +107,7 @@ def test_from_bucket_to_bucket_and_back(tierlog: Run, tmp_path: pathlib.Path, ca
         assert tierlog("verify", path, "--config", config).code == 0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_branches_come_along(tierlog: Run, tmp_path: pathlib.Path, script: str) -> None:
     """Segments that do not count, or count in part, are copied as they are: what counts is the reader's to say."""
@@ -134,6 +137,7 @@ def test_a_damaged_segment_is_named_and_left_out(tierlog: Run, tmp_path: pathlib
     assert left == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("how", ["missing", "of another segment", "torn"])
 def test_a_sparse_index_is_built_anew(tierlog: Run, tmp_path: pathlib.Path, suffix: str, how: str) -> None:

@@ -55,6 +55,7 @@ def test_every_file_is_the_brokers(tierlog: Run, tmp_path: pathlib.Path, case: C
         assert f"{name}/leader-epoch-checkpoint" in written
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_the_kips_scripts_come_back_as_one_log(tierlog: Run, tmp_path: pathlib.Path, name: str) -> None:
     """Otherwise a broker that loads the folder sees dead records, or logs that overlap."""
@@ -330,6 +331,7 @@ def test_an_export_that_fails_leaves_no_clean_stop(tierlog: Run, tmp_path: pathl
     assert not (tmp_path / "out/.kafka_cleanshutdown").exists()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("options", "told"),
     [

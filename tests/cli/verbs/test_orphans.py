@@ -289,6 +289,7 @@ def test_the_metadata_of_a_real_cluster(tierlog: Run, fixtures: pathlib.Path, tm
     assert names(tmp_path / "bucket") == names(run / "objects")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_copies_leave_nothing_that_stays(tierlog: Run, tmp_path: pathlib.Path, seed: int) -> None:
     """After kill -9 at any moment readers see whole segments only, what is left is found, a second run goes on."""

@@ -36,6 +36,7 @@ HEAVY = (
 UNUSED = ("tierlog.aio.storage_manager", "tierlog._native.decoding", "tierlog.cli.verbs.cat", "tierlog.scan.reading")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("client", "run"),
     [
@@ -160,6 +161,7 @@ def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
     assert not [name for name in (*HEAVY, *UNUSED) if name in loaded]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

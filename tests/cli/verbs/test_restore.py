@@ -158,6 +158,7 @@ def test_wrong_use(tierlog: Run, bucket: Bucket, arguments: tuple[str, ...], cod
     assert reason in outcome.err
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", ["aiven-plain", "aiven-custom", "aiven-zstd-aes", "kafka"])
 def test_a_copy_under_the_new_id_is_what_the_plugin_looks_for(
     tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path, shape: str

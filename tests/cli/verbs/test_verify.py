@@ -131,6 +131,7 @@ def test_each_bad_object_is_named(tierlog: Run, tmp_path: pathlib.Path, data: pa
         assert bool(outcome.lines) == (expected != 0), case.name
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["50-bomb-zstd-one-record", "52-bomb-gzip-trailing", "53-zstd-lying-content-size"])
 def test_hostile_logs_do_not_swell(data: pathlib.Path, name: str) -> None:
     """Otherwise a crafted segment takes the machine down that checks it."""

@@ -224,6 +224,7 @@ def test_a_whole_life() -> None:
         check_next_start(files, life, seed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_power_goes(seed: int) -> None:
     """If this fails, a power cut costs what was flushed, brings back what was deleted, or marks a torn log as whole."""

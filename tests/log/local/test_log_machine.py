@@ -451,7 +451,7 @@ SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 def test_the_log_does_as_a_list_does() -> None:
     """Else a record is lost, doubled, or read by who must not see it, after some order of ordinary events."""
-    run_state_machine_as_test(LogMachine, settings=settings(max_examples=150, stateful_step_count=40, **SETTINGS))
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=70, stateful_step_count=40, **SETTINGS))
 
 
 @pytest.mark.slow

@@ -240,6 +240,7 @@ class SlowStorage(MemoryStorageManager):
         self.configure({})
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_cut(seed: int) -> None:
     """A broker whose power fails in its copies, three times: what a cut log appends anew is copied anew, and what

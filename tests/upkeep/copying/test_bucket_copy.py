@@ -77,6 +77,7 @@ def test_what_does_not_come_back_as_it_went_is_removed(
     assert files(tmp_path / "dest") == {}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_over_a_store_that_breaks_end_in_the_same_bucket(
     source: pathlib.Path, tmp_path: pathlib.Path, seed: int

@@ -154,6 +154,7 @@ def of(isolation: IsolationLevel, *numbers: int, marks: Sequence[pytest.MarkDeco
 BY_HALVES = of("read_uncommitted", 1, 3, marks=[pytest.mark.more])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("isolation", "number"), [*of("read_uncommitted", 0, 6), *of("read_committed", 2, 3), *BY_HALVES]
 )
@@ -180,6 +181,7 @@ UNTOLD: dict[tuple[IsolationLevel, int], set[int]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("isolation", "number"), [*of("read_uncommitted", 2, 6), *of("read_committed", 2, 4), *BY_HALVES]
 )

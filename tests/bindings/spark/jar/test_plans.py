@@ -74,6 +74,7 @@ def test_pushdown_fetches_nothing_else(read: Read, bucket: Bucket) -> None:
         frame.collect()
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     "condition",
     [
@@ -121,6 +122,7 @@ def test_a_limit_is_kept(read: Read, bucket: Bucket) -> None:
     assert frame.filter("value != X'3331'").limit(100).count() == 59
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "query",
     [

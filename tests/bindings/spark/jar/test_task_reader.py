@@ -79,6 +79,7 @@ def topic_request(topic: str, **options: Any) -> ScanRequest:
     return ScanRequest(TopicSelection.of_names([topic]), **options)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_every_tiered_topic(jvm: TaskReaderProcess, data: pathlib.Path, isolation: IsolationLevel) -> None:
     """A job would change its answer on the day that the jar is added."""
@@ -111,6 +112,7 @@ def test_old_formats(jvm: TaskReaderProcess, data: pathlib.Path) -> None:
             assert_equal(jvm.read(ranges, store_of(root), ALL), by_python(tier, ranges))
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damage(jvm: TaskReaderProcess, tmp_path: pathlib.Path, name: str, fail: bool) -> None:

@@ -29,6 +29,7 @@ REQUESTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("where", WHERE)
 def test_each_bit_through_the_jar(jvm: TaskReaderProcess, tmp_path: pathlib.Path, where: str, kind: str) -> None:

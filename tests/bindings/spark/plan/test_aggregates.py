@@ -58,6 +58,7 @@ def by_records(run: pathlib.Path, isolation: str, chosen: RecordFilter, group_by
     return sorted(answer)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
 def test_small_scans_are_answered_from_headers(

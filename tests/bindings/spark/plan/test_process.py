@@ -191,6 +191,7 @@ class TestNonsense:
             assert child.plan(of(orders), [whole[:10], b"", whole[10:]]).tasks != []
         assert not (orders.root / "owned").exists()
 
+    @pytest.mark.few(3)
     @pytest.mark.parametrize(
         "data",
         [

@@ -181,6 +181,7 @@ def check_power_cut(seed: int, at: int) -> int:
     return power.seen
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_power_goes(seed: int) -> None:
     """If this fails, a power cut loses the latest record of a key, or leaves older ones of it for ever."""

@@ -126,6 +126,7 @@ def config_of(name: str) -> LogConfig:
     return LogConfig(cleanup_policy=frozenset(("compact",))) if name == "split" else LogConfig()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["torn", "split", "swap", "cleaned", "behind"])
 def test_a_recovery_that_is_interrupted_anywhere_ends_the_same(name: str) -> None:
     """Otherwise a second power cut, while the broker recovers from the first, costs what the first had left."""

@@ -168,10 +168,10 @@ class KafkaTableMachine(TableMachine):
 class TestTable(TableMachine.TestCase):  # type: ignore[misc]
     """By the KIP's rules."""
 
-    settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+    settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
 
 
 class TestTableAsKafka(KafkaTableMachine.TestCase):  # type: ignore[misc]
     """By Kafka's."""
 
-    settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+    settings = settings(max_examples=15, stateful_step_count=12, deadline=None)

@@ -171,6 +171,7 @@ def require_nothing(store: ObjectStore) -> None:
     assert list(store.iter_uploads()) == []
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("shape", ["aiven-plain", "aiven-zstd-aes", "kafka"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_copy_over_a_failing_store_is_whole_or_undone(
@@ -342,6 +343,7 @@ def test_a_repeated_id_is_verified_not_rewritten(
         assert list(bucket.iter_uploads()) == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("shape", ["aiven-plain", "aiven-zstd", "aiven-zstd-aes", "kafka"])
 @pytest.mark.parametrize("error", [StoreError, StoreUnavailableError])
 def test_a_copy_again_that_fails_leaves_the_whole_one(

@@ -81,6 +81,7 @@ class TestGoldenBuckets:
 class TestRanges:
     """Every way to read gives exactly the bytes that were asked for."""
 
+    @pytest.mark.few(8)
     @pytest.mark.parametrize("cache", ["none", "memory"])
     @pytest.mark.parametrize("is_local", [True, False])
     @pytest.mark.parametrize("form", FORMS)

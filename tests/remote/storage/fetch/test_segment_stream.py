@@ -126,6 +126,7 @@ def check_stream(stream: ViewStream, segment: BucketSegment, start: int, chance:
     raise AssertionError("never at an end")
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("kind", list(BUCKETS))
 @pytest.mark.parametrize("cache", list(CACHES))
 @pytest.mark.parametrize("form", ["plain", "zstd", "aes", "zstd-aes"])

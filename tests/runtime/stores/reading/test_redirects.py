@@ -128,6 +128,7 @@ def _run(call: Callable[[], object], *, in_thread: bool) -> object:
         return pool.submit(call).result()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_another_host_is_told_at_once(server: Redirecting, read: str, in_thread: bool) -> None:
