@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.facts import ClusterView, ProducerView, ReplicaView
 from tests.simulation.leftovers import held_by, open_files, paths_of
@@ -12,6 +13,8 @@ from tests.simulation.replica import Replica
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+_NOBODY: Final = frozenset[int]()
 
 
 def view_of(world: World) -> ClusterView:
@@ -72,24 +75,33 @@ def view_of(world: World) -> ClusterView:
 
 
 def _replica_view(replica: Replica) -> ReplicaView:
+    """The view of a replica: of a replica that has not changed, the same values with the time of now."""
+    log = replica.log
+    role = "offline" if log.is_offline or log.is_closed else replica.role
+    in_sync = replica.leader.in_sync.members if role == "leader" and replica.leader.is_leading else _NOBODY
+    # Published states and lineages are replaced, never changed.
+    now = (log._contents.state, log.leader_epoch_cache.epochs, role, replica.leader_epoch, in_sync)
+    if replica.viewed is None or any(map(operator.is_not, replica.viewed[0], now)):
+        replica.viewed = now, _values(replica, role, in_sync)
+    return ReplicaView(*replica.viewed[1], replica.broker.clock.time_ms())
+
+
+def _values(replica: Replica, role: str, in_sync: frozenset[int]) -> tuple[Any, ...]:
+    """The fields of a view, but for the time."""
     log = replica.log
     offsets = log.offsets
-    is_usable = not (log.is_offline or log.is_closed)
-    role = replica.role if is_usable else "offline"
-    is_leading = role == "leader" and replica.leader.is_leading
-    return ReplicaView(
-        broker=replica.broker.broker_id,
-        partition=replica.partition,
-        role=role,
-        leader_epoch=replica.leader_epoch,
-        log_start_offset=offsets.log_start_offset,
-        local_log_start_offset=offsets.local_log_start_offset,
-        high_watermark=offsets.high_watermark,
-        last_stable_offset=offsets.last_stable_offset,
-        log_end_offset=offsets.log_end_offset,
-        lineage=tuple(log.leader_epoch_cache.epoch_with_offsets().items()),
-        in_sync=replica.leader.in_sync.members if is_leading else frozenset(),
-        copied_offset=offsets.highest_offset_in_remote_storage,
-        segments=tuple((each.base_offset, each.size_bytes) for each in log.log_segments()),
-        clock_ms=replica.broker.clock.time_ms(),
+    return (
+        replica.broker.broker_id,
+        replica.partition,
+        role,
+        replica.leader_epoch,
+        offsets.log_start_offset,
+        offsets.local_log_start_offset,
+        offsets.high_watermark,
+        offsets.last_stable_offset,
+        offsets.log_end_offset,
+        tuple(log.leader_epoch_cache.epoch_with_offsets().items()),
+        in_sync,
+        offsets.highest_offset_in_remote_storage,
+        tuple((each.base_offset, each.size_bytes) for each in log.log_segments()),
     )

@@ -42,6 +42,7 @@ class Replica:
         role: "leader", "follower" or "offline".
         leader: Its leader, as the controller last said; None: none.
         leader_epoch: Of the controller's last word.
+        viewed: What it was made of when it was last looked at, and the view's fields.
     """
 
     def __init__(self, broker: Broker, partition: Partition, tip: TopicIdPartition, log: UnifiedLog) -> None:
@@ -55,6 +56,7 @@ class Replica:
         self.leader = Leader(log, broker.broker_id, broker.known, self._settings())
         self.follower = Follower(log, broker.follower_settings)
         self.build: Future[Any] | None = None
+        self.viewed: tuple[tuple[object, ...], tuple[Any, ...]] | None = None
         self._lock = broker.group.lock()
         self._waiting: dict[Hashable, Complete] = {}
         self._watermark_waits: dict[Hashable, tuple[int, Complete]] = {}
