@@ -26,7 +26,7 @@ cdef inline object error_of(tl_status status, const tl_fault *fault, object kind
     if status == TL_OVER_LIMIT:
         kind = SizeLimitError
         text = f"{text} of {fault.expected} bytes"
-    elif status == TL_BAD_CRC:
+    elif status == TL_BAD_CRC and fault.expected != fault.found:  # a check of ranges has no numbers
         text = f"{text}: computed 0x{fault.found & 0xffffffff:08x}, stored 0x{fault.expected & 0xffffffff:08x}"
     elif fault.expected or fault.found:
         text = f"{text}: expected {fault.expected}, found {fault.found}"

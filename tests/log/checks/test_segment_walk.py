@@ -199,3 +199,10 @@ def test_headers_that_are_gathered_over_many_pieces_are_those_of_each(
         name: column.dtype for name, column in scan_batches(b"")[0].items()
     }
     assert found + last["base_offset"].tolist() == expected
+
+
+def test_a_checksum_is_told_without_numbers_that_nobody_has() -> None:
+    """An operator would compare a computed 0x00000000 and a stored 0x00000000, and take the check for broken."""
+    check = RangeCheck(position=0, first_offset=0, last_offset=9, size_bytes=NO_LIMIT)
+    rule, error = check.feed(LOG[:70] + bytes((LOG[70] ^ 1,)) + LOG[71:])
+    assert (rule, str(error).endswith("checksum differs")) == ("crc", True), str(error)
