@@ -9,6 +9,7 @@ from tierlog.remote.manager import manager_metrics
 from tierlog.remote.manager.manager_metrics import (
     COUNTERS,
     MANAGER_SERIES,
+    PARTITION_SERIES,
     ManagerMetrics,
     PartitionFigures,
     short_name,
@@ -34,6 +35,27 @@ def test_all_series_are_there_from_the_start() -> None:
         for label in series.values or ("",):
             labels = {series.label: label} if series.label else {}
             assert metrics.value(short_name(series), **labels) == 0, series.name
+
+
+def test_kafkas_names_are_there() -> None:
+    """A dashboard of Kafka's tiered storage finds each of its rows."""
+    told = " ".join(series.jmx for series in (*MANAGER_SERIES, *PARTITION_SERIES))
+    by_topic = (
+        "RemoteFetchBytesPerSec RemoteFetchRequestsPerSec RemoteFetchErrorsPerSec RemoteCopyBytesPerSec "
+        "RemoteCopyRequestsPerSec RemoteCopyErrorsPerSec RemoteDeleteRequestsPerSec RemoteDeleteErrorsPerSec "
+        "BuildRemoteLogAuxStateRequestsPerSec BuildRemoteLogAuxStateErrorsPerSec RemoteCopyLagBytes "
+        "RemoteCopyLagSegments RemoteDeleteLagBytes RemoteDeleteLagSegments RemoteLogMetadataCount "
+        "RemoteLogSizeBytes RemoteLogSizeComputationTime"
+    )
+    others = (
+        "RemoteLogManagerTasksAvgIdlePercent RemoteLogReaderFetchRateAndTimeMs RemoteLogReaderTaskQueueSize "
+        "RemoteLogReaderAvgIdlePercent LocalRetentionSizeInPercent type=RemoteLogManager,name=RetentionSizeInPercent "
+        "DelayedRemoteFetchMetrics,name=ExpiresPerSec DelayedRemoteListOffsetsMetrics,name=ExpiresPerSec "
+        "PurgatorySize NumDelayedOperations remote-fetch-throttle-time-avg remote-copy-throttle-time-avg RLMCopy "
+        "RLMFetch NumLogSegments LogStartOffset LogEndOffset name=Size type=Log,name=RetentionSizeInPercent"
+    )
+    wanted = [*(f"BrokerTopicMetrics,name={name}" for name in by_topic.split()), *others.split()]
+    assert [name for name in wanted if name not in told] == []
 
 
 def test_counters_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:

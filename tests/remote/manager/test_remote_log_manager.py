@@ -22,6 +22,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
     RemoteStorageException,
+    SegmentFileError,
     TopicIdPartition,
     Uuid,
 )
@@ -404,6 +405,26 @@ class TestFailures:
             assert broker.manager.health().uncopied is None
             assert broker.manager.metrics.value("copy_lag_bytes") == 0
             assert broker.manager.metrics.value("copy_bytes", topic="orders") > 0
+
+    def test_a_partition_that_copies_no_more(self) -> None:
+        """An operator is told that he has to act, until he has."""
+        with tiered_broker() as broker:
+            partition, value = led(broker), broker.manager.metrics.value
+            assert isinstance(broker.storage, MemoryStorageManager)
+            assert (value("leader_partitions"), value("follower_partitions")) == (1, 0)
+            assert value("copy_quota_bytes_per_second") > 0
+            assert value("fetch_quota_bytes_per_second") == value("copying_stopped_partitions") == 0
+            broker.storage.refuses = SegmentFileError("a local file is damaged")
+            broker.produce(partition, 1)
+            broker.machine.clock.sleep(60)
+            assert value("copying_stopped_partitions") == 1
+            assert list(broker.manager.health().copying_stopped) == [partition]
+            broker.storage.refuses = None
+            broker.manager.on_leadership_change(frozenset({partition}), NONE)
+            broker.machine.clock.sleep(60)
+            assert value("copying_stopped_partitions") == 0
+            broker.manager.on_leadership_change(NONE, frozenset({partition}))
+            assert (value("leader_partitions"), value("follower_partitions")) == (0, 1)
 
     def test_a_topic_that_delays_its_copies(self) -> None:
         """A lag that is wanted is no fault, and an operator must not look for one."""

@@ -395,6 +395,7 @@ class TestQuota:
             found = tier.one(partition, 0)
             assert (found.error, found.data.size_bytes, found.high_watermark) == (None, 0, 31)
             assert tier.value("manager_fetch_throttle_seconds".removeprefix("manager_")) == 1
+            assert tier.value("fetch_quota_bytes_per_second") > 100
             tier.manager.update_config({"remote.log.manager.fetch.max.bytes.per.second": str(MIB)})
             assert tier.one(partition, 0).data.size_bytes > 1000
 
