@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.third_party import PARTITION, third_party_broker
-from tests.support.tiered_log import NONE, TieredBroker, tiered_broker
+from tests.support.tiered_log import NONE, TieredBroker, tiered_broker, values
 from tests.support.waiting import wait_until
+from tierlog.log.local.log_errors import KafkaError
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.partition_stops import StopPartition
@@ -26,6 +27,7 @@ METADATA_CALLS = (
     "when_ready",
     "on_partition_leadership_changes",
 )
+READ_CALLS = ("fetch_log_segment", "fetch_index", "is_ready", "when_ready", "remote_log_segment_metadata")
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "of the KIP's": lambda: RemoteStorageException("broken"),
     "of Python's": lambda: KeyError("of a third party's"),
@@ -41,7 +43,7 @@ def failing(
     def fail(*_: object, **__: object) -> None:
         raise error()
 
-    manager = broker.storage if name in STORAGE_CALLS else broker.metadata
+    manager = broker.storage if hasattr(broker.storage, name) else broker.metadata
     monkeypatch.setattr(manager, name, fail)
 
 
@@ -68,6 +70,23 @@ def test_a_call_that_raises(monkeypatch: pytest.MonkeyPatch, name: str, error: s
             assert log.highest_offset_in_remote_storage == log.active_segment.base_offset - 1, partition
         assert broker.manager.health().uncopied is None
         assert broker.manager.health().copying_stopped == {}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("name", READ_CALLS)
+def test_a_call_of_a_read_that_raises(monkeypatch: pytest.MonkeyPatch, name: str, error: str) -> None:
+    """The fetch is answered by its deadline, no thread is lost, and the next one has its records."""
+    with tiered_broker() as broker:
+        partition = broker.consumed()
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.metadata, "is_ready", lambda _: name != "when_ready")
+            failing(broker, patched, name, ERRORS[error])
+            began = broker.now
+            found = broker.one(partition, 25)
+            assert broker.now - began <= 0.55
+            assert found.error in (None, KafkaError.UNKNOWN_SERVER_ERROR)
+        assert values(broker.one(partition, 25), 25) == list(range(25, 30))
+        assert broker.settles()
 
 
 def test_one_slow_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
