@@ -23,7 +23,7 @@ Run = Callable[[], float | None]
 
 #: Tasks that fall due within this time are begun together; and while tasks wait, one more thread begins each time.
 _TICK_SECONDS: Final = 0.01
-#: Long pauses between runs end at whole seconds: of ten thousand tasks that find nothing to do, waking threads for each
+#: Pauses above it end at whole seconds: of ten thousand tasks that find nothing to do, waking threads for each
 #: one costs more than the runs.
 _LONG_SECONDS: Final = 10.0
 _NO_THREAD_SECONDS: Final = 1.0
@@ -193,7 +193,7 @@ class TaskSchedule(Closeable):
 
     def _aligned(self, pause_seconds: float) -> float:
         """A pause between two runs; a long one ends at a whole second."""
-        if pause_seconds < _LONG_SECONDS:
+        if pause_seconds <= _LONG_SECONDS:
             return pause_seconds
         now = self._clock.monotonic_seconds()
         return math.ceil(now + pause_seconds) - now
