@@ -198,6 +198,9 @@ class Replica:
 
     def _alter(self, proposal: AlterPartition) -> None:
         broker = self.broker
+        for member, _ in proposal.in_sync_replicas:
+            if member not in self.leader.in_sync.members:
+                broker.world.nemesis.traps.joins(broker.broker_id, member)
         request = AskAlter(
             broker.broker_id,
             broker.epoch,
@@ -229,6 +232,7 @@ class Replica:
 
     def begin_build(self, request: BuildAuxState) -> None:
         """Have the manager begin the log anew behind the tier."""
+        self.broker.world.nemesis.traps.log_begins(self.broker.broker_id, self.partition)
         try:
             build = self.broker.manager.build_aux_state(self.tip, request)
         except RemoteStorageException:  # it is neither led nor followed there yet

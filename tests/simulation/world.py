@@ -80,7 +80,7 @@ class World:
         self.coordinator = Coordinator(settings, self.network, self.judge, trace.count)
         self.clients = Clients(settings, self.network, self.judge)
         self.nemesis = Nemesis(settings, self, self.clients.admin, self.coordinator)
-        self.metadata.on_appended = self.nemesis.metadata_appended
+        self.metadata.on_appended = self.nemesis.traps.metadata_appended
         ids = range(1, settings.brokers + 1)
         skews = (*settings.clock_skews_ms, *(0 for _ in ids))
         self._clocks = {each: SkewedClock(clock, skew_ms=skews[each - 1]) for each in ids}
@@ -233,6 +233,12 @@ class World:
         if config.get("fetch.chunk.cache.class") == "disk":
             config["fetch.chunk.cache.path"] = folders.cache
         return config
+
+    def begin_behind(self, partition: Partition, broker: int) -> bool:
+        """Whether all other local logs of a partition that run begin behind the end of a broker's."""
+        logs = {each: life.replicas[partition].log for each, life in self.lives.items() if partition in life.replicas}
+        own = logs.pop(broker, None)
+        return own is not None and all(log.local_log_start_offset > own.log_end_offset for log in logs.values())
 
     # ---- lives
 

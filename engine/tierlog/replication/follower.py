@@ -295,7 +295,6 @@ class Follower:
                 before = log.log_end_offset, self._last_fetched_epoch
                 yield from self._truncated(fetched.diverging)
                 if before == (log.log_end_offset, self._last_fetched_epoch):
-                    mark("follower: a divergence that no cut ends")
                     raise _AskAgainError  # a divergence that no cut ends: not asked again without a pause
 
     def _append(self, asked: FetchRecords, answer: FetchedRecords[Buffer]) -> None:
@@ -375,7 +374,6 @@ class Follower:
         latest = yield from self._offset_of(_LATEST)
         if latest.offset < log.log_end_offset:
             _log.warning("%s: cut to the leader's end %d", log.folder, latest.offset)
-            mark("follower: is cut to the leader's end")
             log.truncate_to(max(latest.offset, 0))
             if log.must_be_rebuilt:
                 yield from self._from_tier()

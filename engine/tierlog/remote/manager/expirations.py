@@ -228,7 +228,6 @@ class _Look:
         try:
             self._partition.offsets.require(self._services, self._log)
         except Exception as error:  # noqa: BLE001 - the other rules need none of this
-            mark("expiry: copied offset or log start not known")
             self.failure = error
             return False
         finally:
