@@ -83,7 +83,7 @@ def _replica_view(replica: Replica) -> ReplicaView:
     now = (log._contents.state, log.leader_epoch_cache.epochs, role, replica.leader_epoch, in_sync)
     if replica.viewed is None or any(map(operator.is_not, replica.viewed[0], now)):
         replica.viewed = now, _values(replica, role, in_sync)
-    return ReplicaView(*replica.viewed[1], replica.broker.clock.time_ms())
+    return ReplicaView._make((*replica.viewed[1], replica.broker.clock.time_ms()))
 
 
 def _values(replica: Replica, role: str, in_sync: frozenset[int]) -> tuple[Any, ...]:

@@ -65,8 +65,7 @@ class TopicFacts:
     topic_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
+class ReplicaView(NamedTuple):
     """One replica's state, as its broker has it at this moment.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +80,7 @@ class MadeCluster:
     def change(self, broker: int, **values: Any) -> None:
         """A replica has other values; the judge looks."""
         view = self.replicas[broker]
-        self.replicas[broker] = dataclasses.replace(view, **({"clock_ms": self.now_ms} | values))
+        self.replicas[broker] = view._replace(**({"clock_ms": self.now_ms} | values))
 
     def look(self) -> None:
         """The judge looks at both replicas; their clocks are right."""
