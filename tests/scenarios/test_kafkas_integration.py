@@ -261,15 +261,19 @@ def test_transactions_with_tiered_store() -> None:
         produce(cluster, 0, b"v0")
         for sequence in range(2):
             cluster.append_transactional(0, sequence)
+        cluster.append_transactional(0, 0, producer=8)
         cluster.settle()
         log = cluster.replica(1).log
-        assert (log.last_stable_offset, log.high_watermark) == (1, 3)
+        assert (log.last_stable_offset, log.high_watermark) == (1, 4)
         assert cluster.brokers[1].fetch(0, 1, FetchIsolation.TXN_COMMITTED) == ([], ())
         assert offload(cluster) == [0], "nothing behind the last stable offset"
         cluster.abort(0)
-        produce(cluster, 0, *numbered(4, 6))
-        assert offload(cluster) == [1, 2, 3, 4]
+        cluster.settle()
+        assert offload(cluster) == [1, 2], "the other transaction is open"
+        cluster.abort(0, producer=8)
+        produce(cluster, 0, *numbered(6, 8))
+        assert offload(cluster) == [3, 4, 5, 6]
         for broker in (1, 2):
-            assert local_start(cluster, broker) == 5
-            assert cluster.brokers[broker].fetch(0, 0, FetchIsolation.TXN_COMMITTED)[1] == ((7, 1),)
-            assert cluster.check_aborted(broker) == 1
+            assert local_start(cluster, broker) == 7
+            assert cluster.brokers[broker].fetch(0, 0, FetchIsolation.TXN_COMMITTED)[1] == ((7, 1), (8, 3))
+            assert cluster.check_aborted(broker) == 2

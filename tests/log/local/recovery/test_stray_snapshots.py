@@ -80,25 +80,27 @@ def test_a_marker_that_damage_took_ends_no_transaction() -> None:
     machine = Machine(files=MemoryFiles())
     with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
         now = machine.clock.time_ms()
-        log.append_as_leader(
-            batch_of(b"aborted", producer_id=7, base_sequence=0, transactional=True, timestamp_ms=now), leader_epoch=0
-        )
+        for producer_id in (7, 8):
+            begun = batch_of(b"", producer_id=producer_id, base_sequence=0, transactional=True, timestamp_ms=now)
+            log.append_as_leader(begun, leader_epoch=0)
         log.roll()
         log.append_as_leader(batch_of(b"damaged", timestamp_ms=now), leader_epoch=0)
         ended(log, 7, commits=False)
         log.roll()
-        for _ in range(3):
+        for number in range(3):
             log.append_as_leader(batch_of(b"behind", timestamp_ms=now), leader_epoch=0)
+            if number == 0:
+                ended(log, 8, commits=True)
             log.roll()
-        assert log.last_stable_offset == log.log_end_offset == 6
-    path = f"{FOLDER}/{1:020d}.log"
+        assert log.last_stable_offset == log.log_end_offset == 8
+    path = f"{FOLDER}/{2:020d}.log"
     damaged = bytearray(machine.files.read_whole(path))
     damaged[40] ^= 1
     machine.files.write_whole(path, bytes(damaged))
-    machine.files.remove(f"{FOLDER}/{1:020d}.index")
+    machine.files.remove(f"{FOLDER}/{2:020d}.index")
     with UnifiedLog.open(FOLDER, machine=machine, had_clean_shutdown=True, is_sole_replica=True) as log:
-        assert [segment.base_offset for segment in log.log_segments()] == [0, 1, 3, 4, 5, 6]
-        assert (log.last_stable_offset, log.log_end_offset) == (0, 6)
+        assert [segment.base_offset for segment in log.log_segments()] == [0, 2, 4, 6, 7, 8]
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 8)
         assert not log.read(0, max_bytes=1000, isolation=FetchIsolation.TXN_COMMITTED).records
         assert [entry.producer_id for entry in log.open_transactions()] == [7]
-        assert all(log.snapshot_at(offset) is not None for offset in (3, 4, 5, 6)), "no segment is copied without one"
+        assert all(log.snapshot_at(offset) is not None for offset in (4, 6, 7, 8)), "no segment is copied without one"
