@@ -191,6 +191,20 @@ def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
     assert opened(left).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 3}
 
 
+def test_a_lineage_that_begins_behind_what_is_left() -> None:
+    """Cut to the log's end, it would have nothing: a leader whose records have no epoch cannot tell a follower that its
+    log diverges.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for epoch in (0, 1):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+    log.flush()
+    left = crashed(machine, 1)
+    left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(((2, 5), (3, 9)))))
+    assert opened(left, log.recovery_point).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 1}
+
+
 @pytest.mark.parametrize("lineage", [((1, 3), (2, 5)), ((2, 5),), ((2, 6),)])
 def test_the_epochs_of_what_was_flushed_are_those_of_its_batches(lineage: tuple[tuple[int, int], ...]) -> None:
     """What a log start that was lost had taken may be flushed: a follower would be told that the leader's log diverges

@@ -436,12 +436,12 @@ class LogLoader:
 
     def _cut_epochs(self, end_offset: int) -> None:
         before = self._epochs.epochs
-        self._epochs.truncate_from_end(end_offset)
-        self._epochs.truncate_from_start(self._log_start)
         # It was cut to a log start that was lost; elsewhere it stays: an epoch may begin where no batch lies.
         whole = complete_from_batches(self._epochs.epochs, self.segments, log_start_offset=self._log_start)
         if whole != self._epochs.epochs:
             self._epochs.replace(whole)
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(self._log_start)
         if self._epochs.epochs != before:
             text = f"cut to offsets {self._log_start} … {end_offset}"
             self._report.add("epochs", f"{self._folder}/leader-epoch-checkpoint", text)
