@@ -52,8 +52,11 @@ def view_of(world: World) -> ClusterView:
     def files() -> Mapping[int, list[str]]:
         return {broker: list(paths_of(disk)) for broker, disk in world.disks.items()}
 
-    def producers(broker: int, partition: Partition) -> Mapping[int, ProducerView]:
-        known = world.lives[broker].replicas[partition].log._contents.producers.producers
+    def producers(broker: int, partition: Partition) -> Mapping[int, ProducerView] | None:
+        log = world.lives[broker].replicas[partition].log
+        if log.must_be_rebuilt:
+            return None
+        known = log._contents.producers.producers
         entries = [each.to_snapshot() for each in known.values()]
         return {
             each.producer_id: ProducerView(each.producer_epoch, each.last_sequence, each.last_offset)

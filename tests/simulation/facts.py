@@ -128,7 +128,8 @@ class ClusterView:
         metadata: All record values of the metadata topic, by its partition, in order.
         open_resources: By node: tasks, locks, open files, held bytes, requests that wait: all 0 after close.
         files: By broker: the paths of all files on its disk, "/logs/…" and "/cache/…".
-        producers: What a broker's replica knows of producers, by their ids.
+        producers: What a broker's replica knows of producers, by their ids; None: it was cut below its first segment,
+            and neither leads nor is read until it has begun anew from the tier.
         producer_expiration_ms: How long a broker remembers a producer that is silent, at least.
     """
 
@@ -139,7 +140,7 @@ class ClusterView:
     metadata: Callable[[], list[list[bytes]]]
     open_resources: Callable[[], Mapping[str, int]]
     files: Callable[[], Mapping[int, list[str]]]
-    producers: Callable[[int, Partition], Mapping[int, ProducerView]]
+    producers: Callable[[int, Partition], Mapping[int, ProducerView] | None]
     producer_expiration_ms: int = 86_400_000
 
 

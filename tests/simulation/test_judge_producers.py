@@ -128,3 +128,13 @@ def test_a_put_that_was_given_up_may_land_late() -> None:
     made.judge.settled(made.now_ms)
     made.judge.closed(made.now_ms)
     assert made.judge._trace.counters["orphans"] == 1
+
+
+def test_12_a_log_that_begins_anew_is_judged_behind_that() -> None:
+    """A replica that was cut below its first segment knows producers once it has begun from the tier."""
+    made = _made()
+    made.producers[2] = {}
+    with breaks(12, "forgotten producer"):
+        made.judge.checkpoint(made.now_ms)
+    made.producers[2] = None  # type: ignore[assignment]
+    made.judge.checkpoint(made.now_ms)

@@ -377,8 +377,11 @@ class ClusterJudge:
                 self._check_producers(known, view)
 
     def _check_producers(self, known: JudgedPartition, view: ReplicaView) -> None:
+        """What a replica knows of producers; not of one that has yet to begin anew from the tier, with what it has of
+        them: Kafka's is a follower too until then (RemoteLogManager's auxiliary state).
+        """
         has = self._view.producers(view.broker, view.partition)
-        if not self._topics.is_rotten(view.broker, view.partition):
+        if has is not None and not self._topics.is_rotten(view.broker, view.partition):
             check_producers(known.producers, view, has, self._view.producer_expiration_ms)
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
