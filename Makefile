@@ -55,8 +55,8 @@ test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xchec
 test-java: jar-if-possible ## the jar's own tests, by Maven and by Cargo, where these are
 	@.ci/test-jar.sh
 
-test-python: jar-if-possible ## pytest, by four workers, since tests wait too (more arguments: PYTEST_ARGUMENTS='-k lineage')
-	@$(SPARK_ENV) $(PYTEST) -n 4 --dist loadgroup $(PYTEST_ARGUMENTS)
+test-python: jar-if-possible ## pytest, by six workers, since tests wait too (more arguments: PYTEST_ARGUMENTS='-k lineage')
+	@$(SPARK_ENV) $(PYTEST) -n 6 --dist loadgroup $(PYTEST_ARGUMENTS)
 
 # Beside the tree's own build, in build/debug and build/static; about two minutes.
 test-builds: setup ## the native rooms' tests over the debug build and over one with the codecs linked statically

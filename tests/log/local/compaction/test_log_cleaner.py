@@ -478,7 +478,7 @@ def test_with_real_threads() -> None:
         for log in logs:
             fill(log)
         for log in logs:
-            log.truncate_to(log.log_segments()[3].base_offset)
+            log.truncate_to(log.log_segments()[-1].base_offset)  # a thread may have cleaned those in front
             fill(log)
         for log in logs:
             wait_until_cleaned(machine, log, directory.cleaner_manager)
