@@ -72,11 +72,20 @@ def test_files_are_short() -> None:
     assert not long
 
 
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """All statements of a tree; expressions, which are most of it, are not gone through."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from statements(node)
+
+
 def test_functions_fit_a_screen() -> None:
     """A function that does not fit a screen is reviewed in pieces, and its error paths not at all."""
     long = []
     for path in sources("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 # The signature and the docstring are read on their own.
                 body = node.body[1:] if ast.get_docstring(node) else node.body

@@ -57,6 +57,7 @@ print(json.dumps([outcome.hash, outcome.events, outcome.text, outcome.counters])
     return done.stdout.splitlines()[-1].decode()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [7, 16])
 def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
     """Otherwise a violation that a campaign found cannot be replayed, and stays unexplained."""
