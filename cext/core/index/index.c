@@ -249,6 +249,7 @@ tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offs
 
 tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset, int64_t upper_bound_exclusive,
                                tl_aborted *out, size_t *count, bool *complete, tl_fault *fault) {
+    int64_t last_wanted = upper_bound_exclusive == INT64_MIN ? INT64_MIN : upper_bound_exclusive - 1;
     *count = 0;
     *complete = false;
     for (size_t i = 0; i < size / TL_TXN_ENTRY; i++) {
@@ -258,7 +259,7 @@ tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_o
         if (entry.last_offset >= fetch_offset && entry.first_offset < upper_bound_exclusive)
             out[(*count)++] = (tl_aborted){entry.producer_id, entry.first_offset, entry.last_offset};
         /* Not by the stable offset alone: a follower's may lie behind the begin of a later transaction. */
-        *complete = entry.last_stable_offset >= upper_bound_exclusive && entry.last_offset >= upper_bound_exclusive - 1;
+        *complete = entry.last_stable_offset >= upper_bound_exclusive && entry.last_offset >= last_wanted;
         if (*complete) return TL_OK;
     }
     return TL_OK;

@@ -170,6 +170,7 @@ static void test_transaction_index(void) {
     expect_aborted(&index, 151, 200, 1, 9001, false);
     expect_aborted(&index, 100, 200, 2, 9000, false);
     expect_aborted(&index, 161, 200, 0, 0, false);
+    expect_aborted(&index, 0, INT64_MIN, 0, 0, true);
     index.data[33] = 200; /* a follower's entry, which took one at 200 at once: it does not hide what ends in between */
     expect_aborted(&index, 151, 160, 1, 9001, true);
     index.data[33] = 140;
