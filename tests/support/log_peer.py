@@ -310,9 +310,8 @@ def files_of(folder: pathlib.Path) -> dict[str, object]:
             found[path.name] = _entries(data, 8)
         elif path.suffix == ".timeindex":
             found[path.name] = _entries(data, 12)
-        elif (
-            path.suffix == ".txnindex" and len(data) % ABORTED_ENTRY.size == 0
-        ):  # a stable offset may lie behind the marker
+        elif path.suffix == ".txnindex" and len(data) % ABORTED_ENTRY.size == 0:
+            # Kafka's stable offset may lie behind the marker.
             rows = ABORTED_ENTRY.iter_unpack(data)
             found[path.name] = [(*row, last, min(stable, last + 1)) for *row, last, stable in rows]
         elif path.suffix == ".snapshot" and data:

@@ -47,14 +47,16 @@ def _read(segments: LogSegments, from_offset: int, up_to_offset: int) -> LeaderE
         runs = BatchRuns(segment.iter_windows())
         for run in runs:
             bases = run.column("base_offset")
+            epochs = np.where(run.column("magic") >= _EPOCHS_MAGIC, run.column("leader_epoch"), -1)
             inside = np.flatnonzero((run.column("last_offset") >= from_offset) & (bases < up_to_offset))
-            for row in inside.tolist():
-                latest = found.latest
-                epoch = int(run.columns["leader_epoch"][row]) if run.columns["magic"][row] >= _EPOCHS_MAGIC else -1
-                if latest is None and epoch < 0:
-                    return found
-                if latest is None or epoch > latest.epoch:
-                    found = found.assign(epoch, max(int(bases[row]), from_offset))
+            if found.latest is None and len(inside) and epochs[inside[0]] < 0:
+                return found
+            known = -1 if found.latest is None else found.latest.epoch
+            highest = np.maximum.accumulate(np.concatenate(([known], epochs[inside])))
+            for row in inside[np.flatnonzero(np.diff(highest))].tolist():  # where a later epoch begins
+                found = found.assign(int(epochs[row]), max(int(bases[row]), from_offset))
+            if len(bases) and bases[-1] >= up_to_offset:
+                return found
         if runs.broken is not None:
             raise runs.broken.located(segment.log_path)
     return found

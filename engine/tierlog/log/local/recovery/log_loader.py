@@ -404,10 +404,10 @@ class LogLoader:
         # A log that ends at its recovery point is flushed no more: its old indexes would come back by a power cut.
         is_last_flush = bool(rebuilt) and segment.read_next_offset() <= self._recovery_point
         syncs = self._syncs_all or outcome.bytes_cut > 0 or is_flushed or is_last_flush
-        if syncs:
+        self._has_synced |= syncs
+        if syncs and not is_flushed:
             segment.flush()
-            self._has_synced = True
-        else:
+        elif not syncs:
             segment.write_out()
             self._unsynced.append(segment)
         self._snapshots.take(state, fsync=syncs)
