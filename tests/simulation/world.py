@@ -126,7 +126,7 @@ class World:
         if events < wanted or not self.settings.faults or wanted < LEAST_EVENTS:
             return events >= wanted
         counters = self.trace.counters
-        return events >= 3 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
+        return events >= 6 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
 
     def look(self) -> None:
         """Wait a little, and do what is due by the number of events."""

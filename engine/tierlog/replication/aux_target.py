@@ -9,7 +9,11 @@ A log with records that only lacks its lineage, as a real Kafka leaves one that 
 them if they begin in the leader's log as they do here: an in-sync replica that empties its log loses what the leader
 has told producers is safe. Kafka appends to such a log as it is, and what leads later does not find its tier.
 
-Source: Kafka TierStateMachine (KIP-405, KIP-1023).
+The segment may go on where the leader's log does not, in a branch that an unclean election has ended. The follower that
+began behind it is told so by its next fetch, and cuts its log to the last offset that both have, below all that it has
+here. From then on it begins there at the latest; behind the segment again, it would be cut again, for ever.
+
+Source: Kafka TierStateMachine (KIP-405, KIP-1023), which begins the emptied log there without producers.
 """
 
 from __future__ import annotations
@@ -107,7 +111,11 @@ def aux_target(
     if first.offset <= 0 or first.epoch < 0:
         raise ReplicationError(f"{log.folder}: {_RESULT_OF_NONE}", KafkaError.OFFSET_NOT_AVAILABLE)
     epoch = yield from _epoch_in_front(leader_epoch, first)
-    return BuildAuxState(leader_epoch, epoch, first.offset - 1, start.offset)
+    end = log.log_end_offset
+    has_agreed = log.must_be_rebuilt and log.local_log_start_offset == end >= first.offset
+    return BuildAuxState(
+        leader_epoch, epoch, first.offset - 1, start.offset, end_offset_max=end if has_agreed else None
+    )
 
 
 def _keep_records(

@@ -108,6 +108,8 @@ class BuildAuxState:
         log_start_offset: The leader's log start.
         keeps_records: Whether the log has records behind that offset, all of them the leader's or to be cut by the next
             fetch: they stay, and only their lineage is completed.
+        end_offset_max: Where the log begins at the latest, behind ``offset``, though the segment goes on: the leader's
+            log goes on otherwise there. None: behind the segment.
     """
 
     leader_epoch: int
@@ -115,6 +117,7 @@ class BuildAuxState:
     offset: int
     log_start_offset: int
     keeps_records: bool = False
+    end_offset_max: int | None = None
 
 
 FollowerRequest = FetchRecords | AskEpochEnd | AskOffset | BuildAuxState

@@ -479,3 +479,60 @@ def test_pauses_of_look_ups_begin_anew_behind_a_good_one() -> None:
                 pauses = [node.lookups.run(replica.term) for _ in range(3)]
             assert pauses == [pytest.approx(each, rel=0.2) for each in (0.5, 1, 2)]
             assert node.lookups.run(replica.term) == 30.0
+
+
+class TestAnotherBranch:
+    """The tier's segment goes on in a branch that an unclean election has ended, and the leader has nothing older."""
+
+    @staticmethod
+    def abandoned(cluster: Cluster) -> None:
+        """Broker 1 alone writes and tiers the end of a segment, with two aborts in it."""
+        cluster.elect(1)
+        cluster.append(0, b"first")
+        cluster.append_transactional(0, 0)
+        cluster.settle()
+        cluster.roll(brokers=[1, 2])
+        cluster.append_transactional(0, 1)
+        cluster.append_transactional(0, 0, producer=8)
+        cluster.settle()
+        cluster.roll(brokers=[2])  # broker 1's segment goes on
+        cluster.elect(1, in_sync=[1])
+        cluster.abort(0)
+        cluster.abort(0, producer=8)
+        cluster.append(0, b"of a dead branch")
+        cluster.commit(cluster.replica(1))
+        cluster.roll(brokers=[1])
+        cluster.append(0, b"open")
+        cluster.commit(cluster.replica(1))
+        copied = cluster.tier()
+        assert [(each.start_offset, each.end_offset) for each in copied] == [(0, 1), (2, 6)]
+
+    def test_a_follower_begins_where_its_leader_goes_on(self) -> None:
+        """If this fails, a follower takes the segment, is cut below it, takes it again, and is never in sync."""
+        with cluster_of() as cluster:
+            self.abandoned(cluster)
+            border = cluster.replica(2).log.log_end_offset
+            cluster.written[0].lose(border)
+            log = cluster.replica(2).log
+            snapshot = log.snapshot_at(border)
+            assert snapshot is not None
+            log.start_from_tier(
+                border,
+                log_start_offset=0,
+                epochs=log.leader_epoch_cache.epoch_with_offsets().items(),
+                producer_snapshot=snapshot,
+            )
+            cluster.elect(2, in_sync=[2])
+            cluster.append(0, b"of the branch that goes on")
+            cluster.commit(cluster.replica(2))
+            cluster.brokers[1].wipe(0)
+            cluster.hear(1)
+            asked = cluster.settle()
+            builds = [each.end_offset_max for each in asked if isinstance(each, BuildAuxState)]
+            assert builds == [None, border]
+            follower, leader = cluster.replica(1), cluster.replica(2)
+            assert follower.log.local_log_start_offset == border
+            assert shape(follower) == shape(leader)
+            assert producers(follower) == {7: (0, 1, 1), 8: (0, 0, 3)}
+            assert follower.log.highest_offset_in_remote_storage == border - 1
+            cluster.check_committed(1)

@@ -1,7 +1,7 @@
 """Logs that begin anew behind what only the tier has: BuildingRemoteLogAux of the KIP, off every fetcher's thread.
 
 The segment of the tier that holds the last offset which the leader does not have here is looked up by the epoch of that
-offset; its leader epochs and its producer snapshot are fetched; then ``start_from_tier`` of the log makes one durable
+offset; its leader epochs and its producers there are fetched; then ``start_from_tier`` of the log makes one durable
 switch. Until then the log is as it was, whatever fails or is killed; afterwards it is whole. A log that lacks only its
 lineage, and has records, keeps them: its lineage is completed. Where the tier has nothing in front of a leader's any
 more, its log starts with them.
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from tierlog.errors import CorruptDataError
-from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.local.log_reads import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -26,7 +25,6 @@ from tierlog.log.local.log_reads import (
 from tierlog.log.partition_log import PartitionLog
 from tierlog.marks import mark
 from tierlog.remote.api import (
-    IndexType,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteResourceNotFoundException,
@@ -40,6 +38,7 @@ from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import epochs_with_records
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
+from tierlog.remote.manager.tiered_producers import TieredProducers
 from tierlog.remote.manager.timed_calls import TimedCall, TimedCalls
 from tierlog.replication.aux_target import AuxSteps, AuxTarget, BeginAnew, StartLater, aux_target
 from tierlog.replication.messages import (
@@ -77,7 +76,7 @@ class AuxStates(Closeable):
 
     def __init__(self, services: TierServices) -> None:
         self._services = services
-        self._source = RemoteSource(services.storage)
+        self._producers = TieredProducers(services.metadata, RemoteSource(services.storage))
         self._pool = services.machine.scheduler.pool(
             services.config.aux_state_thread_pool_size, name="tierlog-rlm-aux-state"
         )
@@ -162,9 +161,13 @@ class AuxStates(Closeable):
                 raise RemoteResourceNotFoundException(
                     f"{topic_id_partition}: no segment of the tier holds offset {build.offset} of epoch {build.epoch}"
                 )
-            epochs = parse_leader_epochs(self._source.fetch_index(segment, IndexType.LEADER_EPOCH))
+            next_offset = segment.end_offset + 1
+            if build.end_offset_max is not None and build.end_offset_max < next_offset:
+                mark("aux: a segment goes on in another branch")
+                next_offset = build.end_offset_max
+            epochs = self._producers.epochs_of(segment).truncate_from_end(next_offset)
             keeps = build.keeps_records
-            snapshot = b"" if keeps else self._source.fetch_index(segment, IndexType.PRODUCER_SNAPSHOT)
+            snapshot = b"" if keeps else self._producers.snapshot_at(segment, next_offset)
         call.begin_change()
         try:
             if keeps:
@@ -173,11 +176,9 @@ class AuxStates(Closeable):
                 log.complete_lineage(epochs)
                 return AuxStateBuilt(log.log_end_offset)
             mark("aux: a log begins from the tier")
-            next_offset, log_start_offset = segment.end_offset + 1, build.log_start_offset
-            log.start_from_tier(
-                next_offset, log_start_offset=log_start_offset, epochs=epochs, producer_snapshot=snapshot
-            )
-            log.update_highest_offset_in_remote_storage(segment.end_offset)
+            start = build.log_start_offset
+            log.start_from_tier(next_offset, log_start_offset=start, epochs=epochs, producer_snapshot=snapshot)
+            log.update_highest_offset_in_remote_storage(next_offset - 1)
         except (ValueError, CorruptDataError) as cause:
             text = f"{segment.remote_log_segment_id}: the log of {topic_id_partition} cannot begin behind it: {cause}"
             raise RemoteStorageException(text) from cause
