@@ -180,7 +180,7 @@ class Replica:
     def stop(self) -> None:
         """Neither lead nor follow any more: the replica goes, or its broker stops."""
         with self.acting():
-            self.role = "offline"
+            self.role, self.viewed = "offline", None  # what was published holds files open
             self.leader.resign()
             self.follower.stop()
             for token in list(self._watermark_waits):
