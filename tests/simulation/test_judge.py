@@ -262,6 +262,25 @@ def test_7_nothing_goes_before_its_bound() -> None:
     made.look()
 
 
+@pytest.mark.parametrize(("first_age_ms", "second_age_ms"), [(0, 6000), (6000, 0)])
+def test_7_some_go_by_the_size_and_others_by_their_age(first_age_ms: int, second_age_ms: int) -> None:
+    """By the size only the oldest may go, and only an old one behind it by its age."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5000, retention_bytes=300))
+    began = made.now_ms
+    for at, age_ms in enumerate((first_age_ms, second_age_ms, 0)):
+        made.now_ms = began - age_ms
+        made.write(b"%d" % at * 100, at=at)
+    made.now_ms = began
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    made.change(1, log_start_offset=2, local_log_start_offset=2, segments=((2, 170),))
+    if second_age_ms:
+        made.look()
+        return
+    with breaks(7, "early deletion"):
+        made.look()
+
+
 def test_7_what_an_admin_asked_for_goes(made: MadeCluster) -> None:
     """DeleteRecords has no bound."""
     made.write(b"a", b"b", at=0)

@@ -7,6 +7,8 @@ logs and answers. A run of offsets that it never saw is not judged, and counted.
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -58,6 +60,17 @@ class Sizes:
             newest, size, at = max(newest, timestamp), size + bytes_, last + 1
         return newest, size, at >= end
 
+    def newest_of_last(self, start: int, end: int, bytes_: float) -> int:
+        """Newest timestamp of the last batches of a range that have so many bytes together; -1: none are needed."""
+        newest, last = -1, end - 1
+        for base in sorted((base for base in self._batches if base < end), reverse=True):
+            if bytes_ <= 0 or last < start:
+                break
+            end_offset, timestamp, size = self._batches[base]
+            if end_offset <= last:
+                newest, bytes_, last = max(newest, timestamp), bytes_ - size, base - 1
+        return newest
+
 
 def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tier: SegmentTable) -> None:
     """A leader's log start rose: by an admin, or by retention, which may not delete what it has to leave.
@@ -77,16 +90,20 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tie
         sizes.rose_ms = view.clock_ms
     if start <= before or start <= sizes.asked_start or facts[-1].is_compacted or was_untiered(facts):
         return
-    newest, _, is_seen = sizes.span(max(before, sizes.asked_start), start)
+    first = max(before, sizes.asked_start)
+    newest, _, is_seen = sizes.span(first, start)
     behind = _bytes_behind(sizes, view)
     if not is_seen or behind is None:
         sizes.unjudged += 1
         return
-    age_ms = view.clock_ms - newest
     unsure = tier.overlapping_bytes((facts[-1].topic_id, view.partition.number))
-    if any(_is_due(each, age_ms, behind + unsure) for each in facts):
-        return
-    text = f"its start rose from {before} to {start}, its newest record there is {age_ms} ms old"
+    for bound_ms, bound_bytes in (each for known in facts for each in _bounds(known)):
+        # The oldest may go by the size, and others behind them by their age.
+        lacking = bound_bytes - behind - unsure if bound_bytes >= 0 else math.inf
+        newest_left = sizes.newest_of_last(first, start, lacking)
+        if newest_left < 0 or 0 <= bound_ms < view.clock_ms - newest_left:
+            return
+    text = f"its start rose from {before} to {start}, its newest record there is {view.clock_ms - newest} ms old"
     bounds = [(each.retention_ms, each.retention_bytes) for each in facts]
     raise Violation(7, "early deletion", f"{_where(view)}: {text}; bounds {bounds}, {behind} bytes are left")
 
@@ -96,12 +113,13 @@ def was_untiered(facts: Sequence[TopicFacts]) -> bool:
     return len({each.is_tiered for each in facts}) > 1
 
 
-def _is_due(facts: TopicFacts, age_ms: int, behind: int) -> bool:
+def _bounds(facts: TopicFacts) -> Iterator[tuple[int, int]]:
+    """The bounds by time and by size; negative ones are none."""
     bounds_ms, bounds_bytes = {facts.retention_ms}, {facts.retention_bytes}
     if facts.is_copy_disabled:  # then local retention deletes what is not in the tier, and the log begins behind it
         bounds_ms.add(facts.local_retention_ms)
         bounds_bytes.add(facts.local_retention_bytes)
-    return any(0 <= each < age_ms for each in bounds_ms) or any(0 <= each <= behind for each in bounds_bytes)
+    return itertools.product(bounds_ms, bounds_bytes)
 
 
 def _bytes_behind(sizes: Sizes, view: ReplicaView) -> int | None:
