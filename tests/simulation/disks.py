@@ -72,6 +72,7 @@ class Disk:
         self.folders = Folders()
         self.files = self._new()
         self._failing_at = ""
+        self._cut: Callable[[DiskOperation, str], None] | None = None
 
     def _new(self) -> MemoryFiles:
         files = MemoryFiles(self._clock)
@@ -103,7 +104,15 @@ class Disk:
             if seen >= change and is_one:
                 cut()
 
+        self.spare()
+        self._cut = count
         self.files.befall(count)
+
+    def spare(self) -> None:
+        """Call a power cut off that has not come yet."""
+        if self._cut is not None:
+            self.files.mend(self._cut)
+            self._cut = None
 
     def fail(self, where: str = "") -> None:
         """Refuse changes: all from now on, or all behind the first one of a file whose path has a part."""

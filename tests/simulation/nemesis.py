@@ -374,6 +374,7 @@ class Nemesis:
         """Crash a broker that made fewer changes than it was to crash behind, and let it run again later."""
         self.doomed.discard(broker)
         if broker in self._world.running() and self.is_spared(broker):
+            self._world.spare(broker)
             self.busy.discard(broker)
             return
         self._world.crash(broker)

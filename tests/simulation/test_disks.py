@@ -31,6 +31,21 @@ def test_the_power_goes_in_front_of_a_change() -> None:
     assert disk.files.read_whole("/log") == b"next life"
 
 
+def test_a_power_cut_that_was_called_off_does_not_come() -> None:
+    """If this fails, a broker that was spared crashes behind the end of the faults, and nobody starts it again."""
+    disk = Disk(ManualClock(), SeededRng(1))
+    cuts: list[str] = []
+    disk.cut_power_at(1, lambda: cuts.append("first"), ".swap")
+    disk.cut_power_at(1, lambda: cuts.append("second"))
+    disk.spare()
+    disk.files.put("/log", b"")
+    disk.files.put("/log.swap", b"")
+    assert not cuts
+    disk.cut_power_at(1, lambda: cuts.append("third"))
+    disk.files.put("/log", b"")
+    assert cuts[:1] == ["third"]
+
+
 def test_a_failed_disk_and_decay() -> None:
     """If this fails, a broker is never tried with a disk that refuses changes, or with rotten chunks in its cache."""
     disk = Disk(ManualClock(), SeededRng(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.simulation.facts import ENDLESS, ENGINE_ERROR, JudgeError
@@ -44,6 +46,18 @@ def test_an_error_of_the_judge_is_none_of_the_engine() -> None:
         scheduler.clock.sleep(1.0)
     assert violation_of(raised.value) is None
     assert str(raised.value.__cause__) == "at 7"
+
+
+def test_a_broker_that_is_spared_is_not_crashed_later() -> None:
+    """Behind the end of the faults nobody would start it again, and the run would seem stuck."""
+    nemesis = Nemesis.__new__(Nemesis)
+    spared: list[int] = []
+    nemesis._world = SimpleNamespace(running=lambda: (1,), spare=spared.append)  # type: ignore[assignment]
+    nemesis.is_spared = lambda _: True  # type: ignore[method-assign]
+    nemesis.doomed, nemesis.busy = {1}, {1}
+    nemesis.crash(1)
+    assert spared == [1]
+    assert not nemesis.doomed | nemesis.busy
 
 
 def test_runs_without_an_answer_have_numbers() -> None:

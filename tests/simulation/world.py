@@ -304,7 +304,7 @@ class World:
 
     def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool], *, where: str = "") -> None:
         """Lose power in front of the broker's n-th change of its disk from now on, of files whose path has a part: in
-        the middle of what it does; or later, as long as it is spared.
+        the middle of what it does; or later, as long as it is spared. ``spare`` calls it off.
         """
         life = self.lives.get(broker)
         if life is None:
@@ -321,6 +321,10 @@ class World:
                 life.group.wait()  # for ever: the crash abandons this task
 
         self._disks[broker].cut_power_at(change, cut, where)
+
+    def spare(self, broker: int) -> None:
+        """Call off what ``crash_within`` has begun."""
+        self._disks[broker].spare()
 
     def failed(self, life: Broker) -> None:
         """A broker's disk failed for it: its process ends, as Kafka's does without a log directory."""
