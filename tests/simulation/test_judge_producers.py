@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.simulation.facts import ProducerView
-from tests.simulation.made_cluster import MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, MadeCluster, breaks
 from tests.support.batches import Batch
 
 KNOWN = ProducerView(epoch=3, last_sequence=1, last_offset=1)
@@ -52,6 +52,29 @@ def test_a_later_epoch_has_no_batch_yet() -> None:
     made = _made()
     made.producers[2] = {7: ProducerView(epoch=4, last_sequence=-1, last_offset=-1)}
     made.judge.checkpoint(made.now_ms)
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_a_compaction_takes_the_last_batch_once_the_next_epoch_has_begun(
+    *, is_compacted: bool, is_there: bool, epoch: int
+) -> None:
+    """The marker lay behind what was synced, and went by a crash: nothing of the batch is left in that log."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_compacted=is_compacted, is_tiered=False))
+    made.write(b"a", b"b", at=0, keys=(b"k", b"l"), producer_id=7, producer_epoch=3)
+    made.append(Batch(2, (b"",), producer_id=7, producer_epoch=epoch, marker="commit"))
+    made.producers = {1: {7: dataclasses.replace(KNOWN, epoch=epoch)}, 2: {7: KNOWN}}
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    made.producers[2] = {7: ProducerView(epoch=3, last_sequence=-1, last_offset=-1)}
+    del made.logs[2][is_there:]
+    made.change(2, log_end_offset=2, high_watermark=2, last_stable_offset=2)
+    if is_compacted and not is_there and epoch == 4:
+        made.judge.step(frozenset((2,)), made.now_ms)
+        return
+    with breaks(12, "forgotten producer"):
+        made.judge.step(frozenset((2,)), made.now_ms)
 
 
 def test_a_batch_that_was_cut_is_not_known() -> None:

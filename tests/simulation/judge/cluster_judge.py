@@ -382,7 +382,16 @@ class ClusterJudge:
         """
         has = self._view.producers(view.broker, view.partition)
         if has is not None and not self._topics.is_rotten(view.broker, view.partition):
-            check_producers(known.producers, view, has, self._view.producer_expiration_ms)
+            is_compacted = self._topics.facts(view.partition).is_compacted
+            check_producers(
+                known.producers,
+                view,
+                has,
+                self._view.producer_expiration_ms,
+                compacted_log=(lambda: parse(self._view.log_bytes(view.broker, view.partition)))
+                if is_compacted
+                else None,
+            )
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:

@@ -6,7 +6,7 @@ append a resend of it; one that knows a batch that its log has not would call th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tests.simulation.facts import ProducerView, ReplicaView, Violation
@@ -32,10 +32,16 @@ class Producers:
 
     def __init__(self) -> None:
         self.last: dict[int, LastBatch] = {}
+        #: By producer and epoch: the offset of the first marker of that epoch.
+        self.markers: dict[int, dict[int, int]] = {}
 
     def saw(self, batches: Iterable[Batch]) -> None:
         """Take batches of below the high watermark."""
         for batch in batches:
+            if batch.producer_id >= 0 and batch.is_control:
+                markers = self.markers.setdefault(batch.producer_id, {})
+                epoch, offset = batch.producer_epoch, batch.base_offset
+                markers[epoch] = min(offset, markers.get(epoch, offset))
             if batch.producer_id < 0 or batch.is_control or batch.base_sequence < 0:
                 continue
             known = self.last.get(batch.producer_id)
@@ -49,9 +55,26 @@ class Producers:
     def cut(self, offset: int) -> None:
         """An unclean election took what lies behind an offset."""
         self.last = {each: last for each, last in self.last.items() if last.last_offset < offset}
+        for producer_id, markers in self.markers.items():
+            self.markers[producer_id] = {epoch: first for epoch, first in markers.items() if first < offset}
+
+    def may_be_compacted(self, producer_id: int, end_offset: int) -> bool:
+        """Whether a compaction may have taken a producer's last batch: it leaves that in the log until the next epoch
+        begins, which a log up to this offset had seen, and has lost with its end.
+        """
+        epoch = self.last[producer_id].epoch
+        later = [first for each, first in self.markers.get(producer_id, {}).items() if each > epoch]
+        return bool(later) and min(later) >= end_offset
 
 
-def check_producers(known: Producers, view: ReplicaView, has: Mapping[int, ProducerView], expiration_ms: int) -> None:
+def check_producers(
+    known: Producers,
+    view: ReplicaView,
+    has: Mapping[int, ProducerView],
+    expiration_ms: int,
+    *,
+    compacted_log: Callable[[], Iterable[Batch]] | None = None,
+) -> None:
     """A replica knows the last batch of each producer, and none that its log has not.
 
     Args:
@@ -59,6 +82,7 @@ def check_producers(known: Producers, view: ReplicaView, has: Mapping[int, Produ
         view: The replica.
         has: What it knows, by producer id.
         expiration_ms: How long brokers remember a silent producer, at least.
+        compacted_log: The replica's log, if it is compacted.
     """
     where = f"broker {view.broker}, {view.role} of {view.partition} in epoch {view.leader_epoch}"
     for producer_id, producer in has.items():
@@ -71,6 +95,10 @@ def check_producers(known: Producers, view: ReplicaView, has: Mapping[int, Produ
         if not is_here or last.timestamp + expiration_ms < view.clock_ms + _CLOCKS_MS:
             continue
         found = has.get(producer_id)
+        if compacted_log is not None and known.may_be_compacted(producer_id, view.log_end_offset):
+            batches = compacted_log()
+            if not any(each.producer_id == producer_id and each.last_offset == last.last_offset for each in batches):
+                continue
         text = f"{where}: producer {producer_id}: its last batch is {last}, and the replica knows {found}"
         if found is None or found.epoch < last.epoch:
             raise Violation(12, "forgotten producer", text)
