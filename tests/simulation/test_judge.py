@@ -446,3 +446,17 @@ def test_13_a_log_has_no_hole(made: MadeCluster) -> None:
     made.logs = {1: [encode(Batch(0, (b"a",), 3))], 2: []}
     with breaks(13, "wrong lineage"):
         made.judge.checkpoint(made.now_ms)
+
+
+@pytest.mark.parametrize(("start", "is_whole"), [(4, True), (3, False)])
+def test_13_what_lies_in_front_of_the_start_may_have_a_hole(made: MadeCluster, *, start: int, is_whole: bool) -> None:
+    """A cut to the leader's start takes a whole batch, of another branch, that lies across it."""
+    made.write(b"a", b"b", at=0)
+    made.look()
+    made.append(Batch(4, (b"c",)), brokers=(2,))
+    made.change(2, log_start_offset=start, local_log_start_offset=start, high_watermark=2)
+    if is_whole:
+        made.judge.checkpoint(made.now_ms)
+        return
+    with breaks(13, "hole in a log"):
+        made.judge.checkpoint(made.now_ms)

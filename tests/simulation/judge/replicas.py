@@ -129,13 +129,16 @@ def check_held(view: ReplicaView, committed_end: int) -> None:
 
 
 def check_log(view: ReplicaView, log: Iterable[Batch], *, is_compacted: bool) -> None:
-    """A replica's local log is whole: contiguous, and each batch of its lineage's epoch."""
+    """A replica's local log is whole: contiguous, and each batch of its lineage's epoch. What lies in front of its
+    start waits to be deleted: a follower of another branch is cut to its leader's start, within a batch.
+    """
     at = None
     known: Lineage = list(view.lineage)
     spans = list(pieces(known, view.log_end_offset))
     for batch in log:
         where = f"{_name(view)}: batch {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch}"
-        if at is not None and (batch.base_offset < at or (batch.base_offset > at and not is_compacted)):
+        lacks = at is not None and batch.base_offset > max(at, view.log_start_offset) and not is_compacted
+        if at is not None and (batch.base_offset < at or lacks):
             raise Violation(13, "hole in a log", f"{where} behind {at}")
         at = batch.last_offset + 1
         if batch.base_offset < view.local_log_start_offset:
