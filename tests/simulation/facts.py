@@ -281,7 +281,7 @@ class Judge(Protocol):
         """The store has an object, whether its writer learns it or not; ``is_awaited``: whether it waits still."""
 
     def object_deleted(self, key: str, by: str, now_ms: int) -> None:
-        """The store has it no more; ``by`` is a node's name, or "lifecycle"."""
+        """The store has it no more, if it had it; ``by`` is a node's name, or "lifecycle"."""
 
     def has_late_objects(self) -> bool:
         """Whether objects landed behind the deletion of their segment, by brokers that run still: these remove them a

@@ -212,7 +212,7 @@ class StoreNode:
         if key in self._objects:
             self._remember()
             del self._objects[key]
-            self._judge.object_deleted(key, by, self._network.now_ms)
+        self._judge.object_deleted(key, by, self._network.now_ms)
 
     def _put(self, call: StoreCall) -> StoredObject:
         data, expected_etag = call.arguments

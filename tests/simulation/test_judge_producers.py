@@ -153,6 +153,27 @@ def test_a_put_that_was_given_up_may_land_late() -> None:
     assert made.judge._trace.counters["orphans"] == 1
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_put_that_was_sent_again_may_land_when_its_object_was_deleted(*, is_deleted: bool, is_awaited: bool) -> None:
+    """Its copier had the answer of the second one. The deletion goes on with other objects meanwhile."""
+    made = MadeCluster()
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1, 2)
+    for key in made.stored:
+        if is_deleted or not key.endswith(".log"):
+            made.judge.object_deleted(key, "broker-1", made.now_ms)
+    key = next(each for each in made.stored if each.endswith(".log"))
+    made.stored = {key: 1}
+    made.judge.object_put(key, 1, 1, 0, made.now_ms, is_awaited=is_awaited)
+    made.copy(0, 1, {0: 0}, 3)
+    if is_deleted and not is_awaited:
+        made.judge.settled(made.now_ms)
+        return
+    with breaks(5, "orphaned object"):
+        made.judge.settled(made.now_ms)
+
+
 def test_12_a_log_that_begins_anew_is_judged_behind_that() -> None:
     """A replica that was cut below its first segment knows producers once it has begun from the tier."""
     made = _made()

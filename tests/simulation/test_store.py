@@ -107,7 +107,7 @@ def test_a_put_that_was_given_up_lands_behind_a_deletion(life: Life) -> None:
     store.delete(["a"])
     life.sleep(60)
     assert life.node.objects() == {"a": 1}
-    assert life.told == [("put", "a")]
+    assert life.told == [("broker-1", "a"), ("put", "a")]
 
 
 def test_a_put_that_was_made_again_does_not_land_later(life: Life) -> None:

@@ -28,9 +28,9 @@ class StoredObjects:
     """The store's history: who put what when, and what a lifecycle rule took.
 
     Attributes:
-        orphans: Keys that a life put after it had ended, or after the segment's deletion, with that life, or None if
-            it did not wait for the answer any more: allowed once it has ended, and counted. One that goes on, and had
-            the answer, has to find that it came too late.
+        orphans: Keys that a life put after it had ended, or after the deletion of that object or of the segment, with
+            that life, or None if it did not wait for the answer any more: allowed once it has ended, and counted. One
+            that goes on, and had the answer, has to find that it came too late.
     """
 
     def __init__(self, tier: SegmentTable) -> None:
@@ -39,6 +39,7 @@ class StoredObjects:
         self._expired: set[bytes] = set()
         self.orphans: dict[str, tuple[int, int] | None] = {}
         self.late_puts = 0
+        self._deleted_keys: set[str] = set()
 
     def began(self, broker: int, life: int) -> None:
         """A broker's life began."""
@@ -53,13 +54,17 @@ class StoredObjects:
         found = segment_of(key)
         if found is None:
             raise Violation(5, "unknown object", f"broker {broker} put {key}")
-        self.late_puts += found[0] in self._tier.deleted
-        if self._lives.get(broker) != life or found[0] in self._tier.deleted:
+        segment = self._tier.segments.get(found[0])
+        is_going = segment is not None and segment.state == DELETING and key in self._deleted_keys
+        is_late = is_going or found[0] in self._tier.deleted
+        self.late_puts += is_late
+        if self._lives.get(broker) != life or is_late:
             self.orphans[key] = (broker, life) if is_awaited else None
 
     def deleted(self, key: str, by: str) -> None:
-        """The store has it no more."""
+        """The store has it no more, or had it not when it was to be deleted."""
         self.orphans.pop(key, None)
+        self._deleted_keys.add(key)
         found = segment_of(key)
         if by == "lifecycle" and found is not None:
             self._expired.add(found[0])
