@@ -147,6 +147,28 @@ def test_3_what_counts_as_copied_is_finished(made: MadeCluster) -> None:
         made.look()
 
 
+@pytest.mark.parametrize("has_heard", [False, True])
+def test_3_a_leader_of_before_counts_what_the_tier_had(made: MadeCluster, *, has_heard: bool) -> None:
+    """It was paused while the topic left the tier and entered it again; who leads by now has heard of it."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.change(1, copied_offset=1)
+    made.look()
+    if not has_heard:
+        made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
+    made.elect(1, 2)
+    if has_heard:
+        made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
+        made.change(1, leader_epoch=1)
+    made.copy(0, 1, {0: 0}, 2)
+    made.judge.topic_changed("orders", 0, FACTS, made.now_ms)
+    if not has_heard:
+        made.judge.step(frozenset((1,)), made.now_ms)
+        return
+    with breaks(3, "hole in the tier"):
+        made.judge.step(frozenset((1,)), made.now_ms)
+
+
 def test_4_local_deletion_stays_behind_the_tier(made: MadeCluster) -> None:
     """What is deleted locally is finished in the tier, in the log's own epoch."""
     made.write(b"a", b"b", b"c", at=0)

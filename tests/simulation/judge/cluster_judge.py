@@ -370,7 +370,10 @@ class ClusterJudge:
         if view.role == "leader":
             self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
-            replicas.check_tier(view, facts, self._tier, known.published_start, known.left_start)
+            is_late = known.goes_by_tier_that_went(view.leader_epoch)
+            replicas.check_tier(
+                view, facts, self._tier, known.published_start, known.left_start, is_copied_judged=not is_late
+            )
             end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
             self._ends[key] = view.log_end_offset
             if view.log_end_offset < end_before or view.log_end_offset == view.local_log_start_offset:

@@ -23,6 +23,7 @@ class JudgedPartition:
         published_start: The highest log start of a leader.
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
+        left_epoch: The controller's epoch when the topic last left the tier; -1 = it never did.
         high_watermark: The highest of a leader.
         skipped: Offsets that nobody could read, as a lifecycle rule took an object, and where to go on.
     """
@@ -37,9 +38,14 @@ class JudgedPartition:
     in_sync: frozenset[int] = frozenset()
     published_start: int = 0
     left_start: int = 0
+    left_epoch: int = -1
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
+
+    def goes_by_tier_that_went(self, leader_epoch: int) -> bool:
+        """Whether a leader is none any more, and may not have heard that what it had copied has left the tier."""
+        return leader_epoch <= self.left_epoch and leader_epoch < self.current
 
     def saw(self, batches: list[Batch]) -> None:
         """Batches of below the high watermark were read, of a branch that no unclean election took."""

@@ -62,7 +62,9 @@ class JudgedTopics:
             for partition in [each for each in self.partitions if (each.topic, each.generation) == key]:
                 del self.partitions[partition]
             return
-        self._facts.setdefault(key, deque()).append((now_ms, facts))
+        before = self._facts.setdefault(key, deque())
+        has_left_tier = bool(before) and before[-1][1].is_tiered and not facts.is_tiered
+        before.append((now_ms, facts))
         self._tombstones.setdefault(key, TombstoneTimes()).configured(facts.delete_retention_ms, now_ms)
         for number in range(facts.partitions):
             partition = Partition(topic, number, generation)
@@ -70,6 +72,8 @@ class JudgedTopics:
             if known is None:
                 known = self.partitions[partition] = JudgedPartition(Contents(partition, self._sent))
             known.contents.is_compacted |= facts.is_compacted
+            if has_left_tier:
+                known.left_epoch = known.current
 
     def facts(self, partition: Partition) -> TopicFacts:
         """A topic's facts as they are."""

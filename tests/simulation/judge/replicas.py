@@ -60,7 +60,13 @@ def check_served(view: ReplicaView, batches: Iterable[Batch]) -> None:
 
 
 def check_tier(
-    view: ReplicaView, facts: TopicFacts, tier: SegmentTable, published_start: int, left_start: int = 0
+    view: ReplicaView,
+    facts: TopicFacts,
+    tier: SegmentTable,
+    published_start: int,
+    left_start: int = 0,
+    *,
+    is_copied_judged: bool = True,
 ) -> None:
     """Invariants 3 and 4: what is copied is finished without a hole, and so is what went locally.
 
@@ -70,6 +76,7 @@ def check_tier(
         tier: What metadata say.
         published_start: The highest log start that a leader of the partition had: in front of it the tier may be empty.
         left_start: Up to where a replica may lack what it had deleted when the topic left the tier.
+        is_copied_judged: Whether what a leader counts as copied is judged.
     """
     if not facts.is_tiered:
         return
@@ -84,7 +91,7 @@ def check_tier(
         text = f"{text}: {tier.around(partition, hole)}; lineage {view.lineage}"
         raise Violation(4, "lost write", f"{_name(view)}: {text}")
     copied = view.copied_offset + 1
-    if view.role == "leader" and start < copied:
+    if view.role == "leader" and start < copied and is_copied_judged:
         hole = tier.hole(partition, view.lineage, start, copied)
         if hole is not None:
             text = f"copied up to {view.copied_offset}, the log begins at {start}, and offset {hole} is not finished"
