@@ -32,6 +32,7 @@ from tierlog.remote.config.keys import KEY_GROUPS, PAIRS, PRIVATE_KEY_FILE, PUBL
 from tierlog.remote.config.storage_config import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.storage import storage_metrics as storage
 from tierlog.runtime.stores.settings.keys import KEYS_BY_SCHEME, ClientKeys, OwnKeys
+from tierlog.sidecar.sidecar_config import SidecarConfig, SidecarServing
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -381,6 +382,18 @@ def server_page() -> str:
     return SERVER_HEAD + "\n" + "\n\n".join(parts) + "\n"
 
 
+SIDECAR_HEAD = """# Keys of the sidecar
+
+Keys that `tierlog sidecar` takes from `--config`, beside the storage manager's
+([configuration.md](../configuration.md)); Kafka has those that are not marked **ours**.
+"""
+
+
+def sidecar_page() -> str:
+    """The keys of a sidecar."""
+    return SIDECAR_HEAD + "\n" + "\n".join(key_table(SidecarConfig, SidecarServing)) + "\n"
+
+
 NAMES_HEAD = """# Public names of Python
 
 Names that keep their place and meaning from one version to the next, by the package that they are imported from; the
@@ -436,6 +449,7 @@ def pages() -> dict[pathlib.Path, str]:
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
         HERE / "reference" / "python-names.md": f"{GENERATED}{names_page()}",
         HERE / "reference" / "server-keys.md": f"{GENERATED}{server_page()}",
+        HERE / "reference" / "sidecar-keys.md": f"{GENERATED}{sidecar_page()}",
         HERE / "reference" / "spark-options.md": spark_options(),
     }
 

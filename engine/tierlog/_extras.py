@@ -17,6 +17,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "encryption": ("cryptography", "Crypto"),
     "kafka": ("confluent_kafka",),
     "server": ("kio", "scramp", "uvloop"),
+    "sidecar": ("uvloop",),
 }
 
 

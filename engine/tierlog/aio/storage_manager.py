@@ -24,7 +24,7 @@ from tierlog.runtime.waiting.loops import TaskCancelledError
 #: Kafka copies with so many threads at once (remote.log.manager.copier.thread.pool.size).
 COPIES: Final = 10
 #: For short calls: indexes, deletions, descriptions of segments that no cache has.
-_THREADS: Final = 16
+THREADS: Final = 16
 
 
 class AsyncStorageManager:
@@ -42,6 +42,7 @@ class AsyncStorageManager:
     Args:
         manager: The blocking manager, configured or not; a third party's too. None makes a TieredStorageManager.
         copies: The most copies at once.
+        threads: The most threads for all else.
         machine: Where its threads come from; by default this machine.
 
     Attributes:
@@ -56,13 +57,14 @@ class AsyncStorageManager:
         manager: RemoteStorageManager | None = None,
         *,
         copies: int = COPIES,
+        threads: int = THREADS,
         machine: Machine | None = None,
     ) -> None:
         self._machine = machine or Machine()
         self._scheduler = self._machine.scheduler
         self.manager = manager or TieredStorageManager(machine=machine)
         self._copier = ManagerWorker(self._scheduler.pool(copies, name="tierlog-aio-copy"), self._machine)
-        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio"), self._machine)
+        self._worker = ManagerWorker(self._scheduler.pool(threads, name="tierlog-aio"), self._machine)
 
     async def configure(self, configs: Mapping[str, object]) -> None:
         """Configure the manager, in a thread. Arguments and errors are those of ``RemoteStorageManager.configure``."""

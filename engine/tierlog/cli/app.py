@@ -27,6 +27,7 @@ VERBS = (
     "recover",
     "snapshot",
     "replica",
+    "sidecar",
     "check_config",
     "bench",
 )

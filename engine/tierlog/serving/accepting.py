@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tierlog.runtime.machine.clock import Timer, Timers
+from tierlog.runtime.machine.unix_socket import UNIX, peer_name
 from tierlog.serving.serving_config import ServingConfig
 
 #: Connections that are accepted before the loop looks at other sockets again.
@@ -40,6 +41,26 @@ def is_reachable(host: str) -> bool:
     return not ipaddress.ip_address(host).is_loopback
 
 
+async def listen_on_port(config: ServingConfig, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    """Listen on a configured host and port. Raises OSError: they cannot be listened on."""
+    family, address, is_dual = socket.AF_INET, ("", config.port), False
+    if config.host:
+        found = await loop.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+        family, _, _, _, resolved = min(found, key=lambda each: each[0] != socket.AF_INET)
+        address = (str(resolved[0]), config.port)
+    elif socket.has_dualstack_ipv6():
+        family, is_dual = socket.AF_INET6, True
+    listener = socket.create_server(
+        address, family=family, backlog=config.socket_listen_backlog_size, dualstack_ipv6=is_dual
+    )
+    listener.settimeout(0)
+    return listener
+
+
+def _no_refusal(_accepted: socket.socket) -> str:
+    return ""
+
+
 class Acceptor:
     """The acceptor of connections on one listening socket. For the loop's thread.
 
@@ -50,7 +71,9 @@ class Acceptor:
         config: Where to listen, and how many connections there may be.
         timers: The clock of the loop.
         refused: Called for each refusal with the kind, the client's host ("-" if it is not known), the reason.
-        accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed.
+        accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed. On this
+            machine, over a path, the host is the client's process.
+        refusal: Says why a client may not connect; "" if it may.
 
     Attributes:
         open_count: Connections that were accepted and are not closed.
@@ -64,8 +87,10 @@ class Acceptor:
         timers: Timers,
         refused: Callable[[str, str, str], None],
         accepted: Callable[[socket.socket, str], None],
+        refusal: Callable[[socket.socket], str] = _no_refusal,
     ) -> None:
         self._config = config
+        self._refusal = refusal
         self._loop = loop
         self._timers = timers
         self._refused = refused
@@ -79,25 +104,13 @@ class Acceptor:
         self.open_count = 0
         self._by_host: collections.Counter[str] = collections.Counter()
 
-    async def listen(self) -> tuple[str, int]:
-        """Begin to accept; returns the address. Raises OSError: it cannot be listened on."""
-        config = self._config
-        family, address, is_dual = socket.AF_INET, ("", config.port), False
-        if config.host:
-            found = await self._loop.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
-            family, _, _, _, resolved = min(found, key=lambda each: each[0] != socket.AF_INET)
-            address = (str(resolved[0]), config.port)
-        elif socket.has_dualstack_ipv6():
-            family, is_dual = socket.AF_INET6, True
-        listener = socket.create_server(
-            address, family=family, backlog=config.socket_listen_backlog_size, dualstack_ipv6=is_dual
-        )
-        listener.settimeout(0)
+    def start(self, listener: socket.socket) -> tuple[str, int]:
+        """Begin to accept on a socket that listens, which is closed with this; returns its address."""
         self._listener = listener
         self._spare = socket.socket()
         self._watch()
         bound = listener.getsockname()
-        return host_of(bound), bound[1]
+        return (UNIX + bound, 0) if listener.family == socket.AF_UNIX else (host_of(bound), bound[1])
 
     def close(self) -> None:
         """Accept nothing more; idempotent."""
@@ -149,15 +162,22 @@ class Acceptor:
             if error.errno in _BROKEN:
                 return True
             raise
-        host = host_of(address)
+        is_local = accepted.family == socket.AF_UNIX
+        host = peer_name(accepted) if is_local else host_of(address)
+        refusal = self._refusal(accepted)
+        if refusal:
+            accepted.close()
+            self._refused("peer", host, refusal)
+            return True
         if self._by_host[host] >= self._config.max_connections_per_ip:
             accepted.close()
             self._refused("connections_per_ip", host, f"it has {self._by_host[host]} connections")
             return True
         try:
             accepted.settimeout(0)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if not is_local:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:  # it broke meanwhile
             accepted.close()
             return True

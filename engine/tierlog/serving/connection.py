@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
 import collections
-import socket  # noqa: TID251 - this room is the sockets'
+import select  # noqa: TID251 - this room is the sockets'
 import struct
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from dataclasses import dataclass
@@ -30,8 +30,6 @@ _FRAME_BYTES_FIRST: Final = 64 << 10
 
 #: The first bytes of a client that speaks TLS: a record of a handshake, of version 3.x.
 _TLS_HANDSHAKE: Final = b"\x16\x03"
-#: The state of a TCP connection whose ends are both open (Linux, tcp_states.h).
-_ESTABLISHED: Final = 1
 
 
 Item = TypeVar("Item", bound=Hashable)
@@ -265,7 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         if found is None:
             return False
-        return bool(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED)
+        state = select.poll()
+        state.register(found.fileno(), select.POLLRDHUP)
+        return bool(state.poll(0))
 
     def refuse(self, kind: str, text: str, *, error: BaseException | None = None) -> None:
         """Close the connection, count it and log why."""

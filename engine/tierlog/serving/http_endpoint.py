@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timer
 from tierlog.runtime.waiting.loops import Worker
-from tierlog.serving.accepting import Acceptor, is_reachable
+from tierlog.serving.accepting import Acceptor, is_reachable, listen_on_port
 from tierlog.serving.refusals import Refusals
 from tierlog.serving.serving_config import ServingConfig
 
@@ -112,14 +112,15 @@ class HttpEndpoint:
         """
         if self._acceptor is not None:
             raise RuntimeError("the endpoint is running")
+        loop = asyncio.get_running_loop()
         acceptor = Acceptor(
             self._config,
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             timers=self._machine.timers,
             refused=self._refusals.tell,
             accepted=self._accepted,
         )
-        found = await acceptor.listen()
+        found = acceptor.start(await listen_on_port(self._config, loop))
         self._acceptor = acceptor
         self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"), self._machine)
         _log.info("event=metrics_started host=%s port=%d", *found)

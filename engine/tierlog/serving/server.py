@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is the loop's
 import gc
 import logging
+import os
 import resource
 import signal
 import socket  # noqa: TID251 - this room is the sockets'
@@ -17,8 +18,9 @@ import uvloop
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timer
+from tierlog.runtime.machine.unix_socket import UnixListener
 from tierlog.runtime.waiting.loops import Alarm, Worker
-from tierlog.serving.accepting import Acceptor
+from tierlog.serving.accepting import Acceptor, listen_on_port
 from tierlog.serving.admission import RequestMemory, Turns
 from tierlog.serving.connection import SCRATCH_BYTES, Client, Connection, Deadlines, Shared
 from tierlog.serving.metrics import LoopLag, ServingMetrics
@@ -41,6 +43,8 @@ _UNREAD_SECONDS: Final = 1.0
 #: again, and objects of requests are garbage long before they are old.
 _COLLECTIONS_OF_ALL: Final = 1000
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_STDIN: Final = 0
+_STDIN_BYTES: Final = 4096
 
 
 class FramedServer:
@@ -58,6 +62,7 @@ class FramedServer:
         metrics: The counters.
         worker: Threads that wait for files.
         reloaded: Files that are looked at now and then, beside the certificate.
+        unix: Where it listens instead of a host and a port.
 
     Made, started and stopped once, on one event loop.
     """
@@ -74,8 +79,11 @@ class FramedServer:
         metrics: ServingMetrics,
         worker: Worker,
         reloaded: Iterable[ReloadedFiles[Any]] = (),
+        unix: UnixListener | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
+        self._unix = unix
+        self._listener: socket.socket | None = None
         self._loop = loop
         self._config = config
         self._machine = machine
@@ -110,8 +118,9 @@ class FramedServer:
         )
         metrics.requests_waiting = lambda: self.shared.turns.waiting
         metrics.connections = lambda: self.acceptor.open_count
+        admission = {} if unix is None else {"refusal": unix.refusal}
         self.acceptor = Acceptor(
-            config, loop=loop, timers=machine.timers, refused=self._refuse, accepted=self._accepted
+            config, loop=loop, timers=machine.timers, refused=self._refuse, accepted=self._accepted, **admission
         )
         self._lag = LoopLag(machine.timers, machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
@@ -131,7 +140,7 @@ class FramedServer:
         self._sweep_seconds = min(max(least_ms / 4000, 0.02), 1.0)
 
     async def start(self) -> tuple[str, int]:
-        """Begin to listen; returns the host and the port.
+        """Begin to listen; returns the host and the port, of a path ``unix:PATH`` and 0.
 
         Raises:
             OSError: the address cannot be listened on. ConfigError: a certificate is malformed. StoreError and its
@@ -141,7 +150,12 @@ class FramedServer:
         if config.has_tls:
             self._certificate = await self._worker.run(partial(open_certificate, config, self._machine.files))
             self._reloaded.append(self._certificate)
-        self._address = await self.acceptor.listen()
+        if self._unix is None:
+            listener = await listen_on_port(config, self._loop)
+        else:
+            listener = self._unix.listen(backlog=config.socket_listen_backlog_size)
+        self._listener = listener
+        self._address = self.acceptor.start(listener)
         self._lag.start()
         self._sweep = self._machine.timers.call_later(self._sweep_seconds, self._sweep_deadlines)
         if self._reloaded:
@@ -152,6 +166,8 @@ class FramedServer:
         """Stop listening, answer the requests under way for as long as the grace lasts, and close all connections."""
         _log.info("event=stopping connections=%d", len(self._connections))
         self._is_stopping = True
+        if self._unix is not None and self._listener is not None:
+            self._unix.remove(self._listener)
         self.acceptor.close()
         for task in (*self._opening, *self._chores):
             task.cancel()
@@ -282,6 +298,8 @@ def run_server(
     stop: Callable[[], Awaitable[None]],
     reload_files: Callable[[], Coroutine[Any, Any, None]],
     on_ready: Callable[[str, int], None] = lambda _host, _port: None,
+    *,
+    ends_with_stdin: bool = False,
 ) -> int:
     """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT.
 
@@ -294,6 +312,8 @@ def run_server(
         stop: Called once, also if the start has failed.
         reload_files: Called at SIGHUP.
         on_ready: Called on the loop with host and port, once clients can connect.
+        ends_with_stdin: Whether the end of stdin is such a signal, too: of a pipe from who started this process, which
+            ends with that one however it ends.
 
     Returns:
         The exit code: 0.
@@ -321,6 +341,15 @@ def run_server(
         for number in _ENDING:
             loop.add_signal_handler(number, end, number)
         loop.add_signal_handler(signal.SIGHUP, reload)
+
+        def look_at_stdin() -> None:
+            if not os.read(_STDIN, _STDIN_BYTES):
+                loop.remove_reader(_STDIN)
+                _log.info("event=stdin_ended")
+                ending.set()
+
+        if ends_with_stdin:
+            loop.add_reader(_STDIN, look_at_stdin)
         starting = asyncio.ensure_future(start())
         waiting = loop.create_task(ending.wait())
         try:

@@ -96,3 +96,19 @@ def check_port(name: str, value: int) -> None:
     """Raise ConfigError for a number that is no port."""
     if not 0 <= value <= _PORT_MAX:
         raise ConfigError(f"{name}: {value} is not in the range from 0 to {_PORT_MAX}")
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """Return (host, port) of ``HOST:PORT``; an IPv6 address stands in brackets, and no host is all addresses.
+
+    Raises:
+        ConfigError: malformed; names the option.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{option} {text!r}: an IPv6 address stands in brackets, as [::1]:9092")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > _PORT_MAX:
+        raise ConfigError(f"{option} {text!r}: HOST:PORT is expected")
+    return host, int(port)

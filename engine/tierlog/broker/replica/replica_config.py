@@ -14,7 +14,6 @@ from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
 from tierlog.config_keys import key, names_of, read_values
-from tierlog.errors import ConfigError
 from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.runtime.machine import Machine
 
@@ -162,22 +161,6 @@ def with_security(
         user_topics_location=user_topics or "",
     )
     return replace(config, server=server)
-
-
-def parse_address(option: str, text: str) -> tuple[str, int]:
-    """Return (host, port) of ``HOST:PORT``; an IPv6 address stands in brackets, and no host is all addresses.
-
-    Raises:
-        ConfigError: malformed; names the option.
-    """
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError(f"{option} {text!r}: an IPv6 address stands in brackets, as [::1]:9092")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ConfigError(f"{option} {text!r}: HOST:PORT is expected")
-    return host, int(port)
 
 
 def _cluster_id(path: str) -> str:

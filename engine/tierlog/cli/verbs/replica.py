@@ -101,12 +101,12 @@ def replica(
         from tierlog.broker.replica.replica_config import (
             CONFIG_KEYS,
             MetadataSource,
-            parse_address,
             read_replica_config,
             with_security,
         )
         from tierlog.broker.replica.serving import serve_replica
         from tierlog.cli.tiers import TopicChoice
+        from tierlog.serving.serving_config import parse_address
 
         check_command_config(metadata, command_config)
         choice = TopicChoice.of(path, topic)

@@ -1,0 +1,167 @@
+"""The parts of a sidecar, made and ended together: a storage manager, its answers, the server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+from tierlog.aio.storage_manager import AsyncStorageManager
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.unix_socket import notify_systemd
+from tierlog.runtime.waiting.loops import Alarm, Worker
+from tierlog.serving.admission import RequestMemory
+from tierlog.serving.connection import SCRATCH_BYTES
+from tierlog.serving.http_endpoint import HttpEndpoint
+from tierlog.serving.refusals import Refusals
+from tierlog.serving.server import FramedServer, run_server
+from tierlog.sidecar.log_directories import LogDirectories
+from tierlog.sidecar.mbeans import mbeans_of
+from tierlog.sidecar.parked_streams import ParkedStreams
+from tierlog.sidecar.protocol import config_digest
+from tierlog.sidecar.request_answers import BrokerClient, RequestAnswers
+from tierlog.sidecar.sidecar_config import SidecarConfig
+from tierlog.sidecar.sidecar_metrics import SidecarMetrics
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS: Final = 0.5
+
+
+class Sidecar:
+    """A server of one storage manager to the brokers of this machine.
+
+    Args:
+        config: Its configuration.
+        machine: Clock, threads and files.
+
+    Made, started and stopped on one event loop.
+    """
+
+    def __init__(self, config: SidecarConfig, machine: Machine | None = None) -> None:
+        self._config = config
+        self._machine = machine or Machine()
+        self._parts = AsyncExitStack()
+        self._server: FramedServer | None = None
+        self._answers: RequestAnswers | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Configure the storage manager and begin to listen; returns the address, ``unix:PATH`` and 0.
+
+        Raises:
+            ConfigError: a key is malformed, or the store refuses us. OSError: the address cannot be listened on.
+        """
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> tuple[str, int]:
+        config, machine = self._config, self._machine
+        manager = TieredStorageManager(machine=machine)
+        storage = AsyncStorageManager(manager, copies=config.copies_max, threads=config.threads_max, machine=machine)
+        self._parts.push_async_callback(storage.aclose)
+        await storage.configure(config.storage_keys)
+        metrics = SidecarMetrics()
+        memory = RequestMemory(config.serving.queued_max_request_bytes, small_bytes=SCRATCH_BYTES)
+        parked = ParkedStreams(config.parked_streams_max, machine.clock)
+        metrics.memory_bytes = lambda: memory.used_bytes
+        metrics.parked_streams = lambda: len(parked)
+        self._answers = RequestAnswers(
+            storage,
+            digest=config_digest(config.storage_keys),
+            logs=LogDirectories(config.allowed_logs, learns=config.is_child),
+            parked=parked,
+            memory=memory,
+            metrics=metrics,
+            clock=machine.clock,
+            mbeans=partial(mbeans_of, manager.metrics),
+            unready=self._unready_reason,
+        )
+        worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)
+        self._parts.callback(worker.close)
+        server = FramedServer(
+            config.serving,
+            machine,
+            new_client=lambda host, number, _reached: BrokerClient(host, number),
+            answer=self._answers.answer,
+            memory=memory,
+            refusals=Refusals(machine),
+            metrics=metrics,
+            worker=worker,
+            unix=config.listener,
+        )
+        if config.monitor is not None:
+            registries = metrics.registry, manager.metrics.registry
+            endpoint = HttpEndpoint(
+                *config.monitor, registries=registries, health=self._unready_reason, machine=machine
+            )
+            await endpoint.start()
+            self._parts.push_async_callback(endpoint.stop)
+        address = await server.start()
+        self._parts.push_async_callback(parked_ended, parked)
+        self._parts.push_async_callback(server.stop)
+        server.start_chore(self._close_unwanted(parked))
+        self._server = server
+        _log.info("event=started address=%s", address[0])
+        notify_systemd("READY=1")
+        return address
+
+    def _unready_reason(self) -> str:
+        """Return the reason why the server is not ready; "" if it is."""
+        if self._server is None:
+            return "the sidecar does not listen yet"
+        return "the sidecar stops" if self._answers is not None and self._answers.is_stopping else ""
+
+    async def _close_unwanted(self, parked: ParkedStreams) -> None:
+        """Close streams for which no next piece was asked, for as long as the server runs."""
+        while True:
+            await Alarm(self._machine.timers).wait(_SWEEP_SECONDS)
+            for stream in parked.take_expired():
+                await stream.aclose()
+
+    async def stop(self) -> None:
+        """Answer the requests under way, undo the copies that take longer than the grace, close the storage manager;
+        idempotent.
+        """
+        if self._server is not None:
+            notify_systemd("STOPPING=1")
+        if self._answers is not None:
+            self._answers.is_stopping = True
+        parts, self._parts = self._parts, AsyncExitStack()
+        await parts.aclose()
+        self._server = None
+
+    async def reload_files(self) -> None:
+        """Read what the server reads again at SIGHUP."""
+        if self._server is not None:
+            await self._server.reload_files()
+
+
+async def parked_ended(parked: ParkedStreams) -> None:
+    """Close all streams that are kept."""
+    for stream in parked.take_expired(all_of_them=True):
+        await stream.aclose()
+
+
+def serve_sidecar(
+    config: SidecarConfig,
+    *,
+    on_ready: Callable[[str, int], None],
+    machine: Machine | None = None,
+) -> None:
+    """Run a sidecar until SIGTERM or SIGINT. Only for the main thread.
+
+    Args:
+        config: The sidecar's configuration.
+        on_ready: Called with the address once clients can connect.
+        machine: By default this machine.
+
+    Raises: as ``Sidecar.start``.
+    """
+    sidecar = Sidecar(config, machine)
+    run_server(sidecar.start, sidecar.stop, sidecar.reload_files, on_ready, ends_with_stdin=config.is_child)
