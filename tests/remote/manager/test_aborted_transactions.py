@@ -74,6 +74,26 @@ def test_the_marker_is_two_segments_behind(as_kafka: bool) -> None:
         assert committed(tier, partition, marker).data.aborted_transactions == ((7, first),)
 
 
+def test_what_is_there_in_time_is_answered() -> None:
+    """If this fails, a read_committed consumer whose fetches reach over more segments than are read within
+    ``remote.fetch.max.wait.ms`` gets nothing, for ever (simulation, seed 10162).
+    """
+    with tiered_broker() as tier:
+        partition = tier.partition()
+        log = tier.logs[partition]
+        first = begun(log, 7)
+        plain(log)
+        log.roll()
+        ended(log, 7, commits=False)
+        log.roll()
+        plain(log)
+        tier.lead(partition)
+        tier.drop_local(log)
+        tier.store.hook = lambda: 3600 if len(tier.store.fetched) > 1 else 0
+        data = committed(tier, partition, 0).data
+        assert (data.last_offset, data.aborted_transactions) == (first + 1, ((7, first),))
+
+
 def test_the_segment_of_the_marker_goes_meanwhile() -> None:
     """If this fails, a read_committed consumer of a follower whose log expires gets records of a transaction that was
     aborted (simulation, seed 4000).

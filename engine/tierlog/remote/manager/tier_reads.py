@@ -90,7 +90,8 @@ class TierReads:
             request: The partition, and from where on.
             max_bytes: At most so many, > 0 …
             is_first_whole: … but all of the first batch.
-            on_part: Called with what there is before the next segment is read; not of committed reads.
+            on_part: Called with what there is before the next segment is read; of committed reads once, with what the
+                first segment gave: each part needs a search of its own.
 
         Raises:
             OffsetOutOfRangeError: no segment of the tier has the offset in this log's epoch. ReplicationError: there is
@@ -107,20 +108,25 @@ class TierReads:
         if first is None:
             return empty_data(request)
         is_committed = request.isolation is FetchIsolation.TXN_COMMITTED
+
+        def note(part: FoundBatches) -> None:
+            if not is_committed:
+                on_part(part)
+            elif part is first.data:
+                on_part(self._committed(tiered, first.segment, part, offset))
+
         data = first.data
         if not self._services.config.kafka_semantics:
             more = WantedBatches(offset, end, max_bytes, is_first_whole=False)
-            data = self._read_on(tiered, first, more, None if is_committed else on_part)
-        if is_committed:
-            return data._replace(aborted_transactions=self._aborted(tiered, first.segment, data, offset))
-        return data
+            data = self._read_on(tiered, first, more, note)
+        return self._committed(tiered, first.segment, data, offset) if is_committed else data
 
     def _read_on(
         self,
         tiered: TieredLog,
         first: _Found,
         wanted: WantedBatches,
-        on_part: Callable[[FoundBatches], None] | None,
+        on_part: Callable[[FoundBatches], None],
     ) -> FoundBatches:
         """Add the batches of the following segments, for as long as they are in the tier alone."""
         data, last = first.data, first
@@ -128,8 +134,7 @@ class TierReads:
             offset = data.last_offset + 1
             if offset >= min(wanted.end_offset_exclusive, tiered.log.local_log_start_offset):
                 break
-            if on_part is not None:
-                on_part(data)
+            on_part(data)
             more = wanted._replace(offset=offset, max_bytes=wanted.max_bytes - data.size_bytes)
             try:
                 found = self._read_at(tiered, more)
@@ -199,12 +204,14 @@ class TierReads:
                     del self._ends[next(iter(self._ends))]
         return min(end, tiered.log.log_end_offset)
 
-    def _aborted(
+    def _committed(
         self, tiered: TieredLog, segment: RemoteLogSegmentMetadata, data: FoundBatches, fetch_offset: int
-    ) -> tuple[tuple[int, int], ...]:
-        """The aborted transactions that touch a read's batches. Raises OffsetOutOfRangeError: these have expired."""
+    ) -> FoundBatches:
+        """A read's batches with the aborted transactions that touch them. Raises OffsetOutOfRangeError: these have
+        expired.
+        """
         if not data.size_bytes:
-            return ()
+            return data._replace(aborted_transactions=())
         search = AbortedSearch(
             self._services.metadata,
             self._source,
@@ -219,7 +226,7 @@ class TierReads:
             # hears later than its metadata that the log starts behind it.
             mark("reads: the segments of a committed read have gone")
             raise _out_of_range(tiered.log, fetch_offset)
-        return aborted
+        return data._replace(aborted_transactions=aborted)
 
     def find_next(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
         """Return the segment that is read behind one, as far as that is known now: for a storage manager's prefetch."""
