@@ -18,6 +18,9 @@ ROOM_SOURCES := $(wildcard bindings/spark/java/native/*.[ch] bindings/spark/java
 JAVA := bindings/spark/java
 JAR := bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar
 JAR_SOURCES := $(shell find $(JAVA) -name target -prune -o -type f -print 2>/dev/null) engine/tierlog/_version.py .ci/build-jar.sh
+KAFKA_JAVA := bindings/kafka
+KAFKA_JAR := engine/tierlog/sidecar/jars/tierlog-kafka.jar
+KAFKA_JAR_SOURCES := $(KAFKA_JAVA)/pom.xml $(shell find $(KAFKA_JAVA)/src -type f 2>/dev/null) engine/tierlog/_version.py .ci/build-kafka-jar.sh
 NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.px[di]) $(CORE_SOURCES) setup.py
 
 # Spark's workers and its look-up of data sources take another Python unless they are told. It asks for the machine's
@@ -41,7 +44,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes simulate simulate-mutants test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes simulate simulate-mutants test-spark-minors test-kafka-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -52,7 +55,7 @@ test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C 
 test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xcheck:jni, and under ASan and UBSan
 	@.ci/test-native-jvm.sh $(BIN)/python $(PYTEST_ARGUMENTS)
 
-test-java: jar-if-possible ## the jar's own tests, by Maven and by Cargo, where these are
+test-java: jar-if-possible ## the jars' own tests, by Maven and by Cargo, where these are
 	@.ci/test-jar.sh
 
 test-python: jar-if-possible ## pytest, by six workers, since tests wait too (more arguments: PYTEST_ARGUMENTS='-k lineage')
@@ -91,6 +94,11 @@ SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0
 test-spark-minors: jar-if-possible ## the Spark tests on other Sparks (SPARK_VERSIONS='4.0.5 …'; half a gigabyte each)
 	@$(SPARK_ENV) .ci/test-spark-minors.sh $(BIN)/python "$(SPARK_VERSIONS)" $(PYTEST_ARGUMENTS)
 
+# One of each minor, but for the oldest, which the jar is compiled against and `make test` tests.
+KAFKA_VERSIONS ?= 3.7.2 3.8.1 3.9.2 4.0.2 4.1.2 4.2.2 4.3.2 4.4.0
+test-kafka-minors: setup-jar ## the plugin for Kafka: compiled against other Kafkas, its JUnit tests there (KAFKA_VERSIONS='3.7.2 …')
+	@.ci/test-kafka-minors.sh "$(KAFKA_VERSIONS)"
+
 lint: setup ## format, lint, types, imports, stubs, C style
 	@$(BIN)/python -m pytest -q tests/test_lint.py tests/test_imports.py tests/test_stubs.py
 
@@ -124,7 +132,7 @@ bench-micro: setup $(VENV)/.bench ## one process, no broker and no server: decod
 
 ##@ Build
 
-.PHONY: setup setup-fuzz setup-jar native jar jar-if-possible debug docs wheel clean
+.PHONY: setup setup-fuzz setup-jar native jar kafka-jar jar-if-possible debug docs wheel clean
 setup: $(VENV)/.native ## system packages, virtual environment, native build
 	@.ci/java-home.sh >/dev/null
 
@@ -187,18 +195,24 @@ $(THREADS)/.built: $(CORE_SOURCES)
 native: setup ## build the native modules in place, warnings are errors
 
 # A jar of before Rust was there is built again.
-jar: setup-jar ## Spark's jar: the columnar reader for executors, into the package (installs Maven and Rust where it may)
+jar: setup-jar kafka-jar ## Spark's jar: the columnar reader for executors, and Kafka's, into the package (installs Maven and Rust where it may)
 	@$(BIN)/python -m zipfile -l $(JAR) 2>/dev/null | grep -q libtierlog_store.so || rm -f $(JAR)
 	@$(MAKE) --no-print-directory $(JAR)
+
+kafka-jar: setup-jar $(KAFKA_JAR) ## Kafka's jar: the storage plugin for brokers, into the package
 
 # What this machine can build: Maven is installed where that is allowed, Rust is not (some 400 MB). No Maven, no jar; no
 # Rust, no object stores in it. A line says so.
 jar-if-possible: setup
 	@.ci/system-packages.sh --maven || true
-	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory JAR_MODE=--if-possible $(JAR); else .ci/build-jar.sh --if-possible; fi
+	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory JAR_MODE=--if-possible $(JAR) $(KAFKA_JAR); \
+	  else .ci/build-jar.sh --if-possible; .ci/build-kafka-jar.sh --if-possible; fi
 
 $(JAR): $(JAR_SOURCES) $(CORE_SOURCES)
 	@.ci/build-jar.sh $(JAR_MODE)
+
+$(KAFKA_JAR): $(KAFKA_JAR_SOURCES)
+	@.ci/build-kafka-jar.sh $(JAR_MODE)
 
 debug: setup ## the same with bounds checks, asserts and UBSan; `make clean native` goes back
 	TIERLOG_DEBUG=1 $(BIN)/python setup.py build_ext --inplace --force
@@ -211,5 +225,5 @@ wheel: jar-if-possible ## sdist and repaired wheel, and the tests on that wheel 
 	@$(SPARK_ENV) .ci/test-wheel.sh "$(CURDIR)/$(BIN)/python" $(PYTEST_ARGUMENTS)
 
 clean: ## remove what was built; the virtual environment stays
-	rm -rf build dist wheelhouse out $(JAVA)/target $(dir $(JAR)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist wheelhouse out $(JAVA)/target $(dir $(JAR)) $(KAFKA_JAVA)/target $(dir $(KAFKA_JAR)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f engine/tierlog/_native/*.so $(VENV)/.native

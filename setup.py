@@ -9,6 +9,7 @@ Environment:
     TIERLOG_STATIC=1   link the codecs statically (for manylinux wheels)
     TIERLOG_ANNOTATE=1 write Cython's HTML annotation beside each module
     TIERLOG_JAR=FILE   put this Spark jar into the wheel; "build": build it as `make jar` does, and fail where it cannot
+    TIERLOG_KAFKA_JAR  the same for the jar of Kafka brokers (`make kafka-jar`)
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ PACKAGES = {  # pkg-config name -> Debian package
     "snappy": "libsnappy-dev",
     "libdeflate": "libdeflate-dev",
 }
-JAR = ROOT / "bindings" / "spark" / "pyspark_tierlog" / "jars" / "tierlog-spark.jar"
+JARS = {  # variable of the environment -> the jar in its package, and what builds it
+    "TIERLOG_JAR": (ROOT / "bindings" / "spark" / "pyspark_tierlog" / "jars" / "tierlog-spark.jar", "build-jar.sh"),
+    "TIERLOG_KAFKA_JAR": (ROOT / "engine" / "tierlog" / "sidecar" / "jars" / "tierlog-kafka.jar", "build-kafka-jar.sh"),
+}
 DEBUG = os.environ.get("TIERLOG_DEBUG") == "1"
 STATIC = os.environ.get("TIERLOG_STATIC") == "1"
 SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -109,19 +113,20 @@ class BuildExt(build_ext):
 
 
 class BuildPy(build_py):
-    """Brings Spark's jar into the package before its data files are looked for.
+    """Brings the jars into their packages before data files are looked for.
 
-    A jar that lies in the package goes in as it is. A wheel that pip builds from the sdist has none unless TIERLOG_JAR
-    says so: pip builds on machines that have no Maven, and must not fetch the world there.
+    A jar that lies in its package goes in as it is. A wheel that pip builds from the sdist has none unless TIERLOG_JAR
+    or TIERLOG_KAFKA_JAR says so: pip builds on machines that have no Maven, and must not fetch the world there.
     """
 
     def run(self) -> None:
-        wanted = os.environ.get("TIERLOG_JAR")
-        if wanted == "build":
-            subprocess.run([str(ROOT / ".ci" / "build-jar.sh")], check=True)
-        elif wanted:
-            JAR.parent.mkdir(exist_ok=True)
-            shutil.copyfile(wanted, JAR)
+        for variable, (jar, builder) in JARS.items():
+            wanted = os.environ.get(variable)
+            if wanted == "build":
+                subprocess.run([str(ROOT / ".ci" / builder)], check=True)
+            elif wanted:
+                jar.parent.mkdir(exist_ok=True)
+                shutil.copyfile(wanted, jar)
         self.__dict__.pop("data_files", None)  # found anew when asked for
         super().run()
 

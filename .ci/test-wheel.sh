@@ -8,11 +8,11 @@ shift
 rm -rf dist wheelhouse build/wheel
 .ci/newer-zstd.sh "$python" build/zstd
 export PKG_CONFIG_PATH="$PWD/build/zstd${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
-# With Maven there the wheel has Spark's jar. Crates that are compiled already are not compiled again.
+# With Maven there the wheel has Spark's jar and Kafka's. Crates that are compiled already are not compiled again.
 if command -v mvn >/dev/null; then
-  export TIERLOG_JAR=build CARGO_TARGET_DIR="$PWD/build/store"
+  export TIERLOG_JAR=build TIERLOG_KAFKA_JAR=build CARGO_TARGET_DIR="$PWD/build/store"
 else
-  echo "tierlog: this wheel has no jar for Spark, and is none to release: Maven is missing" >&2
+  echo "tierlog: this wheel has no jar for Spark and Kafka, and is none to release: Maven is missing" >&2
 fi
 # The wheel is built from the sdist, so a file that the sdist lacks is noticed.
 "$python" -m build --outdir dist .

@@ -96,7 +96,8 @@ def _exists(name: str) -> bool:
     path = name.replace(".", "/")
     if (ROOT / name).is_file():
         return True
-    roots = [ROOT / root for root in MODULE_ROOTS] + [ROOT / "bindings/spark/java/src/main/java"]
+    roots = [ROOT / root for root in MODULE_ROOTS]
+    roots += [ROOT / java / "src/main/java" for java in ("bindings/spark/java", "bindings/kafka")]
     return any((root / path).is_dir() or any(root.glob(f"{path}.*")) for root in roots)
 
 
