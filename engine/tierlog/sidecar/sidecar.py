@@ -79,7 +79,7 @@ class Sidecar:
             memory=memory,
             metrics=metrics,
             clock=machine.clock,
-            mbeans=partial(mbeans_of, manager.metrics),
+            mbeans=partial(mbeans_of, {"storage": manager.metrics.registry, "sidecar": metrics.registry}),
             unready=self._unready_reason,
         )
         worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)

@@ -348,8 +348,8 @@ class SegmentCopier:
         self._metrics.add("upload_bytes_total", stored.size_bytes, label=kind)
 
     def _undo(self, attempt: _Attempt, error: BaseException) -> None:
-        """Remove the stored objects, the description first; the rest is noted in the error. Never raises a
-        StoreError.
+        """Remove the stored objects, the description first. What is left, or may be stored yet, is noted in the error:
+        an error without notes is of a copy that has left nothing. Never raises a StoreError.
         """
         attempt.running.phase = "removing"
         left = self._remove(attempt, pending=attempt.requests.end())
@@ -357,6 +357,8 @@ class SegmentCopier:
             text = f"could not be removed again: {'; '.join(left)}; {self._leftovers.remedy()}"
             error.add_note(text)
             _log.warning("%s: the copy failed, and some of it %s", attempt.metadata.remote_log_segment_id, text)
+        elif attempt.requests.doubtful:
+            error.add_note(f"a request that was not answered may store an object yet: {self._leftovers.remedy()}")
 
     def _remove(self, attempt: _Attempt, *, objects: bool = True, pending: Sequence[Future[object]] = ()) -> list[str]:
         """Remove the upload, and the objects. Returns those that stay."""
