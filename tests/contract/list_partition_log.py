@@ -209,7 +209,10 @@ class ListLog:
         return [each for each in self.log_segments(self.log_start_offset) if each.base_offset > copied]
 
     def only_local_log_segments_size(self) -> int:
-        return sum(each.size_bytes for each in self._only_local())
+        start = self.log_start_offset
+        return sum(
+            len(batch.data) for each in self._only_local() for batch in each.batches if batch.last_offset >= start
+        )
 
     def only_local_log_segments_count(self) -> int:
         return len(self._only_local())

@@ -266,6 +266,18 @@ class PartitionLogContract:
         log.maybe_increment_log_start_offset(5, "a client deleted records")
         assert (log.only_local_log_segments_size(), log.only_local_log_segments_count()) == (sum(sizes[1:]), 3)
 
+    def test_a_log_start_within_a_segment(self, make_rig: MakeRig) -> None:
+        """Segments of the tier end elsewhere: retention by size would take what is within its bound."""
+        rig = make_rig(True)
+        log, sizes = rig.log, [0]
+        for count in (3, 2, 4):
+            rig.append(count, leader_epoch=0, timestamp_ms=TIMESTAMP_MS)
+            sizes.append(log.size())
+        rig.replicate()
+        for offset, begin in ((2, 0), (3, 1), (4, 1), (5, 2), (8, 2), (9, 3)):
+            log.maybe_increment_log_start_offset(offset, "the tier's segment ends there")
+            assert log.only_local_log_segments_size() == sizes[-1] - sizes[begin], offset
+
     def test_a_log_that_is_not_tiered(self, make_rig: MakeRig) -> None:
         """Else local retention would wait for copies that nobody makes, or delete by what nobody has."""
         log = filled(make_rig(False)).log

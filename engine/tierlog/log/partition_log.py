@@ -232,7 +232,8 @@ class PartitionLog(Protocol):
 
     def only_local_log_segments_size(self) -> int:
         """Return the bytes of the segments that the tier does not have: base offset behind the highest copied one.
-        Segments that end in front of the log start do not count, as they are to be deleted.
+        What lies in front of the log start does not count: neither segments that end there, as they are to be deleted,
+        nor, of the segment that has it, the batches in front of its batch.
         """
 
     def only_local_log_segments_count(self) -> int:

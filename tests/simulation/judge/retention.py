@@ -126,10 +126,9 @@ def _bytes_behind(sizes: Sizes, view: ReplicaView) -> int | None:
     """Bytes of a log from its start on; None: not all of them were seen."""
     start = view.log_start_offset
     local = sum(size for base, size in view.segments if base >= start)
-    if not view.segments or view.segments[0][0] <= start:
-        return local
-    _, tiered, is_seen = sizes.span(start, view.segments[0][0])
-    return tiered + local if is_seen else None
+    behind = [base for base, _ in view.segments if base >= start]
+    _, front, is_seen = sizes.span(start, behind[0] if behind else view.log_end_offset)
+    return front + local if is_seen else None
 
 
 def _where(view: ReplicaView) -> str:

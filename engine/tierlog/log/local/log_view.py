@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tierlog.arguments import INT64_MAX, require_flag, require_int, require_int32, require_int64, require_type
-from tierlog.errors import StoreError
+from tierlog.errors import StoreError, TierlogError
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.producer_snapshot import ProducerEntry
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
@@ -40,6 +40,8 @@ class LogView:
         self._contents = contents
         self._reader = LogReader(local.folder)
         self._lock = machine.scheduler.lock()
+        #: (generation, base offset of a segment, offset), and the position of the offset's batch.
+        self._in_front = ((0, 0, 0), 0)
 
     # ---- look-ups: readers do not wait
 
@@ -149,8 +151,32 @@ class LogView:
         return self._contents.state.segments.size_bytes
 
     def only_local_log_segments_size(self) -> int:
-        """Bytes of the segments that the tier does not have."""
-        return sum(segment.size_bytes for segment in self._contents.state.only_local)
+        """Bytes of the segments that the tier does not have, from the batch on that has the log start. Kafka counts
+        what lies in front of it too.
+        """
+        state = self._contents.state
+        segments = state.only_local
+        size = sum(segment.size_bytes for segment in segments)
+        start = state.offsets.log_start_offset
+        if segments and segments[0].base_offset < start:
+            size -= self._bytes_in_front(segments[0], start, state.generation)
+        return size
+
+    def _bytes_in_front(self, segment: LogSegment, offset: int, generation: int) -> int:
+        """The bytes of a segment in front of the batch that has an offset; all, where that cannot be read: no retention
+        may go by them.
+        """
+        place = generation, segment.base_offset, offset
+        known, position = self._in_front
+        if known == place:
+            return position
+        try:
+            found = segment.find_batch(offset)
+        except TierlogError:
+            return segment.size_bytes
+        position = segment.size_bytes if found is None else found.position
+        self._in_front = place, position
+        return position
 
     def only_local_log_segments_count(self) -> int:
         """Return the number of segments that the tier does not have."""
