@@ -11,6 +11,7 @@ import pytest
 from tests.support.tiered_log import MIB, NONE, tiered_broker, values
 from tierlog.errors import CorruptDataError
 from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,
@@ -35,6 +36,23 @@ class TestAnswers:
                 got += values(found, len(got))[: found.data.last_offset + 1 - len(got)]
             assert got == list(range(30))
             assert tier.settles()
+
+    @pytest.mark.parametrize("isolation", [FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED])
+    def test_nothing_lies_behind_the_end_that_is_answered(self, isolation: FetchIsolation) -> None:
+        """If this fails, a consumer sees a negative lag: a follower catches up as it reads (simulation, seed 10372)."""
+        with tiered_broker(reader_threads=1) as tier:
+            busy, grows = tier.consumed(0), tier.consumed(1)
+            log = tier.logs[grows]
+            tier.store.hook = lambda: 5.0
+            tier.ask(RemoteRead(busy, 0, MIB), max_wait_ms=60_000)
+            pending = tier.ask(RemoteRead(grows, 25, MIB, isolation), max_wait_ms=60_000)
+            tier.produce(grows, 2)
+            tier.until(lambda: log.highest_offset_in_remote_storage > 40)
+            tier.drop_local(log)
+            tier.store.hook = lambda: 0.0
+            (found,) = pending.result()
+            end = found.high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else found.last_stable_offset
+            assert (end, found.data.last_offset) == (31, 30)
 
     def test_segments_are_crossed_within_one_answer(self) -> None:
         """If this fails, a consumer of small segments waits for a round trip each."""

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from tierlog.arguments import INT64_MAX
 from tierlog.errors import CorruptDataError, TierlogError
 from tierlog.log.local.log_errors import KafkaError, OffsetOutOfRangeError
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.remote.api import RemoteResourceNotFoundException, TopicIdPartition
 from tierlog.remote.manager.batch_reads import FoundBatches
 from tierlog.remote.manager.pending_reads import PendingRead, RemoteRead, RemoteReadResult, empty_data
@@ -94,6 +96,14 @@ class _PartitionRead:
         """Return what is answered of it."""
         partition, empty, _, _, *offsets = self.empty
         return RemoteReadResult(partition, empty if data is None else data, error, cause, *offsets)
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what may be read, by what is answered of it; of readers up to the log's end there is none."""
+        if self.request.isolation is FetchIsolation.LOG_END:
+            return INT64_MAX
+        is_committed = self.request.isolation is FetchIsolation.TXN_COMMITTED
+        return self.empty.last_stable_offset if is_committed else self.empty.high_watermark
 
     def note(self, part: FoundBatches) -> None:
         """Note what is answered if its time is up before all is read."""
@@ -335,7 +345,11 @@ class RemoteReads(Closeable):
                     return
                 metrics.add("fetch_requests", topic)
                 data = self._reads.read(
-                    read.request, max_bytes=read.max_bytes, is_first_whole=read.is_first_whole, on_part=read.note
+                    read.request,
+                    end_offset=read.end_offset,
+                    max_bytes=read.max_bytes,
+                    is_first_whole=read.is_first_whole,
+                    on_part=read.note,
                 )
         except Exception as error:  # noqa: BLE001 - whatever a manager raises, the fetch is answered
             self._note_read(began, 0)

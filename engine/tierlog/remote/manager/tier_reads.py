@@ -82,12 +82,19 @@ class TierReads:
         )
 
     def read(
-        self, request: RemoteRead, *, max_bytes: int, is_first_whole: bool, on_part: Callable[[FoundBatches], None]
+        self,
+        request: RemoteRead,
+        *,
+        end_offset: int,
+        max_bytes: int,
+        is_first_whole: bool,
+        on_part: Callable[[FoundBatches], None],
     ) -> FoundBatches:
         """Read batches of a partition; none where nothing counts yet.
 
         Args:
             request: The partition, and from where on.
+            end_offset: None at or behind this: the end that is answered with them. The log's own may have moved.
             max_bytes: At most so many, > 0 …
             is_first_whole: … but all of the first batch.
             on_part: Called with what there is before the next segment is read; of committed reads once, with what the
@@ -101,7 +108,7 @@ class TierReads:
         topic_id_partition, offset = request.topic_id_partition, request.fetch_offset
         log = self._services.require_log(topic_id_partition)
         tiered = TieredLog(topic_id_partition, log, epochs_of(log))
-        end = _end_of(log, request.isolation)
+        end = min(end_offset, _end_of(log, request.isolation))
         if offset >= end:
             return empty_data(request)
         first = self._read_at(tiered, WantedBatches(offset, end, max_bytes, is_first_whole))
