@@ -57,6 +57,10 @@ class LineProcess:
             self._process.wait()
             self._answers.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, *words: object, seconds: float = LIMIT_SECONDS) -> str:
         """The answer to the words, without the line's end.
 

@@ -83,8 +83,11 @@ final class SidecarProcess implements Closeable {
     if (failed != null) {
       made.close();
       throw new ConfigException(
-          "no sidecar: `" + config.python() + " -m tierlog sidecar` " + failed + "; install it for that interpreter by "
-              + "pip install 'tierlog[sidecar]', or name one that has it by rsm.config." + PluginConfig.PYTHON);
+          "no sidecar: `" + config.python() + " -m tierlog sidecar` " + failed
+              + (failed.contains("does not start") || failed.contains("No module named")
+                  ? "; pip install 'tierlog[sidecar]' for that interpreter, or name one that has it by rsm.config."
+                      + PluginConfig.PYTHON
+                  : ""));
     }
     return made;
   }

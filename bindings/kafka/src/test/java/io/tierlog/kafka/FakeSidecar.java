@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
@@ -81,8 +82,18 @@ final class FakeSidecar implements Closeable {
   /** Ends all connections, as a sidecar does that is restarted. */
   void hangUp() throws IOException {
     for (SocketChannel each : open) {
-      each.close();
+      shut(each);
       open.remove(each);
+    }
+  }
+
+  /** Closed alone it would live on for as long as its thread's read does. */
+  private static void shut(SocketChannel channel) throws IOException {
+    try (channel) {
+      channel.shutdownInput();
+      channel.shutdownOutput();
+    } catch (ClosedChannelException e) {
+      // by its thread
     }
   }
 
