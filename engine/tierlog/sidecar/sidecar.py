@@ -9,6 +9,8 @@ from functools import partial
 from typing import Final
 
 from tierlog.aio.storage_manager import AsyncStorageManager
+from tierlog.errors import ConfigError
+from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.unix_socket import notify_systemd
@@ -47,6 +49,8 @@ class Sidecar:
         self._parts = AsyncExitStack()
         self._server: FramedServer | None = None
         self._answers: RequestAnswers | None = None
+        self._worker: Worker | None = None
+        self._manager: TieredStorageManager | None = None
 
     async def start(self) -> tuple[str, int]:
         """Configure the storage manager and begin to listen; returns the address, ``unix:PATH`` and 0.
@@ -82,7 +86,8 @@ class Sidecar:
             mbeans=partial(mbeans_of, {"storage": manager.metrics.registry, "sidecar": metrics.registry}),
             unready=self._unready_reason,
         )
-        worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)
+        self._manager = manager
+        self._worker = worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)
         self._parts.callback(worker.close)
         server = FramedServer(
             config.serving,
@@ -136,10 +141,20 @@ class Sidecar:
         await parts.aclose()
         self._server = None
 
-    async def reload_files(self) -> None:
-        """Read what the server reads again at SIGHUP."""
-        if self._server is not None:
-            await self._server.reload_files()
+    async def reload(self) -> None:
+        """Read the configuration, the keys of encryption and the store's credentials again. A configuration that cannot
+        be used, or that differs otherwise, is logged, and not used.
+        """
+        worker, manager = self._worker, self._manager
+        if self._server is None or worker is None or manager is None:
+            return
+        try:
+            keys = await worker.run(self._config.read_storage_keys)
+            await worker.run(partial(manager.reload, keys))
+        except (ConfigError, RemoteStorageException) as error:
+            _log.error("event=configuration_kept reason=%r", str(error))
+            return
+        _log.info("event=configuration_reloaded")
 
 
 async def parked_ended(parked: ParkedStreams) -> None:
@@ -164,4 +179,4 @@ def serve_sidecar(
     Raises: as ``Sidecar.start``.
     """
     sidecar = Sidecar(config, machine)
-    run_server(sidecar.start, sidecar.stop, sidecar.reload_files, on_ready, ends_with_stdin=config.is_child)
+    run_server(sidecar.start, sidecar.stop, sidecar.reload, on_ready, ends_with_stdin=config.is_child)

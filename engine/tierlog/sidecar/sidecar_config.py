@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +54,7 @@ class SidecarConfig:
     Args:
         listener: Where it listens.
         storage_keys: The storage manager's keys.
+        read_storage_keys: Reads them again.
         serving: Limits of its connections.
         allowed_logs: Log directories whose segments it copies.
         is_child: Whether a broker's plugin has started it: it copies from whatever directory that names, and ends when
@@ -65,7 +66,8 @@ class SidecarConfig:
     """
 
     listener: UnixListener
-    storage_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_keys: Mapping[str, str] = field(repr=False)
+    read_storage_keys: Callable[[], Mapping[str, str]] = field(repr=False)
     serving: SidecarServing = field(default_factory=SidecarServing)
     allowed_logs: tuple[str, ...] = ()
     is_child: bool = False
@@ -93,7 +95,7 @@ CONFIG_KEYS: Final = names_of(SidecarServing, SidecarConfig)
 
 def read_sidecar_config(
     listener: UnixListener,
-    given: Mapping[str, str],
+    read_keys: Callable[[], Mapping[str, str]],
     *,
     allowed_logs: tuple[str, ...] = (),
     is_child: bool = False,
@@ -103,7 +105,7 @@ def read_sidecar_config(
 
     Args:
         listener: Where it listens.
-        given: CONFIG_KEYS by their names, and the storage manager's keys.
+        read_keys: Reads CONFIG_KEYS by their names, and the storage manager's keys; called now, and to read them again.
         allowed_logs: Log directories whose segments it copies.
         is_child: Whether a broker's plugin has started it.
         monitor: Host and port for metrics and health.
@@ -111,13 +113,19 @@ def read_sidecar_config(
     Raises:
         ConfigError: a key's value is malformed or out of range.
     """
+    given = read_keys()
     keys = {name: value for name, value in given.items() if name in CONFIG_KEYS}
     return SidecarConfig(
         listener,
-        {name: value for name, value in given.items() if name not in CONFIG_KEYS},
+        _of_storage(given),
+        lambda: _of_storage(read_keys()),
         SidecarServing(**read_values(SidecarServing, keys)),
         allowed_logs,
         is_child,
         monitor,
         **read_values(SidecarConfig, keys),
     )
+
+
+def _of_storage(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name not in CONFIG_KEYS}

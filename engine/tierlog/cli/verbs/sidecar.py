@@ -13,7 +13,6 @@ import typer
 
 from tierlog._extras import require_extra
 from tierlog.cli.exits import ExitCode, complain
-from tierlog.cli.tiers import config_keys
 from tierlog.errors import ConfigError
 
 #: The line that tells who started this process that clients can connect.
@@ -66,6 +65,8 @@ def sidecar(
         print(_find_jar())
         return ExitCode.DONE
     require_extra("sidecar", "serving a broker's plugin")
+    from tierlog.remote.config.property_file import read_property_file
+    from tierlog.runtime.machine import Machine
     from tierlog.runtime.machine.unix_socket import UNIX, UnixListener
     from tierlog.serving.serving_config import parse_address
     from tierlog.sidecar.sidecar import serve_sidecar
@@ -76,10 +77,10 @@ def sidecar(
     if not listen.startswith(UNIX):
         raise ConfigError(f"--listen {listen!r}: unix:PATH is expected")
     is_child = str(config) == "-"
-    keys = _keys_on_stdin() if is_child else dict(config_keys(config, CONFIG_KEYS) or {})
+    on_stdin = _keys_on_stdin() if is_child else {}
     made = read_sidecar_config(
         UnixListener(listen.removeprefix(UNIX), group),
-        keys,
+        lambda: on_stdin if is_child else read_property_file(str(config), Machine().files, others=CONFIG_KEYS),
         allowed_logs=tuple(map(str, allow_logs or ())),
         is_child=is_child,
         monitor=None if monitor is None else parse_address("--monitor", monitor),

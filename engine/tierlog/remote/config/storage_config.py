@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Final
@@ -44,6 +45,11 @@ _NEEDED_BY_BACKEND: Final = {
     "filesystem": ("storage_root",),
 }
 
+#: Names of keys whose values may change while the storage manager runs.
+_RELOADABLE: Final = re.compile(
+    r"^encryption\.key\.pair|credential|access[._]key|account[._]key|secret|session[._]token|sas[._]token|"
+    r"connection\.string|password|username"
+)
 _GCS_CREDENTIALS: Final = tuple(f"storage.gcs.credentials.{kind}" for kind in ("default", "json", "path"))
 _STATIC_KEYS: Final = ("storage.aws.access.key.id", "storage.aws.secret.access.key")
 
@@ -149,6 +155,24 @@ class StorageConfig(
             told = "storage.azure.account.name and/or storage.azure.sas.token"
             raise ConfigError(f"{told} must be set if storage.azure.connection.string is not set")
         self.check_for_writing()
+
+    def check_reloadable(self, other: StorageConfig) -> None:
+        """Check that another configuration differs by credentials, their files, and pairs of keys alone.
+
+        Raises:
+            ConfigError: the keys that differ besides.
+        """
+        mine, others = (
+            {**self.store_options, **self.other_storage_keys},
+            {**other.store_options, **other.other_storage_keys},
+        )
+        changed = [name for name in {*mine, *others} if mine.get(name) != others.get(name)]
+        changed += [
+            row.name for name, row in rows(StorageConfig).items() if getattr(self, name) != getattr(other, name)
+        ]
+        fixed = sorted(name for name in changed if not _RELOADABLE.search(name))
+        if fixed:
+            raise ConfigError(f"{', '.join(fixed)}: another value needs a new start")
 
     def _iter_contradictions(self) -> Iterator[str]:
         if self.segment_format == "iceberg":

@@ -54,6 +54,7 @@ class ManagerParts:
         leftovers: What failed calls left in the store.
         probe: Asks the store for our identity.
         limiters: Of "upload" and "download".
+        key_ring: Of all copies and reads.
     """
 
     def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
@@ -71,7 +72,7 @@ class ManagerParts:
             direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
             for direction, limit in zip(DIRECTIONS, limits, strict=True)
         }
-        key_ring = read_key_ring(config, machine, writing=True)
+        key_ring = self.key_ring = read_key_ring(config, machine, writing=True)
         self.copies = SegmentCopier(
             store,
             config,

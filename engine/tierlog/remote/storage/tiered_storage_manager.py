@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
     from tierlog.remote.storage.manager_parts import ManagerParts
+    from tierlog.remote.storage.reloaded_store import ReloadedStore
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
     from tierlog.runtime.stores.protocol.store_probe import StoreCapabilities
     from tierlog.runtime.waiting.waits import Waits
@@ -71,6 +72,7 @@ class TieredStorageManager(RemoteStorageManager):
         self._wrap_store = wrap_store
         self.metrics = StorageMetrics(registry)
         self._parts: ManagerParts | None = None
+        self._backend: ReloadedStore
         self._origin = Origin()
         self._lock = self._machine.scheduler.lock()
         self._closed = False
@@ -88,6 +90,7 @@ class TieredStorageManager(RemoteStorageManager):
         """
         from tierlog.remote.config import read_storage_config
         from tierlog.remote.storage.manager_parts import ManagerParts, counted_by_partition
+        from tierlog.remote.storage.reloaded_store import ReloadedStore
         from tierlog.remote.tier.configured_store import open_backend, stack_store
 
         require_type("configs", configs, Mapping, "a mapping")
@@ -99,9 +102,9 @@ class TieredStorageManager(RemoteStorageManager):
                 raise ConfigError("configure is called once, before anything else")
         with ExitStack() as opened:
             try:
-                store = open_backend(config, machine=self._machine)
-                opened.callback(store.close)
-                store = stack_store(store, config, machine=self._machine, wrap_store=self._wrap_store)
+                backend = ReloadedStore(open_backend(config, machine=self._machine), self._machine.scheduler.lock())
+                opened.callback(backend.close)
+                store = stack_store(backend, config, machine=self._machine, wrap_store=self._wrap_store)
                 store = counted_by_partition(store, config, self.metrics)
                 parts = ManagerParts(config, store, self._machine, self.metrics)
             except StoreError as cause:
@@ -112,8 +115,36 @@ class TieredStorageManager(RemoteStorageManager):
             with self._lock:
                 if self._closed:
                     raise ConfigError("the storage manager was closed while it was configured")
-                self._parts = parts
+                self._parts, self._backend = parts, backend
             opened.pop_all()
+
+    def reload(self, configs: Mapping[str, object]) -> None:
+        """Read the keys of encryption and the store's credentials again, for calls from now on; those under way go on
+        with what they began with.
+
+        Args:
+            configs: As ``configure`` took them, but for other credentials and pairs of keys.
+
+        Raises:
+            ConfigError: as ``configure``; or another key has another value. Nothing has changed then.
+            RemoteStorageException: closed, or not configured.
+        """
+        from tierlog.remote.config import read_storage_config
+        from tierlog.remote.tier.chunks.key_ring import read_key_ring
+        from tierlog.remote.tier.configured_store import open_backend
+
+        require_type("configs", configs, Mapping, "a mapping")
+        config = read_storage_config(configs, machine=self._machine)
+        config.check_for_broker()
+        parts = self._configured()
+        parts.config.check_reloadable(config)
+        key_ring = read_key_ring(config, self._machine, writing=True)
+        try:
+            backend = open_backend(config, machine=self._machine)
+        except StoreError as cause:
+            raise ConfigError(str(cause)) from cause
+        parts.key_ring.take(key_ring)
+        self._backend.replace(backend)
 
     @property
     def store_traits(self) -> StoreCapabilities | None:

@@ -19,7 +19,8 @@ _PATH_BYTES_MAX: Final = 107
 _CREDENTIALS: Final = struct.Struct("3i")
 #: Linux: the supplementary groups of the peer.
 _SO_PEERGROUPS: Final = 59
-_GROUPS_MAX: Final = 65536
+#: As many groups of a peer are looked at: Python asks for no more bytes.
+_GROUPS_BYTES_MAX: Final = 1024
 #: The first descriptor that systemd passes.
 _FIRST_PASSED: Final = 3
 
@@ -83,10 +84,8 @@ class UnixListener:
         _, uid, gid = _CREDENTIALS.unpack(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if uid in (0, os.geteuid()):
             return ""
-        if self.group:
-            data = accepted.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _GROUPS_MAX)
-            if _gid_of(self.group) in (gid, *struct.unpack(f"{len(data) // 4}I", data)):
-                return ""
+        if self.group and _gid_of(self.group) in (gid, *_groups_of(accepted)):
+            return ""
         return f"user {uid} is neither root nor the user of this server" + (
             f" nor in group {self.group}" if self.group else ""
         )
@@ -114,6 +113,15 @@ def peer_name(accepted: socket.socket) -> str:
     """Return the process that connected, for logs, and for turns among the processes."""
     pid, uid, _ = _CREDENTIALS.unpack(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return f"pid-{pid}-uid-{uid}"
+
+
+def _groups_of(accepted: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of a peer; none of a peer that is in more than 256."""
+    try:
+        data = accepted.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES_MAX)
+    except OSError:
+        return ()
+    return struct.unpack(f"{len(data) // 4}I", data)
 
 
 def notify_systemd(state: str) -> None:

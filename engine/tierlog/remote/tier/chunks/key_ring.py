@@ -111,6 +111,12 @@ class KeyRing:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key ring holds private keys and is not pickled: open the tier where it is read")
 
+    def take(self, other: KeyRing) -> None:
+        """Have the keys of another ring from now on, and no others."""
+        with self._lock:
+            self._keys, self._public, self._active_key_id = other._keys, other._public, other._active_key_id
+            self._ciphers.clear()
+
     def cipher(self, encryption: SegmentEncryption) -> AESGCM:
         """Return the segment's cipher; the data key is unwrapped once.
 
