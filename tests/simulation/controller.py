@@ -183,10 +183,10 @@ class Controller:
             for each in self._partitions.values()
         )
 
-    def may_commit(self, brokers: set[int]) -> bool:
-        """Whether these brokers alone can lead each partition, and have as many replicas of it as a commit needs."""
+    def may_commit(self, brokers: set[int], lost: set[int]) -> bool:
+        """Whether brokers alone, of which some lost power, can lead each partition, with replicas enough to commit."""
         for each in self._partitions.values():
-            able = each.in_sync | each.eligible or {each.last_leader}
+            able = (each.in_sync | each.eligible) - lost or {each.last_leader}
             if not able & brokers or len(brokers & set(each.replicas)) < self._minimum(each):
                 return False
         return True

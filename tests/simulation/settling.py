@@ -31,7 +31,7 @@ class Settling:
         world = self._world
         world.trace.note("the faults stop")
         well = set(world.nemesis.heal())
-        if not world.controller.may_commit(well):  # the chosen majority has too few replicas of some partition
+        if not world.may_commit(well):  # the chosen majority has too few replicas of some partition
             world.nemesis.heal_all()
             well = set(world.disks)
         world.trace.note("well:", *sorted(well))

@@ -284,14 +284,22 @@ class World:
 
     def would_lose(self, broker: int) -> bool:
         """Whether a crash of a broker would take the last copy that is sure to have all that was committed."""
-        for each in sorted(self._lost):
-            if each in self.lives and self.controller.incarnation(each) == self._numbers[each]:
-                self._lost.discard(each)  # it has left all in-sync sets
-        gone = self._lost | self._failing | {broker}
+        gone = self._leaving() | self._failing | {broker}
         return any(
             holders <= gone | self._rotten.get(partition[:2], set())
             for partition, holders in self.controller.holders().items()
         )
+
+    def may_commit(self, brokers: set[int]) -> bool:
+        """Whether these brokers alone can lead each partition, and have as many replicas of it as a commit needs."""
+        return self.controller.may_commit(brokers, self._leaving())
+
+    def _leaving(self) -> set[int]:
+        """The brokers that have lost power, and have not left all in-sync sets yet, as they do in their next life."""
+        for each in sorted(self._lost):
+            if each in self.lives and self.controller.incarnation(each) == self._numbers[each]:
+                self._lost.discard(each)
+        return self._lost
 
     def _may_rot(self, broker: int, path: str) -> bool:
         """Whether another replica that has all that was committed is sound."""
