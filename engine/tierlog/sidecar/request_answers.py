@@ -84,6 +84,9 @@ class RequestAnswers:
         clock: The time.
         mbeans: The figures of MBeans, by object name and attribute.
         unready: Says why the server is not ready; "" if it is.
+
+    Attributes:
+        digest: That a client's has to be.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class RequestAnswers:
         self._storage = storage
         manager = storage.manager
         self._ours = manager if isinstance(manager, TieredStorageManager) else None
-        self._digest = digest
+        self.digest = digest
         self._logs = logs
         self._parked = parked
         self._memory = memory
@@ -166,7 +169,7 @@ class RequestAnswers:
         if not lowest <= protocol.VERSION <= highest:
             text = f"the sidecar (release {__version__}) speaks version {protocol.VERSION} of its protocol, the plugin "
             text += f"versions {lowest} to {highest}: use both of one release"
-        elif hello.digest is not None and hello.digest != self._digest:
+        elif hello.digest is not None and hello.digest != self.digest:
             text = "the broker's rsm.config.* keys are not those that the sidecar was started with"
         if text:
             self._metrics.count_failed(Status.CONFIGURATION)

@@ -145,12 +145,13 @@ class Sidecar:
         """Read the configuration, the keys of encryption and the store's credentials again. A configuration that cannot
         be used, or that differs otherwise, is logged, and not used.
         """
-        worker, manager = self._worker, self._manager
-        if self._server is None or worker is None or manager is None:
+        worker, manager, answers = self._worker, self._manager, self._answers
+        if self._server is None or worker is None or manager is None or answers is None:
             return
         try:
             keys = await worker.run(self._config.read_storage_keys)
             await worker.run(partial(manager.reload, keys))
+            answers.digest = config_digest(keys)
         except (ConfigError, RemoteStorageException) as error:
             _log.error("event=configuration_kept reason=%r", str(error))
             return

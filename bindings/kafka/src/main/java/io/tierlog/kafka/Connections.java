@@ -23,6 +23,7 @@ final class Connections implements Closeable {
 
   private final Sidecar sidecar;
   private final Buffers buffers;
+  private final byte[] firstHello;
   private final byte[] hello;
   private final Semaphore permits;
   private final Deque<Connection> idle = new ConcurrentLinkedDeque<>();
@@ -32,7 +33,9 @@ final class Connections implements Closeable {
   Connections(Sidecar sidecar, PluginConfig config, Buffers buffers) {
     this.sidecar = sidecar;
     this.buffers = buffers;
-    this.hello = Request.hello(config.brokerId(), config.digest());
+    this.firstHello = Request.hello(config.brokerId(), config.digest());
+    // Credentials of the sidecar's may be others by then.
+    this.hello = Request.hello(config.brokerId(), null);
     this.permits = new Semaphore(config.connectionsMax(), true);
   }
 
@@ -97,9 +100,9 @@ final class Connections implements Closeable {
     connection.close();
   }
 
-  /** Tries once to open a connection that is kept. */
+  /** Tries once to open a connection that is kept, and compares configurations. */
   void probe(Deadline deadline) throws IOException {
-    giveBeyond(openOnce(deadline));
+    giveBeyond(openOnce(firstHello, deadline));
   }
 
   boolean isClosed() {
@@ -127,7 +130,7 @@ final class Connections implements Closeable {
     while (true) {
       IOException failed;
       try {
-        return openOnce(deadline);
+        return openOnce(hello, deadline);
       } catch (ClosedByInterruptException e) {
         throw e;
       } catch (AnswerException e) {
@@ -154,7 +157,7 @@ final class Connections implements Closeable {
     }
   }
 
-  private Connection openOnce(Deadline deadline) throws IOException {
+  private Connection openOnce(byte[] hello, Deadline deadline) throws IOException {
     Path socket = sidecar.socket(deadline);
     Connection made = Connection.open(socket);
     open.add(made);
