@@ -196,6 +196,23 @@ def test_the_tier_serves_nothing_rotten(made: MadeCluster, kinds: tuple[str, ...
         made.judge.served(1, PARTITION, 0, bytes(data), True, made.now_ms)
 
 
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_leader_whose_disk_fails_may_have_moved_its_high_watermark(made: MadeCluster, leader: int) -> None:
+    """In the very turn: who asked it has that. Of one that is no leader it is nobody's."""
+    made.look()
+    made.append(Batch(0, (b"a", b"b")))
+    made.elect(0, leader)
+    made.change(1, role="offline")
+    made.change(2, high_watermark=0, last_stable_offset=0)
+    made.look()
+    made.change(2, role="follower", high_watermark=2, last_stable_offset=2)
+    if leader == 1:
+        made.judge.checkpoint(made.now_ms)
+        return
+    with breaks(9, "dirty read"):
+        made.judge.checkpoint(made.now_ms)
+
+
 def test_a_follower_has_its_high_watermark_from_a_leader(made: MadeCluster) -> None:
     """Its own end may be of a branch that has to be cut."""
     made.append(Batch(0, (b"a", b"b")))

@@ -337,9 +337,14 @@ class ClusterJudge:
         for broker in sorted(touched):
             for partition, known in self._topics.items():
                 view = self._view.replica(broker, partition)
-                if view is not None and view.role != "offline":
+                if view is None:
+                    continue
+                if view.role != "offline":
                     self._clocks.saw(view.clock_ms, now_ms)
                     self._look(view, partition, known, now_ms)
+                elif view.broker == known.leader and view.leader_epoch == known.current:
+                    # Its disk failed in the turn in which it had moved it, and answered a follower.
+                    known.high_watermark = max(known.high_watermark, view.high_watermark)
 
     def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
         """Look at a replica, if it or the tier has changed."""
