@@ -11,6 +11,7 @@ from tests.support.living_logs import FOLDER, NOW_MS, batch_of
 from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
@@ -108,6 +109,28 @@ def test_an_empty_segment_that_is_rolled_is_not_lost(seed: int) -> None:
     log.truncate_fully_and_start_at(34)
     log.roll()
     assert opened(crashed(machine, seed), log.recovery_point).log_end_offset == 34
+
+
+def test_a_beginning_at_the_leaders_start_is_whole_or_none() -> None:
+    """It would end there, and start in the tier where the old one did, without the lineage and the producers of what
+    lies between (simulation, seed 10626).
+    """
+    seen: set[tuple[int, int, bool]] = set()
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine, remote_storage_enable=True)
+        for number in range(3):
+            log.append_as_leader(batch_of(VALUE, producer_id=7, base_sequence=number), leader_epoch=0)
+        log.flush()
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=at)
+        with contextlib.suppress(StoreError, LogOfflineError):
+            log.truncate_fully_and_start_at(75)
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), 3, remote_storage_enable=True)
+        seen.add((left.log_start_offset, left.log_end_offset, 7 in left._contents.producers.producers))
+    assert seen == {(0, 3, True), (75, 75, False)}
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

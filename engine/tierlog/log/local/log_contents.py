@@ -41,7 +41,7 @@ from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.recovery.log_loader import OpenedFolder
 from tierlog.log.local.recovery.producer_replay import restore_producers
-from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState, raised_start
+from tierlog.log.local.recovery.tier_start import TierStart, TierStartFile, TierStartState, empty_start, raised_start
 from tierlog.log.local.retention import RetentionRules
 from tierlog.log.local.segment_lease import SegmentLease
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -479,21 +479,23 @@ class LogContents:
     def _forget_snapshots(self, segments: Iterable[LogSegment]) -> None:
         """Set the snapshots of segments that went aside too."""
         for segment in segments:
-            path = self.snapshots.mark_deleted(segment.base_offset)
-            if path is not None:
+            if (path := self.snapshots.mark_deleted(segment.base_offset)) is not None:
                 self._local.remove_later(path.rpartition("/")[2])
 
     def truncate_fully(self, offset: int, start: int) -> None:
         """Remove everything and begin anew, empty, at an offset; ``start`` is the log's, in the tier."""
-        superseded = max(self.log_start, 0 if self._tier_start is None else self._tier_start.superseded_offset)
+        begun = empty_start(self._tier_start, offset, start, before=self.log_start, latest_epoch=self._latest_epoch)
         self._lower_recovery_point(offset)
-        self._forget_tier_start(above=-1)
+        if self.is_tiered:  # or a kill leaves a log that ends here and starts, in the tier, where that of before did
+            self._note_tier_start(begun)
+        else:
+            self._forget_tier_start(above=-1)
         self._begin_anew(offset, start)
-        if self.is_tiered:  # before an epoch is on the disk that begins behind what the directory's checkpoint says
-            self._note_tier_start(TierStart(TierStartState.STARTED, offset, start, superseded, self._latest_epoch))
         self.epochs.clear_and_flush()
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
+        if self.is_tiered:  # before an epoch is on the disk that begins behind what the directory's checkpoint says
+            self._note_tier_start(begun.finished())
         self.must_be_rebuilt = False
         self.publish()
 
@@ -513,8 +515,7 @@ class LogContents:
         segments = self._local.segments.segments
         if segment not in segments:
             raise LogTruncatedError(f"{self._local.folder}: the segment from {segment.base_offset} on has gone")
-        behind = segments.index(segment) + 1
-        if behind == len(segments):
+        if (behind := segments.index(segment) + 1) == len(segments):
             raise ValueError(f"{self._local.folder}: the segment from {segment.base_offset} on is appended to")
         end_offset = segments[behind].base_offset
         return SegmentLease(
@@ -566,8 +567,7 @@ class LogContents:
 
     @property
     def _latest_epoch(self) -> int:
-        latest = self.epochs.latest_entry
-        return -1 if latest is None else latest.epoch
+        return -1 if (latest := self.epochs.latest_entry) is None else latest.epoch
 
     def _note_tier_start(self, start: TierStart) -> None:
         self._tier_start_file.write(start)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tierlog.arguments import require_buffer, require_int64
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
-from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
 from tierlog.log.local.leader_epoch_cache import require_entries
 from tierlog.log.local.log_folder import LogFolder
 from tierlog.marks import mark
@@ -107,6 +107,26 @@ def raised_start(known: TierStart | None, offset: int, *, latest_epoch: int) -> 
     if known is None:
         known = TierStart(TierStartState.STARTED, offset, offset, offset, latest_epoch)
     return replace(known, offset=max(known.offset, offset), log_start_offset=offset)
+
+
+def empty_start(
+    known: TierStart | None, offset: int, log_start_offset: int, *, before: int, latest_epoch: int
+) -> TierStart:
+    """Return the content for a log that is to begin anew without a lineage, and without producers: on the disk before
+    anything of the old log goes, or a kill leaves an empty log that starts, in the tier, where the old one did.
+
+    Args:
+        known: The present content; None: there is no file.
+        offset: Where the log begins here.
+        log_start_offset: Where it begins in the tier.
+        before: Log start of the log of before.
+        latest_epoch: Of that.
+    """
+    superseded = max(before, 0 if known is None else known.superseded_offset)
+    snapshot = encode_producer_snapshot(())
+    return TierStart(
+        TierStartState.STARTING, offset, log_start_offset, superseded, latest_epoch, producer_snapshot=snapshot
+    )
 
 
 class TierStartFile:
