@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.simulation.facts import ProducerView
-from tests.simulation.made_cluster import FACTS, MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
 from tests.support.batches import Batch
 
 KNOWN = ProducerView(epoch=3, last_sequence=1, last_offset=1)
@@ -102,6 +102,21 @@ def test_a_branch_that_has_to_be_cut_yet_is_not_judged() -> None:
     made.producers[2] = {}
     made.change(2, lineage=((1, 0),), leader_epoch=1)
     made.look()
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_producer_in_front_of_the_start_is_forgotten(start: int) -> None:
+    """By a replica too that starts, behind a crash, where the log did before, until its leader tells it."""
+    made = _made()
+    made.judge.records_deletion_asked(PARTITION, start, made.now_ms)
+    made.change(1, log_start_offset=start, local_log_start_offset=start)
+    made.look()
+    made.producers[2] = {}
+    if start == 2:
+        made.judge.checkpoint(made.now_ms)
+        return
+    with breaks(12, "forgotten producer"):
+        made.judge.checkpoint(made.now_ms)
 
 
 def test_a_start_is_looked_at() -> None:

@@ -128,6 +128,20 @@ def test_a_replica_may_start_behind_its_leader(made: MadeCluster) -> None:
     _read(made, 1, 2, (1, [batch]))
 
 
+def test_a_replica_may_start_where_it_was_local_when_its_tier_went(made: MadeCluster) -> None:
+    """Its leader, which had more, has copied that since; else it has lost what lies in front."""
+    made.write(b"a", b"b", at=0)
+    batch = made.write(b"c", at=2)
+    made.change(2, log_start_offset=2, local_log_start_offset=2)
+    with breaks(1, "lost write"):
+        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False)
+    made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
+    made.look()
+    made.judge.topic_changed("orders", 0, FACTS, made.now_ms)
+    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False) == 2
+    _read(made, 2, 3, (2, [batch]))
+
+
 def test_what_has_rotted_ends_a_read(made: MadeCluster) -> None:
     """Nobody can read on; an operator has to act."""
     made.write(b"a", at=0)

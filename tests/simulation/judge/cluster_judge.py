@@ -270,7 +270,7 @@ class ClusterJudge:
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
         skipped = known.skipped  # the segment of such an offset may have gone since
         read.check(
-            known.published_start,
+            max(known.published_start, known.left_start),
             lambda offset: max(self._objects.end_of_expired(tier, offset), skipped.get(offset, offset)),
         )
         if facts.is_compacted:
@@ -293,8 +293,10 @@ class ClusterJudge:
         facts = self._topics.facts(partition)
         view = self._view.replica(broker, partition)
         is_out_of_range = view is not None and error == "OFFSET_OUT_OF_RANGE"
-        if view is not None and is_out_of_range and offset < view.log_start_offset <= known.published_start:
-            return view.log_start_offset  # an earlier leader's start, which the present one has not heard of
+        # An earlier leader's start, which the present one has not heard of; or where it was local when its tier went.
+        start = max(known.published_start, known.left_start)
+        if view is not None and is_out_of_range and offset < view.log_start_offset <= start:
+            return view.log_start_offset
         end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
         if end > offset:
             self._trace.count("reads of what a lifecycle rule took")
@@ -396,6 +398,7 @@ class ClusterJudge:
                 view,
                 has,
                 self._view.producer_expiration_ms,
+                published_start=known.published_start,
                 compacted_log=(lambda: parse(self._view.log_bytes(view.broker, view.partition)))
                 if is_compacted
                 else None,

@@ -73,6 +73,7 @@ def check_producers(
     has: Mapping[int, ProducerView],
     expiration_ms: int,
     *,
+    published_start: int = 0,
     compacted_log: Callable[[], Iterable[Batch]] | None = None,
 ) -> None:
     """A replica knows the last batch of each producer, and none that its log has not.
@@ -82,6 +83,8 @@ def check_producers(
         view: The replica.
         has: What it knows, by producer id.
         expiration_ms: How long brokers remember a silent producer, at least.
+        published_start: The highest start of a leader: a producer whose last batch lies in front may be forgotten,
+            also by a replica whose start was that before a crash, and has yet to be told it again.
         compacted_log: The replica's log, if it is compacted.
     """
     where = f"broker {view.broker}, {view.role} of {view.partition} in epoch {view.leader_epoch}"
@@ -90,7 +93,7 @@ def check_producers(
             text = f"producer {producer_id}: its last batch ends at {producer.last_offset}"
             raise Violation(12, "phantom duplicate", f"{where}: {text}, the log at {view.log_end_offset}")
     for producer_id, last in known.last.items():
-        is_here = view.log_start_offset <= last.last_offset < view.log_end_offset
+        is_here = max(view.log_start_offset, published_start) <= last.last_offset < view.log_end_offset
         is_here &= epoch_of(view.lineage, last.last_offset) == last.leader_epoch  # else it has to be cut yet
         if not is_here or last.timestamp + expiration_ms < view.clock_ms + _CLOCKS_MS:
             continue
