@@ -94,8 +94,8 @@ SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0
 test-spark-minors: jar-if-possible ## the Spark tests on other Sparks (SPARK_VERSIONS='4.0.5 …'; half a gigabyte each)
 	@$(SPARK_ENV) .ci/test-spark-minors.sh $(BIN)/python "$(SPARK_VERSIONS)" $(PYTEST_ARGUMENTS)
 
-# One of each minor, but for the oldest, which the jar is compiled against and `make test` tests.
-KAFKA_VERSIONS ?= 3.7.2 3.8.1 3.9.2 4.0.2 4.1.2 4.2.2 4.3.1 4.4.0
+# The newest of each minor, and the oldest at all, which the jar is compiled against.
+KAFKA_VERSIONS ?= 3.6.0 3.6.2 3.7.2 3.8.1 3.9.2 4.0.2 4.1.2 4.2.2 4.3.1 4.4.0
 test-kafka-minors: setup-jar ## the plugin for Kafka: compiled against other Kafkas, its JUnit tests there (KAFKA_VERSIONS='3.7.2 …')
 	@.ci/test-kafka-minors.sh "$(KAFKA_VERSIONS)"
 

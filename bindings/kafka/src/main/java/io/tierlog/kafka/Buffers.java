@@ -25,6 +25,10 @@ final class Buffers {
     return found == null ? ByteBuffer.allocateDirect(SIZE_BYTES) : found.clear();
   }
 
+  int freeCount() {
+    return free.size();
+  }
+
   void give(ByteBuffer buffer) {
     free.offer(buffer);
   }

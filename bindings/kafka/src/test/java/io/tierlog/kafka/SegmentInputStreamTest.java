@@ -12,6 +12,7 @@ import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageManager.IndexType;
 import org.junit.jupiter.api.AfterEach;
@@ -129,6 +130,30 @@ class SegmentInputStreamTest {
     for (InputStream each : streams) {
       each.close();
       each.close();
+    }
+  }
+
+  @Test
+  void buffersAreUsedAgain() throws Exception {
+    PluginConfig config = new PluginConfig(Map.of("tierlog.socket", sidecar.socket.toString()));
+    Buffers buffers = new Buffers();
+    try (Connections connections = new Connections(Sidecar.find(config), config, buffers)) {
+      SidecarClient client = new SidecarClient(connections, buffers, SidecarClient.Patience.of(config));
+      for (int round = 0; round < 5; round++) {
+        List<InputStream> streams = new ArrayList<>();
+        for (int i = 0; i < 10; i++) {
+          streams.add(
+              SegmentInputStream.open(
+                  client, "a fetch", (at, most) -> Request.fetchRange(Segments.metadata(SIZE), at, PIECE, most), 0, PIECE));
+        }
+        assertTrue(buffers.freeCount() <= 1, "each open stream has one");
+        for (int i = 0; i < 5; i++) {
+          streams.get(i).close();
+          assertEquals(PIECE + 1, streams.get(i + 5).readAllBytes().length);
+        }
+        int free = buffers.freeCount();
+        assertTrue(10 <= free && free <= 11, free + " buffers");
+      }
     }
   }
 
