@@ -78,10 +78,11 @@ class Client:
 
     Attributes:
         ends: Partition to the offset behind the last record that is read.
+        program: The client's path.
     """
 
     def __init__(self, folder: pathlib.Path, topic: str, ends: dict[str, int]) -> None:
-        self._program = str(compiled.c_program(ROOT / "bench" / "fetch_client.c", folder))
+        self.program = str(compiled.c_program(ROOT / "bench" / "fetch_client.c", folder))
         self.topic, self.ends = topic, ends
 
     def read(self, served: Served, mode: str = "discard") -> list[str]:
@@ -89,7 +90,7 @@ class Client:
         lines = []
         for partition, end in self.ends.items():
             asked = [*served.bootstrap.split(":"), self.topic, partition, "0", str(end), str(PARTITION_BYTES), mode]
-            told = subprocess.run([self._program, *asked], capture_output=True, text=True, check=False)
+            told = subprocess.run([self.program, *asked], capture_output=True, text=True, check=False)
             if told.returncode:
                 raise SystemExit(f"{served.name}: {told.stderr}")
             lines.append(told.stdout.splitlines()[-1])
@@ -99,7 +100,7 @@ class Client:
         """µs of each request for the same mebibyte."""
         asked = [*served.bootstrap.split(":"), self.topic, "0", "0", str(requests), str(PARTITION_BYTES), "repeat"]
         pipe = subprocess.PIPE
-        processes = [subprocess.Popen([self._program, *asked], stdout=pipe, text=True) for _ in range(clients)]
+        processes = [subprocess.Popen([self.program, *asked], stdout=pipe, text=True) for _ in range(clients)]
         told = [process.communicate()[0] for process in processes]
         if any(process.returncode for process in processes):
             raise SystemExit(f"{served.name}: a client failed")

@@ -52,7 +52,7 @@ Job = Mapping[str, Any]
 def bench_segment(folder: pathlib.Path, size_bytes: int = SEGMENT_BYTES) -> ClosedSegment:
     """Batches of 1 MiB, half compressible, with the indexes that a broker would have built."""
     log = bench_log("none", batch_bytes=MIB, mean_size=1000, total_bytes=size_bytes)
-    return make_segment(log.data).closed_in(folder).with_id(1)
+    return make_segment(log.data, lineage={0: 0}).closed_in(folder).with_id(1)
 
 
 def write_description(segment: ClosedSegment) -> pathlib.Path:

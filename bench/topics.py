@@ -34,6 +34,11 @@ def fill(
     _run(*map(str, told))
 
 
+def roll(running: broker.Broker, topic: str, partitions: int) -> None:
+    """Close the active segment of each partition: one record is in the next."""
+    _run("roll", running.bootstrap, topic, str(partitions))
+
+
 def _run(*words: str) -> None:
     command = [str(install.python()), "-m", "bench.peers.produce", *words]
     subprocess.run(command, check=True, env=install.environment(), cwd=install.ROOT, stdout=sys.stderr)
@@ -96,7 +101,7 @@ def fill_tier(running: broker.Broker, topic: str, codec: str, scale: float) -> d
     """Produce, and wait until one record a partition is left on the broker's disk: partition to its offset."""
     settings = ("remote.storage.enable=true", "local.retention.bytes=1", *segment_settings(scale))
     fill(running, topic, codec, int(GIGABYTES * 1e9 * scale), settings=settings)
-    _run("roll", running.bootstrap, topic, str(PARTITIONS))
+    roll(running, topic, PARTITIONS)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         left = {number: _left(running.log_dir / f"{topic}-{number}") for number in range(PARTITIONS)}
