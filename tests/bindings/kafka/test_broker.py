@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from tests.support.metadata_cluster import (
     tiered_broker,
 )
 from tests.support.peers import broker
-from tests.support.peers.plugin_peer import OURS, our_jar
+from tests.support.peers.plugin_peer import OURS, live_children, our_jar
 from tests.support.sidecars import storage_keys
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
@@ -106,6 +108,8 @@ def test_a_topic_is_tiered_read_and_deleted(tmp_path: pathlib.Path, jars: str) -
         wait_until(lambda: first_local_offset(running) > 900)
         assert len(list(bucket.rglob("*.rsm-manifest"))) >= 7
         assert consume(running.bootstrap, "read_uncommitted", len(written)) == written
+        (sidecar,) = live_children(running.process.pid)
+        os.kill(sidecar, signal.SIGKILL)
         assert consume(running.bootstrap, "read_committed", len(committed)) == committed
         delete_topic(running.bootstrap, TOPIC)
         wait_until(lambda: not any(path.is_file() for path in bucket.rglob("*")))

@@ -18,6 +18,7 @@ from tests.support.peers.plugin_peer import (
     child_keys,
     compiled_with,
     copy_of,
+    live_children,
     our_jar,
     running,
     segment_json,
@@ -60,19 +61,6 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def peer(place: pathlib.Path, class_path: str) -> Iterator[PluginPeer]:
     with running(place, class_path) as started:
         yield started
-
-
-def sidecars_of(peer: PluginPeer) -> list[int]:
-    """The processes that the JVM has started and that live."""
-    found = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == peer.pid and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def is_alive(pid: int) -> bool:
@@ -150,7 +138,7 @@ def test_streams_outlive_a_sidecar_that_is_killed(
         peer.open(number, metadata, number * 1000)
         assert peer.read(number, 10) == log[number * 1000 :][:10]
     for _ in range(2):
-        (child,) = sidecars_of(peer)
+        (child,) = live_children(peer.pid)
         os.kill(child, signal.SIGKILL)
         wait_until(lambda child=child: not is_alive(child))
         assert peer.fetch_sum(metadata, 70_000, 90_000) == sum_of(log[70_000:90_001])
@@ -170,7 +158,7 @@ def test_interrupted_calls_are_errors(
     assert peer.read(0, 10) == segment.log[:10]
     again = segment.with_id(7)
     before = set(objects(place))
-    (child,) = sidecars_of(peer)
+    (child,) = live_children(peer.pid)
     calls: list[tuple[str, dict[str, object]]] = [
         ("copy", copy_of(again)),
         ("fetch", {"segment": segment_json(metadata), "start": 0, "at_once": 4096}),
@@ -203,14 +191,14 @@ def test_the_child_shows_no_secret_and_ends_with_the_jvm(
     proxy["storage.proxy.password"] = SECRET
     with running(place, class_path) as peer:
         peer.configure(child_keys(keys | proxy))
-        (child,) = sidecars_of(peer)
+        (child,) = live_children(peer.pid)
         for name in ("cmdline", "environ"):
             assert SECRET.encode() not in pathlib.Path(f"/proc/{child}/{name}").read_bytes()
         os.kill(peer.pid, signal.SIGKILL)
         wait_until(lambda: not is_alive(child))
     with running(place, class_path) as peer:
         peer.configure(child_keys(keys))
-        (child,) = sidecars_of(peer)
+        (child,) = live_children(peer.pid)
         peer.close()
         assert not is_alive(child)
         with pytest.raises(PluginError, match="closed"):
@@ -230,7 +218,7 @@ def test_a_sidecar_that_runs(
     """If this fails, brokers of one machine cannot share a sidecar, or use one of another configuration."""
     with sidecar(place, keys, "--allow-logs", place / "logs") as server:
         peer.configure({**keys, "broker.id": 3, "tierlog.socket": server.path})
-        assert sidecars_of(peer) == []
+        assert live_children(peer.pid) == []
         metadata = segment.finished(peer.copy(segment))
         assert peer.fetch_sum(metadata) == sum_of(segment.log)
         elsewhere = make_segment(sound_log(batches=2), topic="out").closed_in(place / "elsewhere" / "out-0")

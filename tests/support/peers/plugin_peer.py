@@ -181,3 +181,16 @@ def running(folder: pathlib.Path, class_path: str, *, manager: str = OURS, heap:
 def child_keys(keys: Mapping[str, str]) -> dict[str, str]:
     """The keys with which the class starts a sidecar of these sources."""
     return {**keys, "broker.id": "1", "tierlog.python": sys.executable}
+
+
+def live_children(pid: int) -> list[int]:
+    """The processes that a process has started and that live: of a broker, its sidecar."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue  # it has ended
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found

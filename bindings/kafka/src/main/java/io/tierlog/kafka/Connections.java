@@ -105,6 +105,16 @@ final class Connections implements Closeable {
     giveBeyond(openOnce(firstHello, deadline));
   }
 
+  /** How many calls may begin at once. */
+  int freeCount() {
+    return permits.availablePermits();
+  }
+
+  /** How many there are, those that wait here among them. */
+  int openCount() {
+    return open.size();
+  }
+
   boolean isClosed() {
     return closed.getCount() == 0;
   }

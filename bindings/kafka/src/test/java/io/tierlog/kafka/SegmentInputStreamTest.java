@@ -168,6 +168,7 @@ class SegmentInputStreamTest {
     }
     try (FakeSidecar empty = new FakeSidecar(0);
         TierlogRemoteStorageManager other = Segments.manager(empty)) {
+      assertEquals(-1, other.fetchIndex(Segments.metadata(1), IndexType.OFFSET).read());
       assertEquals(0, other.fetchIndex(Segments.metadata(1), IndexType.TIMESTAMP).readAllBytes().length);
     }
   }
