@@ -206,6 +206,13 @@ class ChunkCacheKeys:
         minimum=0,
         maximum=1024,
     )
+    fetch_chunk_cache_memory_size: int = key(
+        "Bytes of chunks, decompressed and decrypted, that a cache on a disk has in memory besides: a reader of a "
+        "mebibyte at a time asks for each chunk several times. 0 for none.",
+        default=64 << 20,
+        own=True,
+        minimum=0,
+    )
     fetch_chunk_cache_encryption_enabled: bool = key(
         "Chunks of encrypted segments lie encrypted on the cache's disk too. The plugin's lie there in the clear.",
         default=True,

@@ -53,14 +53,18 @@ def test_hits_and_bytes_are_counted(data: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("is_local", [False, True])
-def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, is_local: bool) -> None:
-    """If this fails, the disk cache looks useless, whatever it saves."""
+@pytest.mark.parametrize("opened_bytes", [0, MIB])
+def test_the_disk_cache_is_counted(
+    data: pathlib.Path, tmp_path: pathlib.Path, is_local: bool, opened_bytes: int
+) -> None:
+    """If this fails, the disk cache looks useless, whatever it saves; or each mebibyte of a chunk opens all of it."""
     segment, keys = segment_of(data, "zstd")
     metrics = StorageMetrics()
     options = CACHED | {
         "fetch.chunk.cache.class": "disk",
         "fetch.chunk.cache.size": str(MIB),
         "fetch.chunk.cache.path": str(tmp_path),
+        "fetch.chunk.cache.memory.size": str(opened_bytes),
     }
     bucket = MemoryBucket(segment.objects, is_local)
     fetcher = SegmentFetcher(bucket, read_storage_config(options), keys, metrics=metrics)  # type: ignore[arg-type]
@@ -73,8 +77,10 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, i
         wait_until(lambda key=key, cache=cache: key in cache)  # written after the reader has it
     fetcher.close()
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1
-    assert metrics.value("cache_hits_total", cache="chunks_disk") == 1
-    assert metrics.value("cache_hit_bytes_total", cache="chunks_disk") == 32_768
+    kind, other = ("chunks_memory", "chunks_disk") if opened_bytes else ("chunks_disk", "chunks_memory")
+    assert metrics.value("cache_hits_total", cache=kind) == 1
+    assert metrics.value("cache_hit_bytes_total", cache=kind) == 32_768
+    assert metrics.value("cache_hits_total", cache=other) == 0
 
 
 def test_a_fetch_that_fails_is_counted_for_its_partition(data: pathlib.Path) -> None:

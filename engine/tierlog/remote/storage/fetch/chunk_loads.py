@@ -16,7 +16,7 @@ from typing import Final
 
 from tierlog._native.buffers import copy_into
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage.cache.chunk_cache import ChunkCache
+from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.stored_segment import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
@@ -103,12 +103,14 @@ class ChunkFetcher:
     Args:
         requests: Of the objects.
         cache: Of chunks; None caches nothing.
+        opened: Of chunks as readers got them last, in front of a slow cache; None: none.
         budget: Of the memory that requests under way take.
         machine: Its threads and locks.
         request_bytes_max: Original bytes of one request.
 
     Attributes:
         requests, cache: The same.
+        in_memory: The cache that answers at once: the cache itself, or what is in front of it; None: neither does.
         under_way: The loads of chunks.
         open_pool: Threads that open chunks, one a core.
         is_local: Whether the store is a disk of this machine.
@@ -123,6 +125,7 @@ class ChunkFetcher:
         requests: StoreRequests,
         *,
         cache: ChunkCache | None,
+        opened: MemoryChunkCache | None = None,
         budget: MemoryBudget,
         machine: Machine,
         request_bytes_max: int,
@@ -130,11 +133,12 @@ class ChunkFetcher:
         self.requests = requests
         self._metrics = requests.metrics
         self.cache = cache
+        self.in_memory = opened if cache is None or cache.is_slow else cache
         self._budget = budget
         self._request_bytes_max = request_bytes_max
         self.is_local = requests.store.is_local
         self.under_way: SharedLoads[ChunkKey, memoryview] = SharedLoads(machine)
-        self._landing = ChunkLanding(self.under_way, cache, requests, machine)
+        self._landing = ChunkLanding(self.under_way, cache, self.in_memory, requests, machine)
         self.open_pool = self._landing.pool
         self._lock = machine.scheduler.lock()
         self.on_joined: Callable[[ChunkLoad], None] = lambda _: None
@@ -165,7 +169,7 @@ class ChunkFetcher:
             The sources, and how much of the budget that the caller took for stored bytes is held for requests: it comes
             back when these end.
         """
-        cache = self.cache
+        cache, in_memory = self.cache, self.in_memory
         if cache is None and log.segment.compression:
             views = [*views[:-1], self._shortened(log, views[-1])]
         found: list[ChunkSource] = []
@@ -173,8 +177,8 @@ class ChunkFetcher:
         hits = hit_bytes = 0
         for position, view in enumerate(views):
             key = log.key(view)
-            if cache is not None and not cache.is_slow:
-                data = cache.find(key, again=again and position == 0)
+            if in_memory is not None:
+                data = in_memory.find(key, again=again and position == 0)
                 if data is not None:
                     found.append(data)
                     hits, hit_bytes = hits + 1, hit_bytes + len(data)
@@ -185,9 +189,9 @@ class ChunkFetcher:
                 missing.append(MissingChunk(view, load))
             else:
                 self.on_joined(load)
+        if in_memory is not None:  # what it lacks, a slow cache counts
+            self._count_lookups(in_memory.label, hits, hit_bytes, len(views) - hits if in_memory is cache else 0)
         if cache is not None:
-            if not cache.is_slow:
-                self._count_lookups(cache.label, hits, hit_bytes, len(views) - hits)
             self.on_asked(log, views)
         return found, self._begin(log, missing, turn, soon=soon) if missing else 0
 
@@ -424,6 +428,7 @@ class ChunkLanding:
     Args:
         under_way: Of chunks.
         cache: Of chunks; None caches nothing.
+        in_memory: The cache that answers at once, or what is in front of it; None: neither does.
         requests: Reads a local store in the thread that needs it.
         machine: Its threads: one a core opens chunks.
 
@@ -434,11 +439,13 @@ class ChunkLanding:
         self,
         under_way: SharedLoads[ChunkKey, memoryview],
         cache: ChunkCache | None,
+        in_memory: ChunkCache | None,
         requests: StoreRequests,
         machine: Machine,
     ) -> None:
         self._under_way = under_way
         self._cache = cache
+        self._in_memory = in_memory
         self._requests = requests
         self._metrics = requests.metrics
         self._cores = machine.scheduler.cores
@@ -495,8 +502,8 @@ class ChunkLanding:
                 data = stored.toreadonly()
             else:
                 data = _copied(stored)
-            if cache is not None and not cache.is_slow:
-                cache.put(log.key(view), data, len(data))
+            if self._in_memory is not None:
+                self._in_memory.put(log.key(view), data, len(data))
         except BaseException as error:  # noqa: BLE001 - as above
             ended()
             self._under_way.fail(load, error)
@@ -549,6 +556,8 @@ class ChunkLanding:
             return False
         self._metrics.add("cache_hits_total", label=cache.label)
         self._metrics.add("cache_hit_bytes_total", len(data), label=cache.label)
+        if self._in_memory is not None:
+            self._in_memory.put(key, data, len(data))
         self._under_way.land(load, data)
         return True
 

@@ -125,6 +125,7 @@ class SegmentReader:
             self._count_evictions,
             lambda: metrics.add("cache_damaged_total", label="chunks_disk"),
         )
+        self._opened = make_opened_cache(config, machine, self._count_evictions)
         self._requests = requests = StoreRequests(
             store,
             limiter,
@@ -136,6 +137,7 @@ class SegmentReader:
         self._chunks = ChunkFetcher(
             requests,
             cache=self._cache,
+            opened=self._opened,
             budget=self._budget,
             machine=machine,
             request_bytes_max=config.fetch_request_max_bytes,
@@ -171,8 +173,9 @@ class SegmentReader:
         self._recent = RecentPieces(_cached_pieces_max(config), machine)
         self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
         self._ask_for_size("indexes", lambda: self._indexes.figures)
-        if (cache := self._cache) is not None:
-            self._ask_for_size(cache.label, lambda: cache.figures)
+        for cache in (self._cache, self._opened):
+            if cache is not None:
+                self._ask_for_size(cache.label, partial(_figures_of, cache))
 
     def open_log(self, segment: StoredSegment) -> SegmentLog:
         """Return the log of a segment, for the calls below. Opens its key: work for a thread where it is encrypted.
@@ -185,7 +188,7 @@ class SegmentReader:
     @property
     def has_memory_cache(self) -> bool:
         """Whether chunks are cached in memory, so that ``find_range`` may find them."""
-        return self._cache is not None and not self._cache.is_slow
+        return self._chunks.in_memory is not None
 
     def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
         """Return the bytes of a range whose chunks are all in the cache in memory; None if one is not. Does not wait.
@@ -200,8 +203,8 @@ class SegmentReader:
         Raises:
             CorruptObjectError: the log's description says that a chunk is larger than one can be.
         """
-        cache = self._cache
-        if cache is None or cache.is_slow:
+        cache = self._chunks.in_memory
+        if cache is None:
             return None
         views = log.views(start, end_exclusive)
         if log.key(views[-1]) not in cache:  # the first chunk that a sequential reader lacks
@@ -490,8 +493,9 @@ class SegmentReader:
         """End readers and requests with an error, release the disk cache; idempotent."""
         self._chunks.close()
         self._prefetcher.close()
-        if self._cache is not None:
-            self._cache.close()
+        for cache in (self._cache, self._opened):
+            if cache is not None:
+                cache.close()
 
     def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
         """Find the next segment, in a thread of its own, and hand its log on."""
@@ -517,6 +521,25 @@ def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | 
             f"{metadata.remote_log_segment_id}: start position {start} lies behind its {size} bytes"
         )
     return size if end_position is None else min(end_position + 1, size)
+
+
+def _figures_of(cache: ChunkCache) -> CacheFigures:
+    return cache.figures
+
+
+def make_opened_cache(
+    config: StorageConfig, machine: Machine, count_evictions: Callable[[str, int], None]
+) -> MemoryChunkCache | None:
+    """Return the cache of opened chunks in front of one on a disk; None where there is no such cache."""
+    size = config.fetch_chunk_cache_memory_size
+    if config.fetch_chunk_cache_class != "disk" or not size:
+        return None
+    return MemoryChunkCache(
+        size,
+        machine=machine,
+        retention_ms=config.fetch_chunk_cache_retention_ms,
+        on_evict=lambda count: count_evictions("chunks_memory", count),
+    )
 
 
 def make_chunk_cache(
