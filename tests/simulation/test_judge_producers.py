@@ -104,6 +104,27 @@ def test_a_branch_that_has_to_be_cut_yet_is_not_judged() -> None:
     made.look()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_compaction_takes_the_last_batch_once_there_is_a_later_one(*, is_there: bool) -> None:
+    """That was of a branch which an unclean election took."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_compacted=True, is_tiered=False))
+    made.write(b"a", b"b", at=0, keys=(b"k", b"l"), producer_id=7, producer_epoch=3)
+    made.producers = {1: {7: KNOWN}, 2: {7: KNOWN}}
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    made.elect(1, 1, is_unclean=True, in_sync=(1,))
+    made.change(1, leader_epoch=1, lineage=((0, 0), (1, 2)))
+    made.look()
+    del made.logs[2][is_there:]
+    made.producers[2] = {}
+    made.change(2, leader_epoch=1)
+    if not is_there:
+        made.judge.checkpoint(made.now_ms)
+        return
+    with breaks(12, "forgotten producer"):
+        made.judge.checkpoint(made.now_ms)
+
+
 @pytest.mark.parametrize("start", [1, 2])
 def test_a_producer_in_front_of_the_start_is_forgotten(start: int) -> None:
     """By a replica too that starts, behind a crash, where the log did before, until its leader tells it."""

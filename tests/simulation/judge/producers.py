@@ -34,6 +34,7 @@ class Producers:
         self.last: dict[int, LastBatch] = {}
         #: By producer and epoch: the offset of the first marker of that epoch.
         self.markers: dict[int, dict[int, int]] = {}
+        self._was_cut = False
 
     def saw(self, batches: Iterable[Batch]) -> None:
         """Take batches of below the high watermark."""
@@ -54,14 +55,17 @@ class Producers:
 
     def cut(self, offset: int) -> None:
         """An unclean election took what lies behind an offset."""
+        self._was_cut = True
         self.last = {each: last for each, last in self.last.items() if last.last_offset < offset}
         for producer_id, markers in self.markers.items():
             self.markers[producer_id] = {epoch: first for epoch, first in markers.items() if first < offset}
 
     def may_be_compacted(self, producer_id: int, end_offset: int) -> bool:
-        """Whether a compaction may have taken a producer's last batch: it leaves that in the log until the next epoch
-        begins, which a log up to this offset had seen, and has lost with its end.
+        """Whether a compaction may have taken a producer's last batch: it leaves that in the log until one comes later,
+        or the next epoch begins, which a log up to this offset had seen, and has lost with its end.
         """
+        if self._was_cut:
+            return True  # a later batch may have been of the branch that went
         epoch = self.last[producer_id].epoch
         later = [first for each, first in self.markers.get(producer_id, {}).items() if each > epoch]
         return bool(later) and min(later) >= end_offset
