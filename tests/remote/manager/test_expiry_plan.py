@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -44,10 +44,17 @@ def planned(
     epochs: LeaderEpochs = LOG,
     log_start: int = 0,
     copying: Sequence[RemoteLogSegmentMetadata] = (),
+    local_bytes: Callable[[int, int], int] = lambda _start, _end: 0,
 ) -> ExpiryPlan:
     being_copied = frozenset(each.remote_log_segment_id for each in copying)
     return plan_expiry(
-        epochs, listing(segments), rules, log_start_offset=log_start, log_end_offset=60, being_copied=being_copied
+        epochs,
+        listing(segments),
+        rules,
+        log_start_offset=log_start,
+        log_end_offset=60,
+        being_copied=being_copied,
+        local_bytes=local_bytes,
     )
 
 
@@ -68,6 +75,25 @@ def test_by_size_whole_segments_go(breached: int, gone: list[int], start: int | 
     plan = planned(tier(), ExpiryRules(None, breached))
     assert (starts(plan), plan.log_start_offset) == ([(each, REASON.RETENTION_SIZE) for each in gone], start)
     assert plan.size_bytes == 100 * len(gone)
+
+
+@pytest.mark.parametrize(
+    ("breached", "gone", "stays_bytes"),
+    [(149, [], 150), (150, [10], 100), (249, [10], 100), (250, [10, 20], 170), (420, [10, 20, 40], 0)],
+)
+def test_what_is_local_in_front_of_a_segment_goes_with_it(breached: int, gone: list[int], stays_bytes: int) -> None:
+    """Another leader has deleted that from the tier, and this one has not heard of its start: it counts, and would be
+    taken from what lies behind (simulation, seed 10729).
+    """
+    segments = [each for each in tier() if each.start_offset not in (0, 30)]
+    local = {0: 50, 30: 70}
+    plan = planned(
+        segments,
+        ExpiryRules(None, breached),
+        local_bytes=lambda start, end: sum(size for at, size in local.items() if start <= at < end),
+    )
+    assert starts(plan) == [(each, REASON.RETENTION_SIZE) for each in gone]
+    assert plan.stays_bytes == stays_bytes
 
 
 @pytest.mark.parametrize(("cutoff", "gone"), [(9, []), (10, [0]), (35, [0, 10, 20]), (1000, [0, 10, 20, 30, 40])])

@@ -244,7 +244,14 @@ class _Look:
             log_start_offset=self._log_start,
             log_end_offset=self._log.log_end_offset,
             being_copied=self._partition.being_copied,
+            local_bytes=self._local_bytes,
         )
+
+    def _local_bytes(self, start_offset: int, end_offset: int) -> int:
+        """Bytes of the local segments that the tier does not have, and that begin in a range."""
+        copied = self._log.highest_offset_in_remote_storage
+        segments = self._log.log_segments(start_offset, end_offset)
+        return sum(each.size_bytes for each in segments if each.base_offset > copied)
 
     def _going(
         self, plan: ExpiryPlan, segments: list[RemoteLogSegmentMetadata], epochs: LeaderEpochs
@@ -301,7 +308,7 @@ class _Look:
             epochs=self._bounds,
             tiered_bytes=tiered_bytes,
             newest_record_ms=None if first is None else first.max_timestamp_ms,
-            stays_bytes=0 if first is None else first.segment_size_in_bytes,
+            stays_bytes=plan.stays_bytes,
             unfinished_since_ms=min(begun, default=None),
         )
 

@@ -69,6 +69,7 @@ class ExpiryPlan:
     Attributes:
         log_start_offset: The start to publish before any goes; None: it stays.
         stays: The first segment of the log that stays, at which the plan ends; None: there is none.
+        stays_bytes: What would go with it by size.
         is_whole: Whether nothing but a change of the tier, of the log, or of its limits adds to the plan: it neither
             ended at a copy that goes on nor has it PLANNED_MAX segments.
     """
@@ -76,6 +77,7 @@ class ExpiryPlan:
     expired: tuple[Expired, ...]
     log_start_offset: int | None
     stays: RemoteLogSegmentMetadata | None = field(default=None, compare=False)
+    stays_bytes: int = field(default=0, compare=False)
     is_whole: bool = field(default=True, compare=False)
 
     def allowed(self, log_start_offset: int) -> tuple[Expired, ...]:
@@ -139,6 +141,7 @@ def plan_expiry(
     log_start_offset: int,
     log_end_offset: int,
     being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
+    local_bytes: Callable[[int, int], int],
 ) -> ExpiryPlan:
     """Choose the segments that go.
 
@@ -149,8 +152,10 @@ def plan_expiry(
         log_start_offset: Of the log.
         log_end_offset: Exclusive.
         being_copied: By this broker, now: neither they go nor what lies behind them.
+        local_bytes: The bytes that the tier does not have of a range: they go with the segment behind. Another leader
+            may have deleted what lay in front, with a start that this log has not heard of.
     """
-    return _Planning(epochs, rules, log_start_offset, log_end_offset, being_copied).run(list_segments)
+    return _Planning(epochs, rules, log_start_offset, log_end_offset, being_copied, local_bytes).run(list_segments)
 
 
 class _Planning:
@@ -163,6 +168,7 @@ class _Planning:
         log_start_offset: int,
         log_end_offset: int,
         being_copied: AbstractSet[RemoteLogSegmentId],
+        local_bytes: Callable[[int, int], int],
     ) -> None:
         self._epochs = epochs
         self._cutoff_ms = rules.cutoff_ms
@@ -170,16 +176,19 @@ class _Planning:
         self._log_start = log_start_offset
         self._log_end = log_end_offset
         self._being_copied = being_copied
+        self._local_bytes = local_bytes
         self._expired: dict[RemoteLogSegmentId, Expired] = {}
         self._new_start: int | None = None
         self._stays: RemoteLogSegmentMetadata | None = None
+        self._stays_bytes = 0
         self._is_whole = True
 
     def run(self, list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]]) -> ExpiryPlan:
         for entry in self._epochs:
             if not self._look_at(list_segments(entry.epoch)):
                 break
-        return ExpiryPlan(tuple(self._expired.values()), self._new_start, self._stays, self._is_whole)
+        expired = tuple(self._expired.values())
+        return ExpiryPlan(expired, self._new_start, self._stays, self._stays_bytes, self._is_whole)
 
     def _look_at(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Look at the segments of an epoch; whether to go on with the next one."""
@@ -211,6 +220,9 @@ class _Planning:
     def _breaks_a_limit(self, segment: RemoteLogSegmentMetadata) -> bool:
         new_start = self._new_start or 0
         size = _bytes_from(segment, new_start)
+        start = max(self._log_start, new_start)
+        if start < segment.start_offset:
+            size += self._local_bytes(start, segment.start_offset)
         if self._cutoff_ms is not None and segment.max_timestamp_ms < self._cutoff_ms:
             mark("expiry: by time")
             self._expire(segment, ExpiryReason.RETENTION_TIME)
@@ -218,6 +230,7 @@ class _Planning:
             mark("expiry: by size")
             self._expire(segment, ExpiryReason.RETENTION_SIZE)
         else:
+            self._stays_bytes = size
             return False
         self._breached = max(0, self._breached - size)
         self._new_start = max(new_start, segment.end_offset + 1)
