@@ -59,12 +59,14 @@ class Settling:
         self._world.sleep(_SETTLE_SECONDS)  # what was set aside before is deleted by now
 
     def _is_idle(self) -> bool:
+        """Whether the clients have ended what they had begun. Meanwhile an administrator lets sound replicas lead, for
+        as long as one is in sync: nobody can follow one whose segments have rotted.
+        """
+        self._world.lead_by_sound()
         return self._world.clients.is_idle and self._world.coordinator.is_idle
 
     def _is_whole(self) -> bool:
-        """Whether all replicas that run are in sync. An administrator lets sound replicas lead: nobody can follow one
-        whose segments have rotted.
-        """
+        """Whether all replicas that run are in sync, and sound ones lead."""
         self._world.lead_by_sound()
         return self._world.controller.is_whole
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation.controller import Controller, _Partition
 from tests.simulation.messages import Partition
+from tests.simulation.settling import Settling
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,12 @@ def test_who_has_lost_power_leads_nothing(*, well: set[int], lost: set[int], may
     controller._partitions = {partition.partition: partition}
     controller._topics = {"orders": SimpleNamespace(config=SimpleNamespace(min_insync_replicas=2))}  # type: ignore[dict-item]
     assert controller.may_commit(well, lost) is may
+
+
+def test_sound_replicas_lead_while_clients_end_what_they_have_begun() -> None:
+    """If this fails, a leader whose segments have rotted is alone in sync by the time an administrator looks."""
+    asked: list[str] = []
+    idle = SimpleNamespace(is_idle=True)
+    world = SimpleNamespace(lead_by_sound=lambda: asked.append("sound"), clients=idle, coordinator=idle)
+    assert Settling(world)._is_idle()  # type: ignore[arg-type]
+    assert asked == ["sound"]
