@@ -59,8 +59,8 @@ class Pair:
         self.history.append(" ".join(map(str, words)))
         told = self.theirs.ask(*words)
         ours = self.ours.ask(*words) if words[0] != "clean" else self._cleaned(words)
-        if words[0] == "truncate" and self._has_compacted(told, ours):
-            return self._part(rows.COMPACTED)
+        if words[0] == "truncate" and (row := self._row_of_compacted(told, ours)):
+            return self._part(row)
         if words[0] in ("leader", "follower") and not told.startswith("taken"):
             if Told.of(told).bases[-1] > Told.of(told).end:
                 return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
@@ -115,10 +115,14 @@ class Pair:
         with rows.collecting_ended():
             return self.ours.ask(*words)
 
-    def _has_compacted(self, told: str, ours: str) -> bool:
-        """Whether the answers differ by transactions alone that a compaction took, and are open in Kafka's log."""
+    def _row_of_compacted(self, told: str, ours: str) -> str:
+        """The row by which alone the answers differ: by transactions that a compaction took, and are open in Kafka's
+        log, or by producers of which it left a marker without a record; "": they do not, or otherwise.
+        """
         mine = self._with_stable(told, ours)
-        return told != ours and rows.with_compacted_ended(told, mine, self.folders[1]) == mine
+        if told != ours and rows.with_compacted_ended(told, mine, self.folders[1]) == mine:
+            return rows.COMPACTED
+        return rows.FENCED if rows.knows_emptied(told, mine, self.folders[1]) else ""
 
     def _with_stable(self, told: str, ours: str) -> str:
         """Our answer with Kafka's last stable offset where no batch lies between both: it moved to the next one."""
@@ -219,8 +223,9 @@ class Pair:
         ):
             if differs:
                 return self._part(row)
-        if (has_compacted and told.startswith("refused 48 ")) or self._has_compacted(told, ours):
-            return self._part(rows.COMPACTED)
+        is_refused = has_compacted and told.startswith("refused 48 ")
+        if row := rows.COMPACTED if is_refused else self._row_of_compacted(told, ours):
+            return self._part(row)
         if not command[6] and rows.is_of_before(told, ours, noted, checkpoint=int(str(command[3]))):
             return self._part(rows.STARTS)
         ours = self._with_stable(told, ours)

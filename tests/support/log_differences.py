@@ -78,9 +78,10 @@ CLEANED_LEGACY = "The last batch of a cleaning, of magic 0 or 1, without records
 CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
 HIDDEN = "Two transactions of a producer in one fetch"
+FENCED = "The marker that a compaction left without its record"
 _CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
-_TRANSACTIONS = (COMPACTED, CUT_PRODUCERS, HIDDEN)
+_TRANSACTIONS = (COMPACTED, CUT_PRODUCERS, HIDDEN, FENCED)
 ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, LARGE, *_TIER, *_CLEANING, *_TRANSACTIONS)
 
 
@@ -406,6 +407,26 @@ def begins_later(theirs: pathlib.Path, ours: pathlib.Path) -> bool:
         if not all(first < later and not _has_transaction(ours, each, first, later) for each, first, later in pairs):
             return False
     return bool(unlike)
+
+
+def knows_emptied(told: str, ours: str, folder: pathlib.Path) -> bool:
+    """Whether the answers differ by producers alone whose epoch we know by a marker that a compaction emptied."""
+    if Told.find(told) is None or Told.find(ours) is None:
+        return False
+    theirs, mine = Told.of(told), Told.of(ours)
+    unlike = {
+        each for each in theirs.producers | mine.producers if theirs.producers.get(each) != mine.producers.get(each)
+    }
+    left, right = (answer.split(" |")[:4] for answer in (told, ours))
+    emptied: set[tuple[int, int]] = set()
+    for data in segments_of(folder).values():
+        table = scan_batches(data)[0]
+        rows = ((table["attributes"] & CONTROL) > 0) & (table["record_count"] == 0)
+        emptied |= set(zip(table["producer_id"][rows].tolist(), table["producer_epoch"][rows].tolist(), strict=True))
+    known = ((each, mine.producers.get(each)) for each in unlike)
+    return (
+        bool(unlike) and left == right and all(one is not None and (each, one.epoch) in emptied for each, one in known)
+    )
 
 
 def has_compacted(folder: pathlib.Path) -> bool:

@@ -246,9 +246,21 @@ def test_a_marker_of_an_empty_transaction() -> None:
     entry = state.producers[5]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms) == (3, 7, NOW)
     assert state.first_unstable_offset is None
-    emptied = marker(6, at=1)._replace(marker=None)  # compaction left its header alone
-    append(state, emptied, origin=REPLICATION)
-    assert state.producers[6].producer_epoch == -1
+
+
+@pytest.mark.parametrize(("known", "epoch"), [(None, 4), (3, 4), (4, 4), (5, 5)])
+def test_an_emptied_marker_tells_its_epoch(known: int | None, epoch: int) -> None:
+    """Compaction left its header alone, for that: else who was fenced writes again once a log is replayed (simulation,
+    seed 10685).
+    """
+    state = ProducerState()
+    if known is not None:
+        append(state, batch(6, epoch=known, at=0), origin=REPLICATION)
+    append(state, marker(6, epoch=4, at=1)._replace(marker=None), origin=REPLICATION)
+    entry = state.producers[6]
+    is_begun = epoch != known
+    assert (entry.producer_epoch, entry.last_timestamp_ms) == (epoch, NOW + is_begun)
+    assert (entry.last_data_offset, state.first_unstable_offset) == (None if is_begun else 0, None)
 
 
 def test_fenced_coordinators_and_late_markers() -> None:

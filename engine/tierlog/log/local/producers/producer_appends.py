@@ -136,6 +136,8 @@ class ProducerAppend:
             self._add_data(batch)
             return None
         if batch.marker is None:
+            # Compaction left it for its epoch alone, which Kafka forgets: with it, who was fenced would write again.
+            self.updated.begin_epoch(batch.producer_epoch, batch.max_timestamp_ms)
             return None
         if isinstance(batch.marker, AppendRefusedError):
             raise batch.marker

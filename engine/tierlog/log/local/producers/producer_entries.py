@@ -167,6 +167,12 @@ class ProducerStateEntry(KnownProducer):
         self.current_txn_first_offset = None
         self.last_timestamp_ms = timestamp_ms
 
+    def begin_epoch(self, producer_epoch: int, timestamp_ms: int) -> None:
+        """Take a later epoch of which neither a batch nor a marker is known."""
+        if producer_epoch > self.producer_epoch:
+            self._enter_epoch(producer_epoch)
+            self.last_timestamp_ms = timestamp_ms
+
     def update(self, appended: ProducerStateEntry) -> None:
         """Take over the changes that an append made to ``without_batches``."""
         self._enter_epoch(appended.producer_epoch)
