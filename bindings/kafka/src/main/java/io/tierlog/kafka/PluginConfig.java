@@ -6,10 +6,12 @@ import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigException;
 
 /** The keys {@code rsm.config.*} as a broker gives them: without that prefix, and {@code broker.id}. */
 final class PluginConfig {
@@ -40,13 +42,17 @@ final class PluginConfig {
   private final Map<String, String> managerKeys = new TreeMap<>();
 
   /**
-   * @throws org.apache.kafka.common.config.ConfigException a key of ours has a value that it cannot have
+   * @throws ConfigException a key of ours has a value that it cannot have, or is none of ours
    */
   PluginConfig(Map<String, ?> configs) {
     values = KEYS.parse(configs);
     configs.forEach(
         (key, value) -> {
-          if (value != null && !key.startsWith(OURS)) {
+          if (key.startsWith(OURS)) {
+            if (!KEYS.names().contains(key)) {
+              throw new ConfigException("unknown key rsm.config." + key + "; there are " + ourNames());
+            }
+          } else if (value != null) {
             managerKeys.put(key, value.toString());
           }
         });
@@ -113,6 +119,10 @@ final class PluginConfig {
     } catch (NoSuchAlgorithmException e) {
       throw new IllegalStateException(e); // every Java has it
     }
+  }
+
+  private static String ourNames() {
+    return KEYS.names().stream().filter(name -> name.startsWith(OURS)).sorted().collect(Collectors.joining(", "));
   }
 
   private static void appendQuoted(StringBuilder made, String text) {

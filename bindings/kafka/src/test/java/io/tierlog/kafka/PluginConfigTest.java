@@ -3,6 +3,7 @@ package io.tierlog.kafka;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.HashMap;
 import java.util.HexFormat;
@@ -39,6 +40,9 @@ class PluginConfigTest {
     assertEquals(60_000, config.requestTimeoutMs());
     assertEquals(-1, config.brokerId());
     assertEquals(5, new PluginConfig(Map.of("tierlog.request.timeout.ms", "5")).requestTimeoutMs());
+    ConfigException unknown = assertThrows(ConfigException.class, () -> new PluginConfig(Map.of("tierlog.sockett", "/x")));
+    assertTrue(unknown.getMessage().contains("rsm.config.tierlog.sockett"), unknown.getMessage());
+    assertTrue(unknown.getMessage().contains("tierlog.python, "), unknown.getMessage());
     for (String key : new String[] {"tierlog.request.timeout.ms", "tierlog.connections.max", "tierlog.start.timeout.ms"}) {
       assertThrows(ConfigException.class, () -> new PluginConfig(Map.of(key, "0")));
       assertThrows(ConfigException.class, () -> new PluginConfig(Map.of(key, "soon")));
