@@ -84,6 +84,27 @@ def test_1_what_an_unclean_election_loses_is_exempt(made: MadeCluster) -> None:
         made.poll(1, Batch(1, (b"d",), 1), broker=2)
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_1_what_an_unclean_election_took_the_next_one_may_bring_back(made: MadeCluster, *, is_back: bool) -> None:
+    """Its log was not cut in between. It is read from then on; of another leader's log it is of the old branch."""
+    batch = made.write(b"a", b"b", at=0)
+    made.look()
+    made.elect(1, 2, is_unclean=True, in_sync=(2,))
+    ended = {"log_end_offset": 1, "high_watermark": 1, "last_stable_offset": 1}
+    made.change(2, role="leader", leader_epoch=1, lineage=((0, 0), (1, 1)), **ended)
+    made.change(1, role="follower")
+    made.look()
+    made.elect(2, 1 if is_back else 2, is_unclean=True, in_sync=(1,))
+    if is_back:
+        made.change(1, role="leader", leader_epoch=2, lineage=((0, 0), (2, 2)))
+    else:
+        made.change(2, leader_epoch=2, lineage=((0, 0), (2, 1)))
+    made.look()
+    made.poll(0, batch)
+    contents = made.judge._topics.partitions[PARTITION].contents
+    assert (sorted(contents.at), contents.end_offset) == (([0, 1], 2) if is_back else ([0], 1))
+
+
 def test_1_exempt_is_nothing_that_was_synced() -> None:
     """With flush.messages=1 crashes alone take nothing that was acknowledged."""
     made = MadeCluster(dataclasses.replace(FACTS, flush_messages=1))

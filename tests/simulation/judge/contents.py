@@ -58,6 +58,15 @@ class ShownBatch(NamedTuple):
     leader_epoch: int
 
 
+class Branch(NamedTuple):
+    """The log of a leader that an unclean election took: its lineage, its start, and its end, where its epoch began."""
+
+    epoch: int
+    lineage: Lineage
+    log_start: int
+    log_end: int
+
+
 class Sent:
     """All that producers sent, by value, and how the transactions ended. Of all partitions."""
 
@@ -87,6 +96,8 @@ class Contents:
     Attributes:
         at: What is known, by offset.
         cuts: Epochs that began by an unclean election, each with the offset from which on older epochs may differ.
+        branches: The logs that they began with. The last one counts where it reaches: what an election took, the next
+            one may bring back, out of a log that had not been cut meanwhile.
         last_cut_ms: When the last of them began.
         exempt: Acknowledged records that such elections took.
         unplaced: Acknowledged batches whose producer was not told where they are.
@@ -99,6 +110,7 @@ class Contents:
     is_compacted: bool = False
     at: dict[int, Known] = field(default_factory=dict)
     cuts: list[tuple[int, int]] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     last_cut_ms: int = -(10**12)
     exempt: int = 0
     end_offset: int = 0
@@ -117,17 +129,26 @@ class Contents:
         epoch = -1 if is_duplicate else leader_epoch
         for position, (key, value) in enumerate(batch.records):
             offset = base_offset + position
-            if self._is_of_old_branch(leader_epoch, offset, now_ms):
+            if self._may_be_of_old_branch(leader_epoch, offset, now_ms):
                 continue
             self._note(offset, Known(epoch, key, value, None, batch, is_acked=True), "lost write")
             if value is not None:
                 self._place(batch, position, offset)
 
-    def _is_of_old_branch(self, epoch: int, offset: int, now_ms: int) -> bool:
+    def _may_be_of_old_branch(self, epoch: int, offset: int, now_ms: int) -> bool:
         """Whether an unclean election took it, or may have, if its epoch is not known."""
         if epoch < 0:
             return now_ms - self.last_cut_ms < LATE_MS and any(offset >= cut for _, cut in self.cuts)
-        return any(epoch < unclean and offset >= cut for unclean, cut in self.cuts)
+        return self.is_of_old_branch(epoch, offset)
+
+    def is_of_old_branch(self, epoch: int, offset: int) -> bool:
+        """Whether an unclean election took what was in an epoch at an offset."""
+        for branch in reversed(self.branches):
+            if epoch >= branch.epoch:
+                return False
+            if offset >= branch.log_start:
+                return offset >= branch.log_end or self._is_of_another(branch.lineage, offset, epoch)
+        return False
 
     def _note(self, offset: int, known: Known, anomaly: str) -> None:
         """Something is at an offset, for good."""
@@ -179,7 +200,7 @@ class Contents:
         for batch in batches:
             epoch = batch.leader_epoch
             for record in batch.records():
-                if self.cuts and self._is_of_old_branch(epoch, record.offset, 0):
+                if self.cuts and self.is_of_old_branch(epoch, record.offset):
                     continue
                 marker = None
                 if batch.is_control:
@@ -335,6 +356,7 @@ class Contents:
             return
         cut = min([log_end, *lost[:1]])
         self.cuts.append((epoch, cut))
+        self.branches.append(Branch(epoch, tuple(lineage), log_start, log_end))
         self.last_cut_ms = now_ms
         self.exempt += sum(1 for offset in lost if self.at[offset].is_acked)
         self.cut(cut)

@@ -50,9 +50,5 @@ class JudgedPartition:
     def saw(self, batches: list[Batch]) -> None:
         """Batches of below the high watermark were read, of a branch that no unclean election took."""
         self.sizes.saw(batches)
-        cuts = self.contents.cuts
-        self.producers.saw(
-            each
-            for each in batches
-            if not any(each.leader_epoch < epoch and each.last_offset >= cut for epoch, cut in cuts)
-        )
+        is_old = self.contents.is_of_old_branch
+        self.producers.saw(each for each in batches if not is_old(each.leader_epoch, each.last_offset))
