@@ -30,6 +30,7 @@ from tierlog.remote.api import (
 from tierlog.remote.manager.copy_candidates import find_copy_candidate
 from tierlog.remote.manager.segment_copies import CustomMetadataSizeLimitError
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
+from tierlog.runtime.machine.cancelling import require_wanted
 
 KAFKA = {"remote.log.manager.kafka.semantics": "true"}
 
@@ -310,6 +311,33 @@ def test_a_late_copy_is_removed_again(refusal: type[RemoteStorageException]) -> 
         del tier.storage.hooks["copy_log_segment_data"]
         made.settle()
         assert tier.log.highest_offset_in_remote_storage == RECORDS - 1
+
+
+def test_a_late_copy_is_removed_behind_its_term() -> None:
+    """If this fails, a leader that was paused amid a copy, and is none any more, leaves its objects for ever.
+    (Simulation, seed 10978.)
+    """
+    with copying_tier(segments=1) as made:
+        tier = made.tier
+
+        def copy(metadata: Any, files: Any) -> bytes:
+            tier.store.copy_log_segment_data(metadata, files)
+            tier.finish_copy(metadata, STATE.DELETE_SEGMENT_STARTED)
+            tier.finish_copy(metadata, STATE.DELETE_SEGMENT_FINISHED)
+            return b""
+
+        def update(event: Any) -> None:
+            if event.state is STATE.COPY_SEGMENT_FINISHED:
+                tier.term.end()
+
+        def delete(metadata: Any) -> None:
+            require_wanted()
+            tier.store.delete_log_segment_data(metadata)
+
+        tier.storage.hooks |= {"copy_log_segment_data": copy, "delete_log_segment_data": delete}
+        tier.metadata.hooks["update_remote_log_segment_metadata"] = update
+        made.run()
+        assert tier.stored() == 0
 
 
 @pytest.mark.parametrize("is_stored", [False, True])

@@ -49,7 +49,7 @@ from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 from tierlog.remote.manager.tiered_partition import TieredPartition
-from tierlog.runtime.machine.cancelling import cancelled_by
+from tierlog.runtime.machine.cancelling import cancelled_by, uncancelled
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.waiting.byte_quota import ByteQuota
 
@@ -344,9 +344,10 @@ class SegmentCopies:
         partition.unfinished = None
 
     def _delete_late(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Delete the objects of a copy whose metadata is another leader's by now."""
+        """Delete the objects of a copy whose metadata is another leader's by now, also when the term has ended."""
         try:
-            self._services.storage.delete_log_segment_data(metadata)
+            with uncancelled():
+                self._services.storage.delete_log_segment_data(metadata)
         except RemoteResourceNotFoundException:
             pass  # there are none
         except Exception as error:  # noqa: BLE001 - nobody knows of them but the store

@@ -104,6 +104,16 @@ def cancelled_by(scope: CancelScope) -> AbstractContextManager[None]:
     return _CancelledBy(scope)
 
 
+@contextmanager
+def uncancelled() -> Iterator[None]:
+    """A block whose requests are not ended by the blocks around it: to remove what a cancelled call has left."""
+    token = _scopes.set(())
+    try:
+        yield
+    finally:
+        _scopes.reset(token)
+
+
 def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
     """Make a call within such a block."""
     with cancelled_by(scope):
