@@ -6,6 +6,7 @@ number of one life that is to be lived alone.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -107,12 +108,17 @@ class Pair:
         self.segment_bytes = int(found[1]) if found else 1 << 30
 
     def _cleaned(self, words: tuple[object, ...]) -> str:
-        """Our answer to a cleaning, which collects the aborted transactions that Kafka's does where that matters."""
-        log_start = Told.of(self.last).log_start
-        if not rows.collects_ended(self.folders[1], int(str(words[1])), log_start=log_start):
-            return self.ours.ask(*words)
-        self.tabled[rows.ENDED] += 1
-        with rows.collecting_ended():
+        """Our answer to a cleaning, which collects the aborted transactions, and leaves the last batches, that Kafka's
+        does where that matters.
+        """
+        before = Told.of(self.last)
+        with contextlib.ExitStack() as as_kafka:
+            if rows.collects_ended(self.folders[1], int(str(words[1])), log_start=before.log_start):
+                self.tabled[rows.ENDED] += 1
+                as_kafka.enter_context(rows.collecting_ended())
+            if any(each.last_offset >= before.high for each in before.producers.values()):
+                self.tabled[rows.CLEANED_LAST] += 1
+                as_kafka.enter_context(rows.keeping_last())
             return self.ours.ask(*words)
 
     def _row_of_compacted(self, told: str, ours: str) -> str:

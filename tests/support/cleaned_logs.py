@@ -63,15 +63,18 @@ class CleanedLog:
 
     Args:
         keys: How many keys the cleaner's map holds.
+        is_sole_replica: Whether what is appended is committed.
         config: Of the log, beside its policy.
     """
 
-    def __init__(self, *, keys: int = 1000, machine: Machine | None = None, **config: Any) -> None:
+    def __init__(
+        self, *, keys: int = 1000, machine: Machine | None = None, is_sole_replica: bool = True, **config: Any
+    ) -> None:
         self.scheduler: ManualScheduler | None = None
         if machine is None:
             machine, self.scheduler = ManualScheduler.machine(1)
             machine.files.make_directories("/logs")
-        self.machine, self._keys = machine, keys
+        self.machine, self._keys, self._is_sole_replica = machine, keys, is_sole_replica
         self.config = replace(LogConfig(cleanup_policy=frozenset({"compact"})), **config)
         self.open(LogCheckpoints(), had_clean_shutdown=False)
 
@@ -82,7 +85,7 @@ class CleanedLog:
             config=self.config,
             checkpoints=checkpoints,
             had_clean_shutdown=had_clean_shutdown,
-            is_sole_replica=True,
+            is_sole_replica=self._is_sole_replica,
         )
 
     def reopen(self, *, had_clean_shutdown: bool) -> None:

@@ -24,6 +24,7 @@ from tierlog.log.formats.producer_snapshot import ProducerEntry, parse_producer_
 from tierlog.log.formats.segment_indexes import TransactionIndex
 from tierlog.log.local.compaction.cleaner import _Cleaning
 from tierlog.log.local.producers.producer_state import AbortedTransaction
+from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 REFUSED = "A refused append"
@@ -79,7 +80,8 @@ CLEANED_FILES = "What a failed cleaning wrote"
 CUT_PRODUCERS = "Producers behind a cut"
 HIDDEN = "Two transactions of a producer in one fetch"
 FENCED = "The marker that a compaction left without its record"
-_CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES)
+CLEANED_LAST = "The last batch of a producer in a cleaning"
+_CLEANING = (DUE, CUT_CHECKPOINT, CLEANED_DAMAGE, CLEANED_LEGACY, CLEANED_FILES, CLEANED_LAST)
 _TIER = (COPIED, TIER_WATERMARK, TIER_PRODUCERS)
 _TRANSACTIONS = (COMPACTED, CUT_PRODUCERS, HIDDEN, FENCED)
 ROWS = (*MET, DELTA, FULL_INDEX, OLD_FORMAT, FIRST_OFFSET, LOG_END, LARGE, *_TIER, *_CLEANING, *_TRANSACTIONS)
@@ -185,6 +187,13 @@ def collecting_ended() -> Iterator[None]:
         return found
 
     with patch.object(_Cleaning, "_aborted", aborted):
+        yield
+
+
+@contextlib.contextmanager
+def keeping_last() -> Iterator[None]:
+    """Have cleanings of ours leave each producer's last batch of the log, as Kafka's do, though it may be cut."""
+    with patch.object(UnifiedLog, "last_records_of_producers", lambda log: log._contents.producers.last_records()):
         yield
 
 

@@ -398,9 +398,15 @@ class UnifiedLog(LogView, Closeable):
     # ---- compaction
 
     def last_records_of_producers(self) -> dict[int, LastRecord]:
-        """The last record of each producer, by its id (Kafka lastRecordsOfActiveProducers)."""
+        """The last record of each producer below the high watermark, by its id: what lies behind may be cut (Kafka
+        lastRecordsOfActiveProducers: to the log's end). Raises StoreError.
+        """
         with self._lock:
-            return self._contents.producers.last_records()
+            contents = self._contents
+            high_watermark = contents.high_watermark
+            return contents.producers.last_records_below(
+                high_watermark, lambda: contents.snapshots.entries_before(high_watermark)
+            )
 
     def create_cleaned_segment(self, base_offset: int) -> LogSegment:
         """Make an empty segment outside the log, for ``replace_segments``; its files end with ``.cleaned``."""

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tests.support.cleaned_logs import CleanedLog, Given
+from tests.support.cleaned_logs import FOLDER, CleanedLog, Given
 from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.local.log_errors import LogCleaningAbortedError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -156,6 +156,28 @@ def test_the_last_batch_of_a_producer_stays_empty() -> None:
         log.clean()
         assert log.batches() == [(0, 0), (1, 1), (2, 1)]
         log.append(Given(b"y", b"1"), producer_id=9, sequence=1, is_transactional=False)
+
+
+def test_the_last_committed_batch_of_a_producer_stays_empty() -> None:
+    """Its later ones may be cut: a resend of it would be stored twice by a replica that has lost them (simulation, seed
+    10876).
+    """
+    with CleanedLog(is_sole_replica=False) as log:
+        for sequence in range(9):
+            log.append(Given(b"a", b"1"), producer_id=9, sequence=sequence, is_transactional=False)
+            if sequence in (0, 1):
+                log.append(Given(b"a", b"2"))
+                log.roll()
+        log.log.update_high_watermark(4)
+        log.clean()
+        log.log.truncate_to(4)
+        log.log.close()
+        for name, _ in log.machine.files.list_files(FOLDER):  # a crash takes what was not synced
+            if name.endswith(".snapshot"):
+                log.machine.files.remove(f"{FOLDER}/{name}")
+        log.open(LogCheckpoints(0), had_clean_shutdown=False)
+        known = log.log._contents.producers.producers[9]
+        assert (known.last_sequence, known.last_data_offset) == (1, 2)
 
 
 def test_a_damaged_batch_ends_the_cleaning_and_leaves_the_log() -> None:

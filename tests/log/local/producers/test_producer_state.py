@@ -15,6 +15,7 @@ from tierlog._native.appends import Marker, find_marker, sequence_after
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import (
+    ProducerEntry,
     ProducerSnapshot,
     encode_producer_snapshot,
     parse_producer_snapshot,
@@ -22,7 +23,7 @@ from tierlog.log.formats.producer_snapshot import (
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
 from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerSettings, ProducerStateEntry
-from tierlog.log.local.producers.producer_state import AbortedTransaction, PreparedAppend, ProducerState
+from tierlog.log.local.producers.producer_state import AbortedTransaction, LastRecord, PreparedAppend, ProducerState
 
 NOW = 1_700_000_000_000
 YEARS_AGO_MS = 1_750_000_000_000
@@ -246,6 +247,30 @@ def test_a_marker_of_an_empty_transaction() -> None:
     entry = state.producers[5]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms) == (3, 7, NOW)
     assert state.first_unstable_offset is None
+
+
+def test_the_last_records_of_what_nobody_cuts() -> None:
+    """Else compaction takes the last committed batch of a producer for one that is cut: a resend of it is stored twice
+    (simulation, seed 10876).
+    """
+    state, asked = ProducerState(), list[bool]()
+
+    def earlier() -> list[ProducerEntry]:
+        asked.append(True)
+        return [
+            ProducerEntry(1, 0, 3, 3, 0, NOW, -1, -1),
+            ProducerEntry(2, 7, 9, 4, 0, NOW, -1, -1),
+            ProducerEntry(3, 2, -1, -1, 0, NOW, 0, -1),
+        ]
+
+    append(state, batch(1, sequence=0, at=5), batch(1, sequence=1, at=6), origin=REPLICATION)
+    assert state.last_records_below(7, earlier) == {1: LastRecord(6, 0)}
+    assert state.last_records_below(6, earlier) == {1: LastRecord(5, 0)}
+    assert not asked
+    assert state.last_records_below(5, earlier) == {1: LastRecord(3, 0)}
+    append(state, batch(2, epoch=8, at=7), batch(3, epoch=2, at=8), batch(4, at=9), origin=REPLICATION)
+    known = {1: LastRecord(6, 0), 2: LastRecord(4, 7), 3: LastRecord(None, 2), 4: LastRecord(9, 0)}
+    assert state.last_records_below(7, earlier) == known
 
 
 @pytest.mark.parametrize(("known", "epoch"), [(None, 4), (3, 4), (4, 4), (5, 5)])

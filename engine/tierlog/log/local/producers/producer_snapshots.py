@@ -7,7 +7,7 @@ before is used. Source: Kafka ProducerStateManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
@@ -94,6 +94,17 @@ class ProducerSnapshots:
             return self._machine.files.read_whole(self.path_of(offset), limit_bytes=SNAPSHOT_SIZE_BYTES_MAX)
         except ObjectNotFoundError:
             return None  # it went in between
+
+    def entries_before(self, offset: int) -> Sequence[ProducerEntry]:
+        """The producers of the newest snapshot at or in front of an offset that can be read; none where there is none.
+        Raises StoreError.
+        """
+        for at in reversed([at for at in self._offsets if at <= offset]):
+            try:
+                return self._read(self.path_of(at)).entries
+            except (CorruptIndexError, ObjectNotFoundError):
+                continue
+        return ()
 
     # ---- writing
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -131,6 +131,30 @@ class ProducerState:
     def last_records(self) -> dict[int, LastRecord]:
         """The last record of each producer, by its id (Kafka lastRecordsOfActiveProducers)."""
         return {i: LastRecord(entry.last_data_offset, entry.producer_epoch) for i, entry in self._producers.items()}
+
+    def last_records_below(self, offset: int, earlier: Callable[[], Iterable[ProducerEntry]]) -> dict[int, LastRecord]:
+        """The last record of each producer in front of an offset, by its id.
+
+        Args:
+            offset: Of what may be cut.
+            earlier: The producers as they were at or in front of it; asked for those of which no batch in front of it
+                is known any more.
+        """
+        found = self.last_records()
+        unknown: set[int] = set()
+        for producer_id, record in found.items():
+            if record.last_data_offset is None or record.last_data_offset < offset:
+                continue
+            kept = [batch.last_offset for batch in self._producers[producer_id].batches if batch.last_offset < offset]
+            if kept:
+                found[producer_id] = record._replace(last_data_offset=kept[-1])
+            else:
+                unknown.add(producer_id)
+        for entry in earlier() if unknown else ():
+            if entry.producer_id in unknown:
+                last_offset = entry.last_offset if entry.has_batch else None
+                found[entry.producer_id] = LastRecord(last_offset, entry.producer_epoch)
+        return found
 
     @property
     def is_empty(self) -> bool:
