@@ -88,7 +88,9 @@ def first_local_offset(running: broker.Broker) -> int:
     return min(int(path.stem) for path in (running.log_dir / f"{TOPIC}-0").glob("*.log"))
 
 
-@pytest.mark.parametrize("jars", ["kafka", pytest.param("kafka-3.9", marks=pytest.mark.interop)])
+@pytest.mark.parametrize(
+    "jars", ["kafka", *(pytest.param(other, marks=pytest.mark.interop) for other in ("kafka-3.9", "kafka-4.4"))]
+)
 def test_a_topic_is_tiered_read_and_deleted(tmp_path: pathlib.Path, jars: str) -> None:
     """If this fails, nobody's Kafka tiers through us: records are lost, doubled or never deleted."""
     needs_a_broker()

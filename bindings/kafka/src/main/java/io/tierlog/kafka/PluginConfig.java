@@ -13,7 +13,7 @@ import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
 
-/** The keys {@code rsm.config.*} as a broker gives them: without that prefix, and {@code broker.id}. */
+/** The keys {@code rsm.config.*} as a broker gives them: without that prefix, and with its id, by two names since 4.4. */
 final class PluginConfig {
   static final String SOCKET = "tierlog.socket";
   static final String PYTHON = "tierlog.python";
@@ -23,6 +23,7 @@ final class PluginConfig {
 
   private static final String OURS = "tierlog.";
   private static final String BROKER_ID = "broker.id";
+  private static final String NODE_ID = "node.id";
   private static final ConfigDef KEYS =
       new ConfigDef()
           .define(SOCKET, Type.STRING, null, Importance.MEDIUM, "Socket of a sidecar that runs.")
@@ -36,7 +37,8 @@ final class PluginConfig {
           .define(
               CONNECTIONS_MAX, Type.INT, 256, Range.atLeast(1), Importance.LOW,
               "Requests under way at once; more wait.")
-          .define(BROKER_ID, Type.INT, -1, Importance.LOW, "The broker's.");
+          .define(BROKER_ID, Type.INT, -1, Importance.LOW, "The broker's.")
+          .define(NODE_ID, Type.INT, -1, Importance.LOW, "The broker's.");
 
   private final Map<String, Object> values;
   private final Map<String, String> managerKeys = new TreeMap<>();
@@ -52,7 +54,7 @@ final class PluginConfig {
             if (!KEYS.names().contains(key)) {
               throw new ConfigException("unknown key rsm.config." + key + "; there are " + ourNames());
             }
-          } else if (value != null) {
+          } else if (value != null && !key.equals(NODE_ID)) {
             managerKeys.put(key, value.toString());
           }
         });
@@ -81,7 +83,7 @@ final class PluginConfig {
 
   /** -1: not given. */
   int brokerId() {
-    return (int) values.get(BROKER_ID);
+    return (int) values.get(managerKeys.containsKey(BROKER_ID) ? BROKER_ID : NODE_ID);
   }
 
   /** What a sidecar takes by {@code --config -}: an object of strings in one line. Secrets are in it. */

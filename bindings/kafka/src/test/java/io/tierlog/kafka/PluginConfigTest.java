@@ -21,6 +21,7 @@ class PluginConfigTest {
     String expected = "355fc4062e00d1cc2d888e5252b93ca05140fbeafcf46cddffade105de432d82";
     assertEquals(expected, HexFormat.of().formatHex(new PluginConfig(keys).digest()));
     keys.put("broker.id", 2);
+    keys.put("node.id", 2); // from Kafka 4.4 on
     assertEquals(expected, HexFormat.of().formatHex(new PluginConfig(keys).digest()));
   }
 
@@ -29,7 +30,9 @@ class PluginConfigTest {
     Map<String, Object> keys = Map.of("secret", "a\"b\\c\nd\u00e9\ud83d\ude00", "chunk.size", 5, "tierlog.socket", "/x");
     assertEquals(
         "{\"chunk.size\":\"5\",\"secret\":\"a\\\"b\\\\c\\u000ad\\u00e9\\ud83d\\ude00\"}", new PluginConfig(keys).json());
-    assertEquals("{}", new PluginConfig(Map.of()).json());
+    assertEquals("{}", new PluginConfig(Map.of("node.id", 3)).json());
+    assertEquals(3, new PluginConfig(Map.of("node.id", 3)).brokerId());
+    assertEquals(4, new PluginConfig(Map.of("broker.id", 4, "node.id", 3)).brokerId());
   }
 
   @Test
