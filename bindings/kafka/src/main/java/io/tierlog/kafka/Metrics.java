@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 import javax.management.Attribute;
 import javax.management.AttributeList;
 import javax.management.AttributeNotFoundException;
@@ -23,8 +24,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The sidecar's metrics as MBeans of the broker. They are asked for when somebody looks, at most once a second; and what is
- * new by name, at the start and when a partition is met for the first time.
+ * The sidecar's metrics as MBeans of the broker. They are asked for at the start, when somebody looks, and when a partition was
+ * met for the first time, since it may have MBeans of its own; but for the start at most once a second.
  */
 final class Metrics implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(Metrics.class);
@@ -36,10 +37,16 @@ final class Metrics implements Closeable {
   private final MBeanServer server = ManagementFactory.getPlatformMBeanServer();
   private final Set<String> seen = ConcurrentHashMap.newKeySet();
 
-  // Guarded by this:
+  private final ReentrantLock lock = new ReentrantLock();
+
+  // Guarded by the lock:
   private final Map<String, ObjectName> registered = new HashMap<>();
-  private long askedNanos = System.nanoTime() - FRESH_NANOS;
   private boolean closed;
+
+  private volatile long askedNanos = System.nanoTime() - FRESH_NANOS;
+
+  /** Whether there may be MBeans that were not asked for yet. */
+  private volatile boolean hasNews;
 
   /** Replaced, never changed. */
   private volatile Map<String, Map<String, Double>> values = Map.of();
@@ -51,13 +58,35 @@ final class Metrics implements Closeable {
   /** Notes a call: of the first of its kind for a partition, the sidecar may have metrics that it had not. */
   void saw(String kind, RemoteLogSegmentMetadata metadata) {
     String key = kind + " " + metadata.remoteLogSegmentId().topicIdPartition().topicPartition();
-    if (!seen.contains(key) && seen.size() < SEEN_MAX && !Thread.currentThread().isInterrupted() && seen.add(key)) {
-      refresh();
+    if (!seen.contains(key) && seen.size() < SEEN_MAX && seen.add(key)) {
+      hasNews = true;
+    }
+    // A broker that meets thousands of partitions at once asks a few times, and no call waits for another's asking.
+    if (hasNews && isDue() && !Thread.currentThread().isInterrupted() && lock.tryLock()) {
+      try {
+        refresh();
+      } finally {
+        lock.unlock();
+      }
     }
   }
 
+  private boolean isDue() {
+    return System.nanoTime() - askedNanos >= FRESH_NANOS;
+  }
+
   /** Asks for all metrics, and registers those that are new. What was known stays if that fails. */
-  synchronized void refresh() {
+  void refresh() {
+    lock.lock();
+    try {
+      ask();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void ask() {
+    hasNews = false;
     askedNanos = System.nanoTime();
     if (closed) {
       return;
@@ -79,16 +108,25 @@ final class Metrics implements Closeable {
   }
 
   @Override
-  public synchronized void close() {
-    closed = true;
-    for (ObjectName name : registered.values()) {
-      try {
-        server.unregisterMBean(name);
-      } catch (JMException e) {
-        LOG.debug("tierlog: the MBean {} is gone already", name, e);
+  public void close() {
+    lock.lock();
+    try {
+      closed = true;
+      for (ObjectName name : registered.values()) {
+        unregister(name);
       }
+      registered.clear();
+    } finally {
+      lock.unlock();
     }
-    registered.clear();
+  }
+
+  private void unregister(ObjectName name) {
+    try {
+      server.unregisterMBean(name);
+    } catch (JMException e) {
+      LOG.debug("tierlog: the MBean {} is gone already", name, e);
+    }
   }
 
   private void register(String name) {
@@ -104,10 +142,8 @@ final class Metrics implements Closeable {
   }
 
   private Map<String, Double> attributes(String name) {
-    synchronized (this) {
-      if (System.nanoTime() - askedNanos >= FRESH_NANOS) {
-        refresh();
-      }
+    if (isDue()) {
+      refresh();
     }
     return values.getOrDefault(name, Map.of());
   }

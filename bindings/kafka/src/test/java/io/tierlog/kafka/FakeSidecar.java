@@ -43,6 +43,10 @@ final class FakeSidecar implements Closeable {
   final BlockingQueue<String> closedByClient = new LinkedBlockingQueue<>();
 
   final AtomicInteger accepted = new AtomicInteger();
+  final AtomicInteger metricsAsked = new AtomicInteger();
+
+  /** A number in the name of the one MBean. */
+  volatile int beanNumber;
   final Set<SocketChannel> open = ConcurrentHashMap.newKeySet();
   volatile byte[] lastBody;
 
@@ -189,7 +193,9 @@ final class FakeSidecar implements Closeable {
       case DELETE -> call.answer(new byte[0]);
       case HEALTH -> call.answer(new byte[] {0, 0});
       case METRICS -> {
-        byte[] json = "{\"tierlog.test:type=fake\": {\"copies-total\": 2.5}}".getBytes(StandardCharsets.UTF_8);
+        metricsAsked.incrementAndGet();
+        String text = "{\"tierlog.test:type=fake%s\": {\"copies-total\": 2.5}}".formatted(beanNumber);
+        byte[] json = text.getBytes(StandardCharsets.UTF_8);
         call.answer(ByteBuffer.allocate(4 + json.length).putInt(json.length).put(json).array());
       }
       default -> call.hangUp();

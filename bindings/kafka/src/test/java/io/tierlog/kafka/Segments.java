@@ -21,9 +21,13 @@ final class Segments {
   private Segments() {}
 
   static RemoteLogSegmentMetadata metadata(int size) {
+    return metadata(size, 3);
+  }
+
+  static RemoteLogSegmentMetadata metadata(int size, int partition) {
     return new RemoteLogSegmentMetadata(
         new RemoteLogSegmentId(
-            new TopicIdPartition(new Uuid(1, 2), new TopicPartition("t", 3)), new Uuid(4, 5)),
+            new TopicIdPartition(new Uuid(1, 2), new TopicPartition("t", partition)), new Uuid(4, 5)),
         6,
         7,
         8,

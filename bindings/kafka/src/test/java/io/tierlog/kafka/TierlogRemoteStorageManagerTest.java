@@ -385,11 +385,25 @@ class TierlogRemoteStorageManagerTest {
   @Test
   void metricsAreThereFromTheStartAndUntilTheEnd() throws Exception {
     var server = ManagementFactory.getPlatformMBeanServer();
-    ObjectName name = new ObjectName("tierlog.test:type=fake");
+    ObjectName name = new ObjectName("tierlog.test:type=fake0");
     assertEquals(2.5, server.getAttribute(name, "copies-total"));
     assertEquals("copies-total", server.getMBeanInfo(name).getAttributes()[0].getName());
     manager.close();
     assertFalse(server.isRegistered(name));
+  }
+
+  @Test
+  void metricsOfNewPartitionsComeSoonAndAreAskedForSeldom() throws Exception {
+    var server = ManagementFactory.getPlatformMBeanServer();
+    sidecar.beanNumber = 1;
+    Deadline begun = Deadline.in(0);
+    int partition = 0;
+    while (!server.isRegistered(new ObjectName("tierlog.test:type=fake1"))) {
+      manager.deleteLogSegmentData(Segments.metadata(1, partition++));
+    }
+    long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - begun.nanos());
+    assertTrue(partition > 10, partition + " partitions");
+    assertTrue(sidecar.metricsAsked.get() <= 3 + seconds, sidecar.metricsAsked + " times in " + seconds + " s");
   }
 
   @Test
