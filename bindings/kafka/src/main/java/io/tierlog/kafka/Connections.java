@@ -169,11 +169,12 @@ final class Connections implements Closeable {
 
   private Connection openOnce(byte[] hello, Deadline deadline) throws IOException {
     Path socket = sidecar.socket(deadline);
-    Connection made = Connection.open(socket);
-    open.add(made);
     ByteBuffer buffer = buffers.take();
+    Connection made = null;
     boolean greeted = false;
     try {
+      made = Connection.open(socket);
+      open.add(made);
       if (isClosed()) {
         throw new ClosedChannelException();
       }
@@ -190,7 +191,7 @@ final class Connections implements Closeable {
       return made;
     } finally {
       buffers.give(buffer);
-      if (!greeted) {
+      if (!greeted && made != null) {
         dropBeyond(made);
       }
     }

@@ -120,10 +120,11 @@ final class SidecarClient {
       try {
         connection = connections.take(first != null, deadline);
         before = connection.bytesRead();
-        ByteBuffer buffer = buffers.take();
+        ByteBuffer buffer = null;
         T result = null;
         boolean reusable = false;
         try {
+          buffer = buffers.take(); // in here, since there may be no memory for one
           write(connection, request, buffer, deadline);
           sent = true;
           if (isCopy) {
@@ -142,7 +143,8 @@ final class SidecarClient {
           reusable = true;
           throw e;
         } finally {
-          if (!reusable || !(result instanceof Piece piece) || piece.buffer() == null) {
+          boolean isHandedOn = reusable && result instanceof Piece piece && piece.buffer() != null;
+          if (buffer != null && !isHandedOn) {
             buffers.give(buffer);
           }
           if (reusable) {
@@ -200,10 +202,11 @@ final class SidecarClient {
   }
 
   private <T> T callBeyond(byte[] request, Deadline deadline, SmallBody<T> body) throws IOException {
-    Connection connection = connections.takeBeyond(false, deadline);
     ByteBuffer buffer = buffers.take();
+    Connection connection = null;
     boolean reusable = false;
     try {
+      connection = connections.takeBeyond(false, deadline);
       write(connection, request, buffer, deadline);
       Response response = Response.begin(connection, buffer, deadline);
       T result = body.take(response);
@@ -211,13 +214,13 @@ final class SidecarClient {
       reusable = true;
       return result;
     } catch (AnswerException e) {
-      reusable = true;
+      reusable = connection != null; // else it was the answer to a greeting
       throw e;
     } finally {
       buffers.give(buffer);
       if (reusable) {
         connections.giveBeyond(connection);
-      } else {
+      } else if (connection != null) {
         connections.dropBeyond(connection);
       }
     }
