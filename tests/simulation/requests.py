@@ -281,7 +281,10 @@ class Requests:
             self._fetch_until(request, answer, 0)
 
         with replica.acting():
-            if replica.role == "leader":
+            # Until its followers have told a new leader, a high watermark of before counts: what lies below may be
+            # compacted away, up to a batch that lies behind.
+            latest = replica.log.leader_epoch_cache.latest_entry
+            if replica.role == "leader" and latest is not None and replica.log.high_watermark >= latest.start_offset:
                 replica.leader.wait_for_records(request.offset, isolation, token)
                 replica.wait(token, again)
             else:

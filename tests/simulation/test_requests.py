@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.simulation.messages import DeletedRecords, DeleteRecords, Partition
+from tests.simulation.messages import DeletedRecords, DeleteRecords, Fetch, Partition
 from tests.simulation.replica import Replica
 from tests.simulation.requests import Requests
 from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.replication import Brokers, FollowerSettings, ReplicationError
 from tierlog.runtime.machine import Machine
@@ -60,3 +61,22 @@ def test_nothing_waits_for_a_replica_that_has_stopped(one: OneReplica) -> None:
         one.replica.wait_for_watermark(1, 0, cast("Any", one.answers.append))
     assert raised.value.error is KafkaError.NOT_LEADER_OR_FOLLOWER
     assert (one.replica.waiting, one.answers) == (0, [])
+
+
+@pytest.mark.parametrize("epoch_start", [0, 3])
+def test_a_new_leader_is_waited_for(one: OneReplica, epoch_start: int) -> None:
+    """Below a high watermark of before a compaction may have left nothing: a reader that is told at once that there is
+    something would ask again and again, and seem stuck.
+    """
+    waits: list[int] = []
+    one.broker.later = lambda _, call: None
+    one.broker.now_ms = 0
+    one.replica.role = "leader"
+    one.replica.leader.wait_for_records = lambda offset, *_: waits.append(offset)  # type: ignore[method-assign]
+    one.replica.log.assign_epoch_start_offset(1, epoch_start)
+    request = Fetch(ORDERS, 0, max_bytes=1, max_wait_ms=10, is_committed=False)
+    Requests(one.broker)._wait_for_records(
+        one.replica, request, one.answers.append, FetchIsolation.HIGH_WATERMARK, 10, 0
+    )
+    assert waits == ([0] if epoch_start == 0 else [])
+    assert one.replica.waiting == 1

@@ -249,7 +249,9 @@ class Leader:
         self._reach_high_watermark()
 
     def wait_for_records(self, offset: int, isolation: FetchIsolation, token: Hashable) -> None:
-        """Complete a token once something lies at or behind an offset for readers of an isolation."""
+        """Complete a token once something may lie at or behind an offset for readers of an isolation. A read that found
+        nothing up to its end waits from that end on: a compaction may have left nothing in between.
+        """
         self.check_leader_epoch(NO_EPOCH)
         self._readable[isolation].add(offset + 1, token)
         self._reach(isolation, self._end_for(isolation))
