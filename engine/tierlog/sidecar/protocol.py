@@ -28,6 +28,8 @@ VERSION: Final = 1
 PIECE_BYTES_MAX: Final = 4 << 20
 _TEXT_BYTES_MAX: Final = 4096
 _PREFIX: Final = "rsm.config."
+#: Keys that Kafka adds.
+_BROKERS: Final = ("broker.id", "node.id")
 #: Keys of the client alone.
 _CLIENTS: Final = "tierlog."
 _LENGTH: Final = struct.Struct(">i")
@@ -325,7 +327,7 @@ def config_digest(keys: Mapping[str, object]) -> bytes:
     known = {name.removeprefix(_PREFIX): value for name, value in keys.items() if value is not None}
     digest = hashlib.sha256()
     for name in sorted(known, key=lambda each: each.encode("utf-8", "surrogateescape")):
-        if name != "broker.id" and not name.startswith(_CLIENTS):
+        if name not in _BROKERS and not name.startswith(_CLIENTS):
             text = f"{name}\0{str(known[name]).strip()}\0"
             digest.update(text.encode("utf-8", "surrogateescape"))
     return digest.digest()
