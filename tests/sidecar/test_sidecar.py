@@ -87,11 +87,13 @@ class TestSegments:
                 client.fetch(metadata)
             assert raised.value.status == NOT_FOUND
 
-    def test_a_copy_may_be_repeated(self, server: RunningSidecar, segment: ClosedSegment) -> None:
+    def test_a_copy_may_be_repeated(self, server: RunningSidecar, segment: ClosedSegment, place: pathlib.Path) -> None:
         """If this fails, a broker that asks again is refused for ever."""
         with server.client() as client:
-            first = client.copy(segment)
-            assert client.copy(segment) == first
+            first, sizes = client.copy_and_sizes(segment)
+            stored = {path.suffix: path.stat().st_size for path in (place / "bucket").rglob("*") if path.is_file()}
+            assert sizes == tuple(stored[kind] for kind in (".log", ".indexes", ".rsm-manifest"))
+            assert client.copy_and_sizes(segment) == (first, (-1, -1, -1)), "what was there is not stored again"
             client.delete(segment.finished(first))
 
     def test_a_transaction_index_that_there_is_not(self, server: RunningSidecar, place: pathlib.Path) -> None:

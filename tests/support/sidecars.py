@@ -130,9 +130,15 @@ class SidecarClient:
         )
 
     def copy(self, segment: ClosedSegment, **changed: str) -> bytes | None:
+        return self.copy_and_sizes(segment, **changed)[0]
+
+    def copy_and_sizes(self, segment: ClosedSegment, **changed: str) -> tuple[bytes | None, tuple[int, ...]]:
+        """The custom metadata, and the bytes of the stored objects: log, indexes, manifest."""
         answer = self.call(COPY, self.copy_body(segment, **changed))
         (size,) = struct.unpack_from(">i", answer)
-        return None if size == -1 else answer[4 : 4 + size]
+        end = 4 + max(size, 0)
+        assert len(answer) == end + 24
+        return None if size == -1 else answer[4:end], struct.unpack_from(">3q", answer, end)
 
     def fetch(
         self, metadata: RemoteLogSegmentMetadata, start: int = 0, end: int = -1, *, piece: int = 1 << 20

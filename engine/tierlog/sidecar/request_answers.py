@@ -43,9 +43,11 @@ from tierlog.sidecar.protocol import (
     Status,
 )
 from tierlog.sidecar.sidecar_metrics import SidecarMetrics
+from tierlog.sidecar.stored_objects import StoredObjects
 
 _HELLO: Final = struct.Struct(">h")
 _PID: Final = struct.Struct(">i")
+_SIZES: Final = struct.Struct(">3q")
 _OPERATIONS: Final[Mapping[type[Request], str]] = {
     Hello: "hello",
     Copy: "copy",
@@ -79,6 +81,7 @@ class RequestAnswers:
         digest: Of its configuration.
         logs: Where segments are copied from.
         parked: Streams of the last pieces.
+        stored: What copies have stored.
         memory: Of all requests and pieces.
         metrics: Where requests are counted.
         clock: The time.
@@ -96,6 +99,7 @@ class RequestAnswers:
         digest: bytes,
         logs: LogDirectories,
         parked: ParkedStreams,
+        stored: StoredObjects,
         memory: RequestMemory,
         metrics: SidecarMetrics,
         clock: Clock,
@@ -108,6 +112,7 @@ class RequestAnswers:
         self.digest = digest
         self._logs = logs
         self._parked = parked
+        self._stored = stored
         self._memory = memory
         self._metrics = metrics
         self._clock = clock
@@ -185,7 +190,8 @@ class RequestAnswers:
             except StoreError as error:
                 raise RefusedRequestError(str(error)) from error
             custom = await self._storage.copy_log_segment_data(copy.metadata, data)
-        return protocol.done(protocol.encode_bytes(custom))
+        sizes = self._stored.take(copy.metadata.remote_log_segment_id)
+        return protocol.done(protocol.encode_bytes(custom) + _SIZES.pack(*sizes))
 
     # ---- pieces
 

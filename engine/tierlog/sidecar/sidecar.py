@@ -27,6 +27,7 @@ from tierlog.sidecar.protocol import config_digest
 from tierlog.sidecar.request_answers import BrokerClient, RequestAnswers
 from tierlog.sidecar.sidecar_config import SidecarConfig
 from tierlog.sidecar.sidecar_metrics import SidecarMetrics
+from tierlog.sidecar.stored_objects import StoredObjects
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ class Sidecar:
 
     async def _start(self) -> tuple[str, int]:
         config, machine = self._config, self._machine
-        manager = TieredStorageManager(machine=machine)
+        stored = StoredObjects(machine.scheduler.lock())
+        manager = TieredStorageManager(machine=machine, wrap_store=stored.wrap)
         storage = AsyncStorageManager(manager, copies=config.copies_max, threads=config.threads_max, machine=machine)
         self._parts.push_async_callback(storage.aclose)
         await storage.configure(config.storage_keys)
@@ -80,6 +82,7 @@ class Sidecar:
             digest=config_digest(config.storage_keys),
             logs=LogDirectories(config.allowed_logs, learns=config.is_child),
             parked=parked,
+            stored=stored,
             memory=memory,
             metrics=metrics,
             clock=machine.clock,

@@ -124,8 +124,8 @@ class UploadKeys:
 class BrokerKeys:
     """Keys of the plugin that change little or nothing here: accepted and checked."""
 
-    metrics_num_samples: Int32 = key("A key for JMX; not used.", default=2, minimum=1)
-    metrics_sample_window_ms: int = key("A key for JMX; not used.", default=30_000, minimum=1)
+    metrics_num_samples: Int32 = key("Of the MBeans of a Kafka broker alone.", default=2, minimum=1)
+    metrics_sample_window_ms: int = key("Of the MBeans of a Kafka broker alone.", default=30_000, minimum=1)
     metrics_recording_level: str = key(
         "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md. `tierlog replica` "
         "then tells the lag of groups: see server.md.",

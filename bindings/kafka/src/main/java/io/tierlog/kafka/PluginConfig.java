@@ -24,6 +24,10 @@ final class PluginConfig {
   private static final String OURS = "tierlog.";
   private static final String BROKER_ID = "broker.id";
   private static final String NODE_ID = "node.id";
+  // Of the Aiven plugin, and of the sidecar's storage manager too.
+  private static final String SAMPLES = "metrics.num.samples";
+  private static final String WINDOW = "metrics.sample.window.ms";
+  private static final String LEVEL = "metrics.recording.level";
   private static final ConfigDef KEYS =
       new ConfigDef()
           .define(SOCKET, Type.STRING, null, Importance.MEDIUM, "Socket of a sidecar that runs.")
@@ -38,6 +42,9 @@ final class PluginConfig {
               CONNECTIONS_MAX, Type.INT, 256, Range.atLeast(1), Importance.LOW,
               "Requests under way at once; more wait.")
           .define(BROKER_ID, Type.INT, -1, Importance.LOW, "The broker's.")
+          .define(SAMPLES, Type.INT, 2, Range.atLeast(1), Importance.LOW, "Samples of a rate.")
+          .define(WINDOW, Type.LONG, 30_000L, Range.atLeast(1), Importance.LOW, "Time of a sample.")
+          .define(LEVEL, Type.STRING, "INFO", Importance.LOW, "DEBUG: by partition too.")
           .define(NODE_ID, Type.INT, -1, Importance.LOW, "The broker's.");
 
   private final Map<String, Object> values;
@@ -79,6 +86,18 @@ final class PluginConfig {
 
   int connectionsMax() {
     return (int) values.get(CONNECTIONS_MAX);
+  }
+
+  int metricsSamples() {
+    return (int) values.get(SAMPLES);
+  }
+
+  long metricsWindowMs() {
+    return (long) values.get(WINDOW);
+  }
+
+  String metricsLevel() {
+    return (String) values.get(LEVEL);
   }
 
   /** -1: not given. */

@@ -73,6 +73,12 @@ final class Response {
     return buffer.getInt();
   }
 
+  long int64() throws IOException {
+    need(8);
+    left -= 8;
+    return buffer.getLong();
+  }
+
   String string() throws IOException {
     int size = int16();
     if (size < 0) {

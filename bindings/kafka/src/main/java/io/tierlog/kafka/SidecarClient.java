@@ -38,6 +38,14 @@ final class SidecarClient {
    */
   record Piece(ByteBuffer buffer, int count, boolean isLast) {}
 
+  /**
+   * A copy that is done.
+   *
+   * @param custom the custom metadata; null: none
+   * @param objectBytes sizes of the objects that it stored: log, indexes, manifest; -1: that one was there
+   */
+  record Copied(byte[] custom, long[] objectBytes) {}
+
   /** Takes the body of a response. */
   private interface Body<T> {
     T take(Response response, ByteBuffer buffer) throws IOException;
@@ -52,11 +60,16 @@ final class SidecarClient {
   /**
    * Copies a segment; waits for that as long as the sidecar lives.
    *
-   * @return the custom metadata; null: none
    * @throws RemoteStorageException the retriable one only if nothing is stored
    */
-  byte[] copy(String what, byte[] request) throws RemoteStorageException {
-    return call(what, request, true, Deadline.in(patience.requestMs()), (response, buffer) -> response.bytes());
+  Copied copy(String what, byte[] request) throws RemoteStorageException {
+    return call(
+        what,
+        request,
+        true,
+        Deadline.in(patience.requestMs()),
+        (response, buffer) ->
+            new Copied(response.bytes(), new long[] {response.int64(), response.int64(), response.int64()}));
   }
 
   void delete(String what, byte[] request) throws RemoteStorageException {

@@ -24,6 +24,7 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
   private Connections connections;
   private SidecarClient client;
   private Metrics metrics;
+  private TierMetrics tierMetrics;
   private boolean closed;
 
   /** For Kafka. */
@@ -58,6 +59,7 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
       throw e;
     }
     client = new SidecarClient(connections, buffers, SidecarClient.Patience.of(config));
+    tierMetrics = new TierMetrics(config);
     metrics = new Metrics(client);
     metrics.refresh();
   }
@@ -65,9 +67,11 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
   @Override
   public Optional<CustomMetadata> copyLogSegmentData(RemoteLogSegmentMetadata metadata, LogSegmentData data)
       throws RemoteStorageException {
-    byte[] custom = client().copy("copy of " + name(metadata), Request.copy(metadata, data));
+    long began = System.currentTimeMillis();
+    SidecarClient.Copied copied = client().copy("copy of " + name(metadata), Request.copy(metadata, data));
+    tierMetrics.copied(metadata, System.currentTimeMillis() - began, copied.objectBytes());
     metrics.saw("copy", metadata);
-    return Optional.ofNullable(custom).map(CustomMetadata::new);
+    return Optional.ofNullable(copied.custom()).map(CustomMetadata::new);
   }
 
   @Override
@@ -89,9 +93,11 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
           "positions " + startPosition + " to " + endPosition + " are not in " + name(metadata) + " of "
               + metadata.segmentSizeInBytes() + " bytes");
     }
+    SidecarClient asked = client();
+    tierMetrics.fetchAsked(metadata, lastPosition - startPosition + 1L);
     InputStream opened =
         SegmentInputStream.open(
-            client(),
+            asked,
             "fetch of " + name(metadata),
             (position, bytesMax) -> Request.fetchRange(metadata, position, lastPosition, bytesMax),
             startPosition,
@@ -120,7 +126,16 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
 
   @Override
   public void deleteLogSegmentData(RemoteLogSegmentMetadata metadata) throws RemoteStorageException {
-    client().delete("deletion of " + name(metadata), Request.delete(metadata));
+    SidecarClient asked = client();
+    tierMetrics.deletionAsked(metadata);
+    long began = System.currentTimeMillis();
+    try {
+      asked.delete("deletion of " + name(metadata), Request.delete(metadata));
+    } catch (RemoteStorageException e) {
+      tierMetrics.deletionFailed(metadata);
+      throw e;
+    }
+    tierMetrics.deleted(metadata, System.currentTimeMillis() - began);
     metrics.saw("delete", metadata);
   }
 
@@ -136,6 +151,9 @@ public final class TierlogRemoteStorageManager implements RemoteStorageManager {
     }
     if (metrics != null) {
       metrics.close();
+    }
+    if (tierMetrics != null) {
+      tierMetrics.close();
     }
     if (sidecar != null) {
       sidecar.close();

@@ -94,7 +94,7 @@ class ConnectionsTest {
       byte[] expected = Arrays.copyOfRange(sidecar.file, start, last + 1);
       try {
         if (chance.nextInt(4) == 0) {
-          assertArrayEquals(new byte[] {'c', 'm'}, client.copy("copy", Request.copy(METADATA, Segments.data())));
+          assertArrayEquals(new byte[] {'c', 'm'}, client.copy("copy", Request.copy(METADATA, Segments.data())).custom());
           sound.incrementAndGet();
           continue;
         }

@@ -182,12 +182,22 @@ final class FakeSidecar implements Closeable {
     }
   }
 
+  /** The answer to a copy: custom metadata, which may be null, and the sizes of three objects. */
+  static byte[] copied(byte[] custom) {
+    ByteBuffer made = ByteBuffer.allocate(28 + (custom == null ? 0 : custom.length));
+    made.putInt(custom == null ? -1 : custom.length);
+    if (custom != null) {
+      made.put(custom);
+    }
+    return made.putLong(5).putLong(-1).putLong(7).array();
+  }
+
   void usual(Call call) throws IOException {
     ByteBuffer body = ByteBuffer.wrap(call.body());
     int end = body.capacity();
     switch (call.kind()) {
       case HELLO -> call.answer(new byte[] {0, 1, 0, 1, 'x', 0, 0, 0, 7});
-      case COPY -> call.answer(new byte[] {0, 0, 0, 2, 'c', 'm'});
+      case COPY -> call.answer(copied(new byte[] {'c', 'm'}));
       case RANGE -> piece(call, body.getInt(end - 12), body.getInt(end - 8), body.getInt(end - 4));
       case INDEX -> piece(call, body.getInt(end - 8), -1, body.getInt(end - 4));
       case DELETE -> call.answer(new byte[0]);

@@ -76,7 +76,7 @@ class TierlogRemoteStorageManagerTest {
     sidecar.behaviour =
         call -> {
           if (call.kind() == FakeSidecar.COPY) {
-            call.answer(new byte[] {-1, -1, -1, -1});
+            call.answer(FakeSidecar.copied(null));
           }
           return call.kind() == FakeSidecar.COPY;
         };
@@ -347,7 +347,7 @@ class TierlogRemoteStorageManagerTest {
             }
             return call.kind() == FakeSidecar.HEALTH && healths.incrementAndGet() % 3 != 0; // two of three have no answer
           };
-      assertArrayEquals(new byte[] {'c', 'm'}, client.copy("copy", Request.copy(METADATA, Segments.data())));
+      assertArrayEquals(new byte[] {'c', 'm'}, client.copy("copy", Request.copy(METADATA, Segments.data())).custom());
       assertTrue(healths.get() >= 7);
 
       SidecarClient hasty = new SidecarClient(connections, buffers, new SidecarClient.Patience(1_000, 5, 20));
