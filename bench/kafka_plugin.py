@@ -74,6 +74,8 @@ class Side:
             "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
             "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
             "remote.log.manager.task.interval.ms": "1000",
+            # A read of the tier that takes longer is answered without records, and made again.
+            "remote.fetch.max.wait.ms": "10000",
             "log.retention.check.interval.ms": "1000",
             "remote.log.storage.manager.class.name": self.manager,
             "remote.log.storage.manager.class.path": self.class_path,
@@ -316,7 +318,8 @@ def measure_streams(suite: Suite, folder: pathlib.Path) -> None:
 def main() -> None:
     chosen = arguments(__doc__, PARTS)
     if not plugin.jars():
-        raise SystemExit(plugin.HOW)
+        print(plugin.HOW, file=sys.stderr)
+        return
     suite = Suite("kafka_plugin", {"Kafka": install.kafka_version()})
     with work_folder() as folder:
         for part in chosen.parts:

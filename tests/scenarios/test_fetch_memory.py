@@ -20,7 +20,11 @@ from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 CACHES: dict[str, dict[str, object]] = {
     "none": {},
     "memory": {"fetch_chunk_cache_class": "memory", "fetch_chunk_cache_size": MIB},
-    "disk": {"fetch_chunk_cache_class": "disk", "fetch_chunk_cache_size": 64 * MIB},
+    "disk": {
+        "fetch_chunk_cache_class": "disk",
+        "fetch_chunk_cache_size": 64 * MIB,
+        "fetch_chunk_cache_memory_size": MIB,
+    },
 }
 
 
@@ -60,7 +64,7 @@ def test_ended_fetches_hold_nothing(
     """
     segment, keys = segment_of(data, form, size_bytes=4 * MIB, chunk_size=256 << 10)
     options = CACHES[cache] | ({"fetch_chunk_cache_path": tmp_path} if cache == "disk" else {})
-    kept = MIB if cache == "memory" else 0
+    kept = 0 if cache == "none" else MIB
     chance = random.Random(1)
     before = PROCESS_BUFFERS.lent_bytes
     with fetcher_over(MemoryBucket(segment.objects, is_local=is_local), keys=keys, **options) as fetcher:  # type: ignore[arg-type]
