@@ -111,7 +111,7 @@ class Sidecar:
             await endpoint.start()
             self._parts.push_async_callback(endpoint.stop)
         address = await server.start()
-        self._parts.push_async_callback(parked_ended, parked)
+        self._parts.push_async_callback(_close_all, parked)
         self._parts.push_async_callback(server.stop)
         server.start_chore(self._close_unwanted(parked))
         self._server = server
@@ -161,7 +161,7 @@ class Sidecar:
         _log.info("event=configuration_reloaded")
 
 
-async def parked_ended(parked: ParkedStreams) -> None:
+async def _close_all(parked: ParkedStreams) -> None:
     """Close all streams that are kept."""
     for stream in parked.take_expired(all_of_them=True):
         await stream.aclose()
