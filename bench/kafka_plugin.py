@@ -25,7 +25,7 @@ from typing import Any
 from bench.harness import MIB, Suite, arguments, cpu_seconds, in_turn, memory, quotient, spread, work_folder
 from bench.replica_sides import PARTITION_BYTES, Client, Served
 from bench.storage_sides import bench_segment, folder_keys, form_keys
-from bench.topics import GIGABYTES, fill, fill_tier, plugin_keys, roll, segment_settings
+from bench.topics import GIGABYTES, fill, fill_tier, plugin_keys, roll, segment_settings, tier_settings
 from tests.support.peers import broker, install, plugin, plugin_peer
 from tierlog.remote.api import RemoteLogSegmentMetadata
 
@@ -69,17 +69,9 @@ class Side:
                 (folder / "cache").mkdir(exist_ok=True)
                 keys["fetch.chunk.cache.path"] = str(folder / "cache")
         return {
-            "remote.log.storage.system.enable": "true",
-            "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-            "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-            "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-            "remote.log.manager.task.interval.ms": "1000",
+            **tier_settings(self.manager, self.class_path, keys),
             # A read of the tier that takes longer is answered without records, and made again.
             "remote.fetch.max.wait.ms": "10000",
-            "log.retention.check.interval.ms": "1000",
-            "remote.log.storage.manager.class.name": self.manager,
-            "remote.log.storage.manager.class.path": self.class_path,
-            **{f"rsm.config.{name}": value for name, value in keys.items()},
             **{name.replace("_", "."): str(value) for name, value in more.items()},
         }
 

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.storage_sides import folder_keys, form_keys
 from tests.support.peers import broker, install, plugin
@@ -71,6 +71,11 @@ def broker_settings(form: str, root: pathlib.Path, folder: pathlib.Path, cache_b
         keys = {"dir": str(root)}
         manager = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
         jars = install.class_path("kafka-tier")
+    return tier_settings(manager, jars, keys)
+
+
+def tier_settings(manager: str, jars: str, keys: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a broker that tiers at once by a storage manager, with its keys."""
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",

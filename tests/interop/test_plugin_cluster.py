@@ -6,6 +6,7 @@ import base64
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
@@ -14,7 +15,7 @@ import pytest
 from tests.support.broker_pair import BEGINS, STAYS, TOPIC, BrokerPair, eventually, segments
 from tests.support.command import run_process
 from tests.support.metadata_cluster import delete_topic, needs_a_broker, tiered_broker
-from tests.support.peers import plugin
+from tests.support.peers import install, plugin
 from tests.support.peers.plugin_peer import OURS, our_jar
 from tests.support.servers import BUCKET, StoreServer
 from tests.support.sidecars import storage_keys
@@ -132,10 +133,6 @@ def test_two_brokers_live_with_it(tmp_path: pathlib.Path, s3: StoreServer, data:
 
 def reassign(pair: BrokerPair, replicas: list[int]) -> None:
     """Move the partition to other replicas, as Kafka's tool does it."""
-    import subprocess
-
-    from tests.support.peers import install
-
     plan = pair.folder / "reassign.json"
     moved = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": replicas}]}
     plan.write_text(json.dumps(moved))
@@ -164,12 +161,10 @@ def test_each_plugin_reads_what_the_other_wrote(tmp_path: pathlib.Path, data: pa
     seen: dict[str, list[tuple[int, bytes, int]]] = {level: [] for level in LEVELS}
 
     def check() -> None:
+        leader, before = pair.state(STAYS)[0], dict(seen)
         for level in LEVELS:
-            for node in (pair.state(STAYS)[0],):
-                now = pair.consumed(node, level)
-                before = seen[level]
-                assert now[: len(before)] == before, f"{level} from {node}"
-                seen[level] = now
+            seen[level] = pair.consumed(leader, level)
+            assert seen[level][: len(before[level])] == before[level], f"{level} from {leader}"
 
     def go_on(change: Callable[[], None]) -> None:
         change()

@@ -121,6 +121,21 @@ class TestSegments:
             client.delete(metadata)
 
 
+def test_an_index_that_no_cache_holds_is_fetched_once(place: pathlib.Path, segment: ClosedSegment) -> None:
+    """If this fails, an index of ten mebibytes is fetched whole for each of its pieces."""
+    folder = place / "uncached"
+    folder.mkdir()
+    (folder / "bucket").mkdir()
+    keys = storage_keys(folder / "bucket", fetch_indexes_cache_size="0")
+    with sidecar(folder, keys, "--allow-logs", place / "logs") as running, running.client() as client:
+        metadata = segment.finished(client.copy(segment))
+        before = client.mbeans()["io.tierlog:type=storage,verb=GET"]["tierlog_remote_store_requests_total"]
+        content = parts_of(segment)[IndexType.OFFSET]
+        assert client.index(metadata, IndexType.OFFSET, piece=len(content) // 20) == content
+        after = client.mbeans()["io.tierlog:type=storage,verb=GET"]["tierlog_remote_store_requests_total"]
+        assert after - before <= 2, "the manifest, and the index"
+
+
 class TestHello:
     def test_versions_and_release(self, server: RunningSidecar) -> None:
         """If this fails, a plugin of another release is served, or one of this is not."""

@@ -37,7 +37,7 @@ _STATUS: Final = struct.Struct(">ib")
 
 
 class Kind(IntEnum):
-    """What a request asks for."""
+    """Requests, by the number that each begins with."""
 
     HELLO = 0
     COPY = 1

@@ -27,8 +27,8 @@ from tierlog.serving.connection import Client
 from tierlog.serving.refusals import RefusedError
 from tierlog.serving.response_writer import Reply
 from tierlog.sidecar import protocol
-from tierlog.sidecar.log_directories import LogDirectories
-from tierlog.sidecar.parked_streams import ParkedStreams
+from tierlog.sidecar.allowed_logs import AllowedLogs
+from tierlog.sidecar.parked_pieces import ParkedPieces
 from tierlog.sidecar.protocol import (
     Copy,
     Delete,
@@ -73,7 +73,7 @@ class BrokerClient(Client):
         self.is_greeted = False
 
 
-class RequestAnswers:
+class SidecarAnswers:
     """Answers the requests of all connections. For the loop's thread.
 
     Args:
@@ -81,6 +81,7 @@ class RequestAnswers:
         digest: Of its configuration.
         logs: Where segments are copied from.
         parked: Streams of the last pieces.
+        indexes: Those of the last pieces that no cache has: they are not fetched for each piece.
         stored: What copies have stored.
         memory: Of all requests and pieces.
         metrics: Where requests are counted.
@@ -97,8 +98,9 @@ class RequestAnswers:
         storage: AsyncStorageManager,
         *,
         digest: bytes,
-        logs: LogDirectories,
-        parked: ParkedStreams,
+        logs: AllowedLogs,
+        parked: ParkedPieces[AsyncSegmentStream],
+        indexes: ParkedPieces[bytes],
         stored: StoredObjects,
         memory: RequestMemory,
         metrics: SidecarMetrics,
@@ -112,6 +114,7 @@ class RequestAnswers:
         self.digest = digest
         self._logs = logs
         self._parked = parked
+        self._indexes = indexes
         self._stored = stored
         self._memory = memory
         self._metrics = metrics
@@ -245,10 +248,14 @@ class RequestAnswers:
             raise InvalidRangeError(f"position {fetch.position} is negative")
         size = _piece_bytes(fetch.max_bytes)
         held = await self._hold(client, size)
+        place = fetch.metadata.remote_log_segment_id, fetch.index_type
         try:
             data = None
             if self._ours is not None:
                 data = self._ours.find_cached_index(fetch.metadata, fetch.index_type)
+            is_fetched = data is None
+            if data is None:
+                data = self._indexes.take((place, fetch.position))
             if data is None:
                 data = await self._storage.fetch_index(fetch.metadata, fetch.index_type)
         except BaseException:
@@ -258,7 +265,10 @@ class RequestAnswers:
             held()
             raise InvalidRangeError(f"position {fetch.position} lies behind the index's {len(data)} bytes")
         view = memoryview(data)[fetch.position : fetch.position + size]
-        return protocol.piece([view], len(view), is_last=fetch.position + len(view) == len(data))._replace(release=held)
+        end = fetch.position + len(view)
+        if end < len(data) and is_fetched:
+            self._indexes.park((place, end), data)
+        return protocol.piece([view], len(view), is_last=end == len(data))._replace(release=held)
 
     async def _hold(self, client: BrokerClient, size: int) -> Callable[[], None]:
         """Wait for memory for a piece; return what releases it."""

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
+from tierlog.aio.segment_stream import AsyncSegmentStream
 from tierlog.aio.storage_manager import AsyncStorageManager
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageException
@@ -20,11 +21,11 @@ from tierlog.serving.connection import SCRATCH_BYTES
 from tierlog.serving.http_endpoint import HttpEndpoint
 from tierlog.serving.refusals import Refusals
 from tierlog.serving.server import FramedServer, run_server
-from tierlog.sidecar.log_directories import LogDirectories
+from tierlog.sidecar.allowed_logs import AllowedLogs
 from tierlog.sidecar.mbeans import mbeans_of
-from tierlog.sidecar.parked_streams import ParkedStreams
+from tierlog.sidecar.parked_pieces import ParkedPieces
 from tierlog.sidecar.protocol import config_digest
-from tierlog.sidecar.request_answers import BrokerClient, RequestAnswers
+from tierlog.sidecar.request_answers import BrokerClient, SidecarAnswers
 from tierlog.sidecar.sidecar_config import SidecarConfig
 from tierlog.sidecar.sidecar_metrics import SidecarMetrics
 from tierlog.sidecar.stored_objects import StoredObjects
@@ -32,6 +33,8 @@ from tierlog.sidecar.stored_objects import StoredObjects
 _log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 0.5
+#: Each of 10 MiB at most, by Kafka's default.
+_INDEXES_MAX: Final = 8
 
 
 class Sidecar:
@@ -49,7 +52,7 @@ class Sidecar:
         self._machine = machine or Machine()
         self._parts = AsyncExitStack()
         self._server: FramedServer | None = None
-        self._answers: RequestAnswers | None = None
+        self._answers: SidecarAnswers | None = None
         self._worker: Worker | None = None
         self._manager: TieredStorageManager | None = None
 
@@ -74,14 +77,16 @@ class Sidecar:
         await storage.configure(config.storage_keys)
         metrics = SidecarMetrics()
         memory = RequestMemory(config.serving.queued_max_request_bytes, small_bytes=SCRATCH_BYTES)
-        parked = ParkedStreams(config.parked_streams_max, machine.clock)
+        parked: ParkedPieces[AsyncSegmentStream] = ParkedPieces(config.parked_streams_max, machine.clock)
+        indexes: ParkedPieces[bytes] = ParkedPieces(_INDEXES_MAX, machine.clock)
         metrics.memory_bytes = lambda: memory.used_bytes
         metrics.parked_streams = lambda: len(parked)
-        self._answers = RequestAnswers(
+        self._answers = SidecarAnswers(
             storage,
             digest=config_digest(config.storage_keys),
-            logs=LogDirectories(config.allowed_logs, learns=config.is_child),
+            logs=AllowedLogs(config.allowed_logs, learns=config.is_child),
             parked=parked,
+            indexes=indexes,
             stored=stored,
             memory=memory,
             metrics=metrics,
@@ -113,7 +118,7 @@ class Sidecar:
         address = await server.start()
         self._parts.push_async_callback(_close_all, parked)
         self._parts.push_async_callback(server.stop)
-        server.start_chore(self._close_unwanted(parked))
+        server.start_chore(self._close_unwanted(parked, indexes))
         self._server = server
         _log.info("event=started address=%s", address[0])
         notify_systemd("READY=1")
@@ -125,10 +130,11 @@ class Sidecar:
             return "the sidecar does not listen yet"
         return "the sidecar stops" if self._answers is not None and self._answers.is_stopping else ""
 
-    async def _close_unwanted(self, parked: ParkedStreams) -> None:
-        """Close streams for which no next piece was asked, for as long as the server runs."""
+    async def _close_unwanted(self, parked: ParkedPieces[AsyncSegmentStream], indexes: ParkedPieces[bytes]) -> None:
+        """Close streams, and drop indexes, for which no next piece was asked, for as long as the server runs."""
         while True:
             await Alarm(self._machine.timers).wait(_SWEEP_SECONDS)
+            indexes.take_expired()
             for stream in parked.take_expired():
                 await stream.aclose()
 
@@ -161,7 +167,7 @@ class Sidecar:
         _log.info("event=configuration_reloaded")
 
 
-async def _close_all(parked: ParkedStreams) -> None:
+async def _close_all(parked: ParkedPieces[AsyncSegmentStream]) -> None:
     """Close all streams that are kept."""
     for stream in parked.take_expired(all_of_them=True):
         await stream.aclose()

@@ -114,7 +114,7 @@ class PluginPeer:
         return found
 
     def heap_bytes(self) -> int:
-        """What is in use behind four collections."""
+        """Bytes of the heap in use, after four collections."""
         return int(self.ask("heap"))
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class _Place:
     name: str
 
 
-class LogDirectories:
+class AllowedLogs:
     """The directories below which a sidecar opens files, and no others.
 
     Args:
