@@ -1,10 +1,14 @@
-"""The judge of compacted topics, by histories made by hand: invariant 14."""
+"""The judge of compacted topics, by histories made by hand: invariant 14, and markers that went."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from tests.simulation.made_cluster import FACTS, MadeCluster, breaks
+import pytest
+
+from tests.simulation.facts import ReadPart
+from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
+from tests.simulation.messages import AbortedTransaction
 from tests.support.batches import Batch, encode
 
 
@@ -66,3 +70,46 @@ def test_14_a_tombstone_of_a_longer_time_stays() -> None:
     made.now_ms += 10_000
     with breaks(14, "lost write"):
         made.judge.checkpoint(made.now_ms)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("is_compacted", [True, False])
+@pytest.mark.parametrize("was_away", [True, False])
+@pytest.mark.parametrize("waited_ms", [1_000, 10_000])
+def test_6_a_marker_goes_by_its_time(*, is_commit: bool, is_compacted: bool, was_away: bool, waited_ms: int) -> None:
+    """A follower that was away for longer has the records, which its leader has no more, and not their marker: its
+    producer's next one decides there (Kafka's too). Nobody else may show an aborted record, or hide a committed one.
+    """
+    facts = dataclasses.replace(FACTS, is_tiered=False, is_compacted=is_compacted, delete_retention_ms=5_000)
+    made = MadeCluster(facts)
+    made.now_ms += 500
+    made.send(b"a", keys=(b"k",), transaction="t")
+    made.judge.transaction_decided("t", is_commit, made.now_ms)
+    ours = {"producer_id": 5, "producer_epoch": 0}
+    batch = Batch(0, (b"a",), keys=(b"k",), transactional=True, **ours)
+    made.append(batch, Batch(1, (b"",), marker="abort" if is_commit else "commit", **ours))
+    if was_away:
+        made.elect(0, 1, in_sync=(1,))
+        made.now_ms += 500
+        made.elect(0, 1)
+    made.now_ms += waited_ms
+    aborted = (AbortedTransaction(5, 0),) if is_commit else ()
+    data = b"".join(made.logs[2])
+    part = ReadPart(0, data, aborted)
+
+    def read() -> None:
+        made.judge.read_whole(2, PARTITION, is_committed=True, start=0, end=2, parts=(part,), now_ms=made.now_ms)
+
+    def poll() -> None:
+        made.poll(0, batch, is_committed=True, broker=2, aborted=aborted)
+
+    made.judge.served(2, PARTITION, 0, data, False, made.now_ms)
+    if is_compacted and was_away and waited_ms > 5_000:
+        poll()
+        read()
+        return
+    with breaks(6, "lost write" if is_commit else "aborted read"):
+        poll()
+    if not is_commit or not is_compacted:  # a key's last value is asked for elsewhere
+        with breaks(6, "lost write" if is_commit else "aborted read"):
+            read()

@@ -77,6 +77,27 @@ def test_a_compaction_takes_the_last_batch_once_the_next_epoch_has_begun(
         made.judge.step(frozenset((2,)), made.now_ms)
 
 
+@pytest.mark.parametrize("is_in_sync_log", [True, False])
+def test_a_compaction_may_go_by_a_marker_that_nobody_has_read(*, is_in_sync_log: bool) -> None:
+    """The leader crashes behind it, before a consumer has come by: the others' logs have it."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_compacted=True, is_tiered=False))
+    made.write(b"a", b"b", at=0, keys=(b"k", b"l"), producer_id=7, producer_epoch=3)
+    made.producers = {1: {7: dataclasses.replace(KNOWN, epoch=4)}, 2: {7: KNOWN}}
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    if is_in_sync_log:
+        made.append(Batch(2, (b"",), producer_id=7, producer_epoch=4, marker="commit"), brokers=(1,))
+    made.producers[2] = {7: ProducerView(epoch=3, last_sequence=-1, last_offset=-1)}
+    made.logs[2].clear()
+    made.judge.broker_stopped(2, 0, False, made.now_ms)
+    made.judge.broker_started(2, 1, made.now_ms)
+    if is_in_sync_log:
+        made.judge.step(frozenset((2,)), made.now_ms)
+        return
+    with breaks(12, "forgotten producer"):
+        made.judge.step(frozenset((2,)), made.now_ms)
+
+
 def test_a_batch_that_was_cut_is_not_known() -> None:
     """Or its resend would be called a duplicate of what is nowhere."""
     made = _made()

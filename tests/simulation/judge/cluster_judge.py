@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
@@ -73,6 +74,7 @@ class ClusterJudge:
         if known is None:
             return
         self._deadlines.disturb()
+        known.were_out_of_sync(self._topics.facts(partition).replicas[partition.number], now_ms)
         if epoch > known.current and leader is not None:
             self._trace.count("leader changes", int(known.leader is not None and known.leader != leader))
         known.leader = leader if leader is not None else known.leader
@@ -155,6 +157,7 @@ class ClusterJudge:
 
     def transaction_decided(self, transaction: str, is_commit: bool, now_ms: int) -> None:
         before = self._sent.decided.setdefault(transaction, is_commit)
+        self._sent.decided_ms.setdefault(transaction, now_ms)
         if before != is_commit:
             raise Violation(6, "changed decision", f"{transaction}: commit {before}, then {is_commit}")
 
@@ -213,9 +216,22 @@ class ClusterJudge:
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             leader_epoch=view.leader_epoch if view is not None and view.role == "leader" else -1,
+            lacks_marker=partial(self._lacks_marker, known, broker, now_ms),
         )
         if batches:
             known.consumers[consumer] = max(known.consumers.get(consumer, 0), batches[-1].last_offset + 1)
+
+    def _lacks_marker(self, known: JudgedPartition, broker: int, now_ms: int, transaction: str) -> bool:
+        """Whether compaction may have taken the marker of a transaction before a broker had it, which has the records
+        that the leader's log has no more: it was out of sync longer than ``delete.retention.ms``, as Kafka's may be.
+        """
+        decided_ms = self._sent.decided_ms.get(transaction)
+        if decided_ms is None or not known.contents.is_compacted or not known.was_out_of_sync(broker, decided_ms):
+            return False
+        times = self._topics.tombstones(known.contents.partition)
+        is_due = times.earliest_ms(decided_ms, self._clocks) <= now_ms
+        self._trace.count("markers that went before a follower had them", int(is_due))
+        return is_due
 
     def remote_read_failed(self, broker: int, partition: Partition, offset: int, error: str) -> None:
         if error == "CORRUPT_MESSAGE" and "local rot" not in self._faults:
@@ -267,7 +283,8 @@ class ClusterJudge:
         facts = self._topics.facts(partition)
         tier = (facts.topic_id, partition.number)
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
-        read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed)
+        lacks = partial(self._lacks_marker, known, broker, now_ms)
+        read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed, lacks_marker=lacks)
         skipped = known.skipped  # the segment of such an offset may have gone since
         read.check(
             max(known.published_start, known.left_start),
@@ -391,8 +408,11 @@ class ClusterJudge:
         them: Kafka's is a follower too until then (RemoteLogManager's auxiliary state).
         """
         has = self._view.producers(view.broker, view.partition)
-        if has is not None and not self._topics.is_rotten(view.broker, view.partition):
-            is_compacted = self._topics.facts(view.partition).is_compacted
+        if has is None or self._topics.is_rotten(view.broker, view.partition):
+            return
+        is_compacted = self._topics.facts(view.partition).is_compacted
+
+        def check() -> None:
             check_producers(
                 known.producers,
                 view,
@@ -403,6 +423,21 @@ class ClusterJudge:
                 if is_compacted
                 else None,
             )
+
+        try:
+            check()
+        except Violation:
+            if not is_compacted:
+                raise
+            self._read_logs(known, view.partition)
+            check()
+
+    def _read_logs(self, known: JudgedPartition, partition: Partition) -> None:
+        """Take what is committed in all logs of a partition: compaction may go by a marker that nobody has read yet."""
+        for each in self._view.replicas():
+            if each.partition == partition and each.role != "offline":
+                log = parse(self._view.log_bytes(each.broker, partition))
+                known.saw([batch for batch in log if batch.last_offset < each.high_watermark])
 
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
@@ -516,24 +551,10 @@ class ClusterJudge:
 
     def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
-        partition, facts = leader.partition, self._topics.facts(leader.partition)
-        if self._topics.has_rotted(partition):
+        facts = self._topics.facts(leader.partition)
+        if self._topics.has_rotted(leader.partition):
             return  # an operator has to act
-        if known.in_sync != leader.in_sync or not running <= known.in_sync:
-            text = f"in sync are {sorted(known.in_sync)}, its leader says {sorted(leader.in_sync)}"
-            text = f"{text} of {sorted(running)}, which run"
-            raise Violation(10, "followers out of sync", f"{partition}: {text}")
-        if leader.high_watermark != leader.log_end_offset:
-            text = f"high watermark {leader.high_watermark}, log end {leader.log_end_offset}"
-            raise Violation(10, "stuck high watermark", f"{partition}: {text}")
-        if leader.last_stable_offset != leader.high_watermark:
-            text = f"last stable offset {leader.last_stable_offset}, high watermark {leader.high_watermark}"
-            raise Violation(10, "stuck transaction", f"{partition}: {text}, and every transaction has ended")
-        copies = facts.is_tiered and not facts.is_copy_disabled
-        closed = [base for base, _ in leader.segments[1:] if base <= leader.last_stable_offset]
-        if copies and closed and leader.copied_offset < closed[-1] - 1:
-            text = f"closed up to {closed[-1]}, stable up to {leader.last_stable_offset}"
-            raise Violation(10, "stuck copies", f"{partition}: {text}, copied up to {leader.copied_offset}")
+        replicas.check_settled(leader, facts, known.in_sync, running)
         for each in self._overdue(known, leader, _SLACK_MS):
             raise Violation(7, "late deletion", each.text)
 

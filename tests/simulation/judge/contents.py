@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -74,6 +74,7 @@ class Sent:
         self.batches: dict[tuple[str, int], SentBatch] = {}
         self.never_appended: set[tuple[str, int]] = set()
         self.decided: dict[str, bool] = {}
+        self.decided_ms: dict[str, int] = {}
         self._by_value: dict[bytes, tuple[SentBatch, int]] = {}
 
     def add(self, batch: SentBatch) -> None:
@@ -248,15 +249,28 @@ class Contents:
         high_watermark: int,
         last_stable_offset: int,
         leader_epoch: int,
+        lacks_marker: Callable[[str], bool],
     ) -> None:
-        """A consumer got an answer; ``leader_epoch``: of the leader that gave it, -1 = it was a follower."""
+        """A consumer got an answer.
+
+        Args:
+            consumer: It.
+            offset: What it had asked for.
+            batches: That it got.
+            aborted: That it was told.
+            is_committed: Whether it reads committed.
+            high_watermark: That it was told.
+            last_stable_offset: That it was told.
+            leader_epoch: Of the leader that gave it, -1 = it was a follower.
+            lacks_marker: Whether who gave it may have no marker of a transaction that was decided.
+        """
         self._check_contiguous(consumer, offset, batches)
         end = last_stable_offset if is_committed else high_watermark
         if batches and batches[-1].last_offset >= end:
             text = f"{consumer} got {self.partition} up to {batches[-1].last_offset}, the end for it is {end}"
             raise Violation(9, "precommitted read" if is_committed else "dirty read", text)
         if is_committed:
-            self._check_transactions(consumer, offset, batches, aborted)
+            self._check_transactions(consumer, offset, batches, aborted, lacks_marker)
             self._shown += (
                 ShownBatch(consumer, each.producer_id, each.last_offset, high_watermark, leader_epoch)
                 for each in batches
@@ -275,7 +289,12 @@ class Contents:
             at = batch.last_offset + 1
 
     def _check_transactions(
-        self, consumer: str, offset: int, batches: list[Batch], aborted: Iterable[AbortedTransaction]
+        self,
+        consumer: str,
+        offset: int,
+        batches: list[Batch],
+        aborted: Iterable[AbortedTransaction],
+        lacks_marker: Callable[[str], bool],
     ) -> None:
         """Exactly what is in committed transactions, or in none, is shown."""
         shown = {record.offset for record in visible(batches, aborted, offset)}
@@ -289,11 +308,11 @@ class Contents:
                 name = None if found is None else found[0].transaction
                 if name is not None and self.cuts:
                     continue  # a marker that such an election took lets a later one decide
-                is_commit = True if name is None else self.sent.decided.get(name)
+                is_commit, is_shown = True if name is None else self.sent.decided.get(name), record.offset in shown
+                if is_commit == is_shown or (name is not None and lacks_marker(name)):
+                    continue  # its producer's next marker decides in the place of that which went
                 self.check_shown(
-                    f"{consumer} at {self.partition} offset {record.offset}, {name}",
-                    is_commit,
-                    is_shown=record.offset in shown,
+                    f"{consumer} at {self.partition} offset {record.offset}, {name}", is_commit, is_shown=is_shown
                 )
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.simulation.judge.batches import Batch
@@ -42,6 +43,15 @@ class JudgedPartition:
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
+    _out_of_sync_ms: dict[int, int] = field(default_factory=dict)
+
+    def were_out_of_sync(self, replicas: Iterable[int], now_ms: int) -> None:
+        """Another in-sync set comes: replicas that were out of the one of before were so until now."""
+        self._out_of_sync_ms |= dict.fromkeys(set(replicas) - self.in_sync, now_ms)
+
+    def was_out_of_sync(self, broker: int, since_ms: int) -> bool:
+        """Whether a replica is out of sync, or was since a time."""
+        return broker not in self.in_sync or self._out_of_sync_ms.get(broker, -1) >= since_ms
 
     def goes_by_tier_that_went(self, leader_epoch: int) -> bool:
         """Whether a leader is none any more, and may not have heard that what it had copied has left the tier."""

@@ -1,4 +1,4 @@
-"""What each replica has to keep at every moment: invariants 2, 3, 4, 9 and 13."""
+"""What each replica has to keep at every moment: invariants 2, 3, 4, 9 and 13; and a leader in the end: 10."""
 
 from __future__ import annotations
 
@@ -154,6 +154,33 @@ def check_log(view: ReplicaView, log: Iterable[Batch], *, is_compacted: bool) ->
             raise Violation(13, "wrong lineage", f"{where}, lineage {view.lineage}")
     if at is not None and at > view.log_end_offset:
         raise Violation(13, "hole in a log", f"{_name(view)}: batches up to {at}, log end {view.log_end_offset}")
+
+
+def check_settled(leader: ReplicaView, facts: TopicFacts, in_sync: frozenset[int], running: set[int]) -> None:
+    """Invariant 10: all replicas that run are in sync, all is committed, stable, and copied.
+
+    Args:
+        leader: The view of the leader.
+        facts: Of the topic.
+        in_sync: As the controller has it.
+        running: The brokers of which a replica runs.
+    """
+    partition = leader.partition
+    if in_sync != leader.in_sync or not running <= in_sync:
+        text = f"in sync are {sorted(in_sync)}, its leader says {sorted(leader.in_sync)}"
+        text = f"{text} of {sorted(running)}, which run"
+        raise Violation(10, "followers out of sync", f"{partition}: {text}")
+    if leader.high_watermark != leader.log_end_offset:
+        text = f"high watermark {leader.high_watermark}, log end {leader.log_end_offset}"
+        raise Violation(10, "stuck high watermark", f"{partition}: {text}")
+    if leader.last_stable_offset != leader.high_watermark:
+        text = f"last stable offset {leader.last_stable_offset}, high watermark {leader.high_watermark}"
+        raise Violation(10, "stuck transaction", f"{partition}: {text}, and every transaction has ended")
+    copies = facts.is_tiered and not facts.is_copy_disabled
+    closed = [base for base, _ in leader.segments[1:] if base <= leader.last_stable_offset]
+    if copies and closed and leader.copied_offset < closed[-1] - 1:
+        text = f"closed up to {closed[-1]}, stable up to {leader.last_stable_offset}"
+        raise Violation(10, "stuck copies", f"{partition}: {text}, copied up to {leader.copied_offset}")
 
 
 def _name(view: ReplicaView) -> str:

@@ -21,10 +21,20 @@ class WholeRead:
         end: Behind the last offset that was read.
         parts: The answers, in order.
         where: Who read from whom, for messages.
+        is_committed: Whether committed records alone.
+        lacks_marker: Whether who was read may have no marker of a transaction that was decided.
     """
 
     def __init__(
-        self, contents: Contents, start: int, end: int, parts: Sequence[ReadPart], where: str, *, is_committed: bool
+        self,
+        contents: Contents,
+        start: int,
+        end: int,
+        parts: Sequence[ReadPart],
+        where: str,
+        *,
+        is_committed: bool,
+        lacks_marker: Callable[[str], bool],
     ) -> None:
         self.batches: list[Batch] = []
         self._contents = contents
@@ -32,6 +42,7 @@ class WholeRead:
         self._parts = parts
         self._where = f"{where} of {contents.partition} from {start} to {end}"
         self._is_committed = is_committed
+        self._lacks_marker = lacks_marker
         self._shown: dict[int, Record] = {}
 
     def check(self, published_start: int, end_of_expired: Callable[[int], int]) -> None:
@@ -104,8 +115,10 @@ class WholeRead:
         if self._is_committed and name is not None:
             if contents.cuts:
                 return  # a marker that an unclean election took lets a later one decide
-            if shown is not None or not contents.is_compacted:
-                contents.check_shown(f"{where}, {name}", contents.sent.decided.get(name), is_shown=shown is not None)
+            is_commit = contents.sent.decided.get(name)
+            is_judged = shown is not None or not contents.is_compacted
+            if is_judged and is_commit != (shown is not None) and not self._lacks_marker(name):
+                contents.check_shown(f"{where}, {name}", is_commit, is_shown=shown is not None)
         elif shown is None and not contents.is_compacted:
             raise Violation(1, "lost write", where)
         if shown is not None and (shown.key, shown.value) != (known.key, known.value):
