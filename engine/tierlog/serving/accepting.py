@@ -18,6 +18,8 @@ from tierlog.serving.serving_config import ServingConfig
 #: Connections that are accepted before the loop looks at other sockets again.
 _ACCEPTS_MAX: Final = 16
 _RETRY_SECONDS: Final = 0.5
+#: On its way to a client of this machine: a mebibyte goes out by one call. The system cuts it to its own limit.
+_LOCAL_SEND_BYTES: Final = 1 << 20
 #: No descriptor or no memory is to be had now.
 _LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 #: What Linux says of a connection that broke before it was accepted.
@@ -175,7 +177,9 @@ class Acceptor:
             return True
         try:
             accepted.settimeout(0)
-            if not is_local:
+            if is_local:
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LOCAL_SEND_BYTES)
+            else:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:  # it broke meanwhile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,11 @@ _BROKERS: Final = ("broker.id", "node.id")
 _CLIENTS: Final = "tierlog."
 _LENGTH: Final = struct.Struct(">i")
 _STATUS: Final = struct.Struct(">ib")
+#: What is behind the segment of a fetch: positions and most bytes; an index's type, position and most bytes.
+_RANGE: Final = struct.Struct(">3i")
+_INDEX: Final = struct.Struct(">b2i")
+#: Of a segment that is known by its bytes.
+_KNOWN_BYTES_MAX: Final = 1024
 
 
 class Kind(IntEnum):
@@ -161,9 +167,13 @@ def parse_request(frame: memoryview) -> Request:
         case Kind.COPY:
             request = _copy(fields)
         case Kind.FETCH_RANGE:
-            request = FetchRange(fields.segment(), fields.int32(), _end(fields.int32()), fields.int32())
+            segment, tail = fields.segment_before(_RANGE.size)
+            start, end, most = _RANGE.unpack(tail)
+            request = FetchRange(segment, start, _end(end), most)
         case Kind.FETCH_INDEX:
-            request = FetchIndex(fields.segment(), fields.index_type(), fields.int32(), fields.int32())
+            segment, tail = fields.segment_before(_INDEX.size)
+            number, position, most = _INDEX.unpack(tail)
+            request = FetchIndex(segment, _index_type(number), position, most)
         case Kind.DELETE:
             request = Delete(fields.segment())
         case Kind.HEALTH:
@@ -195,6 +205,24 @@ def _copy(fields: _Fields) -> Copy:
         fields.string(),
         fields.bytes() or b"",
     )
+
+
+def _whole_segment(data: memoryview | bytes) -> RemoteLogSegmentMetadata:
+    """The segment that some bytes are."""
+    fields = _Fields(memoryview(data))
+    segment = fields.segment()
+    fields.end()
+    return segment
+
+
+#: A stream asks for piece after piece of one segment, in the same bytes: parsing them is most of what a request costs.
+_known_segment: Final = functools.lru_cache(maxsize=256)(_whole_segment)
+
+
+def _index_type(number: int) -> IndexType:
+    if not 0 <= number < len(_INDEX_TYPES):
+        raise RefusedRequestError(f"index type {number} is none")
+    return _INDEX_TYPES[number]
 
 
 def _end(position: int) -> int | None:
@@ -239,11 +267,11 @@ class _Fields:
     def uuid(self) -> Uuid:
         return Uuid(bytes(self._take(16)))
 
-    def index_type(self) -> IndexType:
-        value = self.int8()
-        if not 0 <= value < len(_INDEX_TYPES):
-            raise RefusedRequestError(f"index type {value} is none")
-        return _INDEX_TYPES[value]
+    def segment_before(self, tail_bytes: int) -> tuple[RemoteLogSegmentMetadata, memoryview]:
+        """The segment that all of the rest but its last bytes is, and these."""
+        data = self._take(len(self._frame) - self._at - tail_bytes)
+        is_usual = len(data) <= _KNOWN_BYTES_MAX
+        return (_known_segment(bytes(data)) if is_usual else _whole_segment(data)), self._take(tail_bytes)
 
     def segment(self) -> RemoteLogSegmentMetadata:
         topic_id, topic, partition = self.uuid(), self.string(), self.int32()

@@ -67,7 +67,7 @@ final class SegmentInputStream extends InputStream {
       return 0;
     }
     if (buffer == null && !atEnd && count >= Buffers.PIECE_BYTES) {
-      return readPiece(into, from, Math.min(count, Math.min(READ_BYTES_MAX, left())));
+      return readPiece(into, from, Math.min(count, READ_BYTES_MAX));
     }
     if (!has()) {
       return -1;
@@ -129,11 +129,18 @@ final class SegmentInputStream extends InputStream {
     buffered(0);
   }
 
-  private int readPiece(byte[] into, int from, int bytesMax) throws IOException {
+  /**
+   * Reads into the caller's array, and some bytes behind that into a buffer: a broker that takes a batch to its end looks at
+   * the head of the next one.
+   */
+  private int readPiece(byte[] into, int from, int room) throws IOException {
+    int bytesMax = Math.min(room + Buffers.PIECE_BYTES, left());
     try {
-      SidecarClient.Piece piece = client.fetch(what, pieces.request(position, bytesMax), into, from, bytesMax);
+      SidecarClient.Piece piece =
+          client.fetch(what, pieces.request(position, bytesMax), into, from, room, bytesMax);
+      buffer = piece.buffer();
       pass(piece);
-      return piece.count() == 0 ? -1 : piece.count();
+      return piece.count() == 0 ? -1 : Math.min(piece.count(), room);
     } catch (RemoteStorageException e) {
       throw new IOException(e.getMessage(), e);
     }

@@ -32,8 +32,8 @@ final class SidecarClient {
   /**
    * Bytes of a file.
    *
-   * @param buffer has them, and is the caller's now; null: they are in the caller's array
-   * @param count how many
+   * @param buffer has those that are not in the caller's array, and is the caller's now; null: there are none
+   * @param count how many, in both
    * @param isLast whether nothing is behind them
    */
   record Piece(ByteBuffer buffer, int count, boolean isLast) {}
@@ -91,8 +91,13 @@ final class SidecarClient {
         });
   }
 
-  /** Fetches a piece into the caller's array. */
-  Piece fetch(String what, byte[] request, byte[] into, int from, int bytesMax) throws RemoteStorageException {
+  /**
+   * Fetches a piece into the caller's array, and what is beyond its room into a buffer.
+   *
+   * @param bytesMax that the request asks for: the room, and at most {@link Buffers#PIECE_BYTES} beyond it
+   */
+  Piece fetch(String what, byte[] request, byte[] into, int from, int room, int bytesMax)
+      throws RemoteStorageException {
     return call(
         what,
         request,
@@ -101,8 +106,12 @@ final class SidecarClient {
         (response, buffer) -> {
           boolean isLast = response.flag();
           int count = pieceSize(response, isLast, bytesMax);
-          response.take(into, from, count);
-          return new Piece(null, count, isLast);
+          response.take(into, from, Math.min(count, room));
+          if (count <= room) {
+            return new Piece(null, count, isLast);
+          }
+          response.takeRest();
+          return new Piece(buffer, count, isLast);
         });
   }
 

@@ -95,13 +95,32 @@ class SegmentInputStreamTest {
     assertEquals(PIECE, stream.read(large));
     assertEquals(List.of(PIECE), sidecar.sizes);
     assertEquals(100_000, stream.read(large, 0, 100_000));
+    assertEquals(PIECE, stream.available());
+    assertEquals(PIECE, stream.read(large));
     assertEquals(1 << 20, stream.read(large));
     assertEquals(1, stream.read(large, 0, 1));
-    assertEquals(List.of(PIECE, 100_000, 1 << 20, PIECE), sidecar.sizes);
+    assertEquals(List.of(PIECE, 100_000 + PIECE, (1 << 20) + PIECE), sidecar.sizes);
     assertEquals(PIECE - 1, stream.available());
     stream.close();
     assertThrows(IOException.class, stream::read);
     assertThrows(IOException.class, stream::available);
+  }
+
+  /** A broker reads the head of a batch, the batch, the head of the next one, and as much as its client asked for. */
+  @Test
+  void aBrokersFetchAsksForEachBatchOnce() throws Exception {
+    int batch = 900_000;
+    int asked = 1_000_000;
+    byte[] found = new byte[asked];
+    try (InputStream stream = fetch(0, SIZE)) {
+      for (int start = 0; start < asked; start += batch) {
+        int end = Math.min(asked, start + batch);
+        assertEquals(17, stream.readNBytes(found, start, 17));
+        assertEquals(end - start - 17, stream.readNBytes(found, start + 17, end - start - 17));
+      }
+    }
+    assertArrayEquals(Arrays.copyOf(sidecar.file, asked), found);
+    assertEquals(List.of(PIECE, batch, PIECE), sidecar.sizes);
   }
 
   @Test
