@@ -128,6 +128,11 @@ def test_a_thousand_connections(server: RunningSidecar, stored: bytes, segment: 
             peer.close()
 
 
+def receive_all(peer: SidecarClient) -> None:
+    for _ in range(ANSWERS):
+        peer.receive()
+
+
 def test_readers_that_stop_reading(server: RunningSidecar, stored: bytes, segment: ClosedSegment) -> None:
     """If this fails, readers that stand hold the others, or the server's memory."""
     before = rss_bytes(server.process.pid)
@@ -142,8 +147,7 @@ def test_readers_that_stop_reading(server: RunningSidecar, stored: bytes, segmen
         assert is_served(server, stored, segment)
         for peer in peers:
             with pytest.raises(EOFError):
-                for _ in range(ANSWERS):
-                    peer.receive()
+                receive_all(peer)
     finally:
         for peer in peers:
             peer.close()
