@@ -146,7 +146,7 @@ def test_readers_that_stop_reading(server: RunningSidecar, stored: bytes, segmen
         time.sleep(2.5)
         assert is_served(server, stored, segment)
         for peer in peers:
-            with pytest.raises(EOFError):
+            with pytest.raises((EOFError, ConnectionResetError)):  # reset: it had not taken all requests
                 receive_all(peer)
     finally:
         for peer in peers:
