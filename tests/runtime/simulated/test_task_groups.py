@@ -151,3 +151,31 @@ class TestSkew:
         clock.jump(-10_000)
         assert clock.time_ms() - scheduler.clock.time_ms() == -8500
         assert clock.monotonic_seconds() == scheduler.clock.monotonic_seconds()
+
+
+class TestStalls:
+    def test_a_task_stands_still_and_the_others_go_on(self, scheduler: ManualScheduler) -> None:
+        """If this fails, no simulated thread is ever late: what others may change meanwhile is not tried."""
+        slow, quick, lines = scheduler.group("slow"), scheduler.group("quick"), list[str]()
+        locks = {group.name: group.lock() for group in (slow, quick)}
+
+        def take(group: TaskGroup) -> None:
+            with locks[group.name]:
+                lines.append(f"{group.name} {scheduler.clock.monotonic_seconds():.1f}")
+
+        stalls = iter((2.0, 0.0))
+        slow.stall = lambda: next(stalls)
+        slow.spawn(lambda: take(slow), name="first")
+        slow.spawn(lambda: take(slow), name="second")
+        quick.spawn(lambda: take(quick), name="third")
+        scheduler.clock.sleep(5)
+        assert sorted(lines[:2]) == ["quick 0.0", "slow 0.0"]
+        assert lines[2:] == ["slow 2.0"]
+
+    def test_nobody_else_stands_still_in_its_place(self, scheduler: ManualScheduler) -> None:
+        """If this fails, the task of the test waits where it asks a simulated process something."""
+        group = scheduler.group("broker")
+        lock = group.lock()
+        group.stall = lambda: 60.0
+        with lock:
+            assert scheduler.clock.monotonic_seconds() == 0.0

@@ -256,11 +256,17 @@ _ABANDONED: Final[list[object]] = []
 
 
 class TaskGroup(StrandScheduler, StrandGroup):
-    """A Scheduler over a ManualScheduler, for the tasks of one simulated process. Made by ``ManualScheduler.group``."""
+    """A Scheduler over a ManualScheduler, for the tasks of one simulated process. Made by ``ManualScheduler.group``.
+
+    Attributes:
+        stall: Asked in front of each point where another task may run: for so many seconds the task stands still, as a
+            thread does that its system does not run, while the others go on; 0 = it does not.
+    """
 
     def __init__(self, scheduler: ManualScheduler, name: str) -> None:
         StrandGroup.__init__(self, name)
         self._scheduler = scheduler
+        self.stall: Callable[[], float] | None = None
 
     # ---- the process
 
@@ -314,6 +320,10 @@ class TaskGroup(StrandScheduler, StrandGroup):
         return self._scheduler.current()
 
     def may_switch(self) -> None:
+        if self.stall is not None and self._scheduler.runs(self):
+            seconds = self.stall()
+            if seconds > 0:
+                self._scheduler.wait(seconds)
         self._scheduler.may_switch()
 
     def wait(self, seconds: float | None = None) -> bool:
