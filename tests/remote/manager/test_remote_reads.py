@@ -335,6 +335,22 @@ class TestFailures:
             assert found.error is KafkaError.UNKNOWN_SERVER_ERROR
             assert isinstance(found.cause, RemoteResourceNotFoundException)
 
+    def test_a_segment_that_ends_in_a_gap(self) -> None:
+        """If this fails, a topic that was compacted before it was tiered cannot be read over its segments' ends."""
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            metadata = tier.metadata
+            lookup = metadata.remote_log_segment_metadata
+            first = lookup(partition, 0, 0)
+            assert first is not None
+            gap = replace(first, end_offset=14)  # its last record is that of offset 9
+            metadata.remote_log_segment_metadata = (  # type: ignore[method-assign]
+                lambda *args: gap if args[2] < 15 else lookup(*args)  # type: ignore[assignment]
+            )
+            found = tier.one(partition, 12)
+            assert (found.error, found.data.last_offset) == (None, 29)
+            assert values(found, 15) == list(range(15, 30))
+
     def test_segments_that_are_gone_whenever_they_are_looked_for(self) -> None:
         """If this fails, one read of a metadata manager that is wrong holds a thread for ever."""
         with tiered_broker() as tier:

@@ -184,7 +184,6 @@ class TierReads:
                 continue  # deleted meanwhile: the metadata say so now, or it is a fault of the store
             if data is not None:
                 return _Found(data, segment, end)
-            mark("reads: the rest of a segment is another branch")
             at = max(end, at + 1)  # its records from there on are of another branch, or it has none
         return None
 
