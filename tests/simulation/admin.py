@@ -89,9 +89,9 @@ class Admin(Client):
             broker = self.chance.one_of(self.known.replicas[partition])
             self._request(ElectLeader(partition, broker, is_unclean=True))
 
-    def replace_topic(self) -> None:
-        """Delete a topic, and make it again."""
-        topic = self.chance.one_of(sorted(self._topics))
+    def replace_topic(self, topic: str | None = None) -> None:
+        """Delete a topic, and make it again; None: any."""
+        topic = topic or self.chance.one_of(sorted(self._topics))
         self._changed[topic] = dict(self._topics[topic].config)
 
         def deleted() -> None:

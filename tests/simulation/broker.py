@@ -24,6 +24,7 @@ from tests.simulation.disks import Disk, RealDisk
 from tests.simulation.fetchers import ReplicaFetcher
 from tests.simulation.messages import Partition
 from tests.simulation.metadata_log import RemoteMetadataLogs
+from tests.simulation.moves import Moves
 from tests.simulation.network import Answer
 from tests.simulation.replica import FOLLOWER_SETTINGS, Replica
 from tests.simulation.requests import Requests
@@ -31,7 +32,7 @@ from tests.simulation.store import StoreClient
 from tests.simulation.work_queue import WorkQueue
 from tierlog.errors import TierlogError
 from tierlog.log.local.log_config import CleanerConfig, LogConfig, LogDirectoryConfig
-from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import TopicIdPartition
@@ -75,6 +76,8 @@ class Broker:
         is_stopping: Whether it is to stop.
         has_stopped: Whether it has stopped cleanly.
         manager: The RemoteLogManager.
+        directories: Its log directories.
+        moves: Of logs between them.
         storage: Its storage manager.
         storage_parts: What that has as long as it is open; None: it was never configured.
     """
@@ -110,7 +113,8 @@ class Broker:
         self.manager: RemoteLogManager
         self.storage: TieredStorageManager
         self.storage_parts: ManagerParts | None = None
-        self.directory: LogDirectory
+        self.directories: LogDirectories
+        self.moves = Moves(self)
         self._requests = Requests(self)
         self._queue = WorkQueue(self.group, "request", _REQUEST_TASKS)
         self.io = WorkQueue(self.group, "io", 1)
@@ -176,19 +180,23 @@ class Broker:
         self.group.spawn(self._beat, name="heartbeat")
         self.group.spawn(self._follow_metadata, name="metadata")
         self.group.spawn(self._tick, name="isr-expiration")
+        if self.settings.log_directories > 1:
+            self.group.spawn(self.moves.run, name="log-move")
 
     def _open(self) -> None:
         files, machine, config = self.files, self.machine, self.config
-        files.make_directories(self.folders.logs)
-        self.directory = LogDirectory.open(
-            self.folders.logs,
+        paths = self.folders.log_directories[: self.settings.log_directories]
+        for path in paths:
+            files.make_directories(path)
+        self.directories = LogDirectories.open(
+            paths,
             machine=machine,
             config=LogConfig.from_kafka({"file.delete.delay.ms": str(FOLDER_DELETE_MS)}),
             directory_config=LogDirectoryConfig.from_kafka(_own(config)),
             remote_log_enabled=True,
             is_sole_replica=False,
             cleaner_config=CleanerConfig.from_kafka(_own(config)),
-            on_offline=lambda error: self.world.failed(self),
+            on_offline=lambda path: self.world.failed(self),  # also where another one is left
         )
         self.storage = storage = TieredStorageManager(machine=machine, wrap_store=lambda _: StoreClient(self))
         storage.configure(self.world.storage_config(self.folders))
@@ -220,9 +228,10 @@ class Broker:
         )
 
     def _register(self) -> bool:
-        stop = self.directory.last_stop
-        clean_epoch = stop.broker_epoch if stop.was_clean and stop.broker_epoch is not None else -1
-        request = Register(self.broker_id, self.life, clean_epoch)
+        stops = [each.last_stop for each in self.directories.online]
+        epochs = {each.broker_epoch if each.was_clean else None for each in stops}
+        clean_epoch = epochs.pop() if len(epochs) == 1 else None
+        request = Register(self.broker_id, self.life, -1 if clean_epoch is None else clean_epoch)
         while not self.is_stopping:
             answer: Registered | None = self.ask("controller", request, timeout_ms=_CONTROLLER_TIMEOUT_MS)
             if answer is not None and answer.error is None:
@@ -298,21 +307,21 @@ class Broker:
         """Load all logs, as a broker does that has caught up with the controller; those of no topic go."""
         configs = {topic.name: topic.config for topic in image.topics if not topic.is_deleted}
         self._is_first_image = False
-        self.directory.load_logs(configs=configs)
+        self.directories.load_logs(configs=configs)
         ids = {(each.partition.topic, each.partition.number): each.partition for each in image.partitions}
-        for key, log in sorted(self.directory.logs.items()):
+        for key, log in sorted((self.directories.future_logs | self.directories.logs).items()):
             partition = ids.get(key)
             wanted = None if partition is None else topic_id_of(partition.topic, partition.generation)
             if log.topic_id != wanted:
                 self.trace.count("stray logs deleted")
-                self.directory.delete_log(*key)
+                self.directories.delete_log(*key)
 
     def _open_replica(self, partition: Partition) -> Replica | None:
         topic = self._topics.get((partition.topic, partition.generation))
         if topic is None or topic.is_deleted:
             return None
         tip = TopicIdPartition(topic_id_of(partition.topic, partition.generation), partition.topic, partition.number)
-        log = self.directory.log(partition.topic, partition.number, config=topic.config, topic_id=tip.topic_id)
+        log = self.directories.log(partition.topic, partition.number, config=topic.config, topic_id=tip.topic_id)
         self.replicas[partition] = replica = Replica(self, partition, tip, log)
         return replica
 
@@ -330,7 +339,7 @@ class Broker:
             if replica.log.remote_log_enabled():
                 self.manager.stop_partitions([StopPartition(replica.tip, delete_local_log=True)])
             del self.replicas[partition]
-            self.directory.delete_log(partition.topic, partition.number)
+            self.directories.delete_log(partition.topic, partition.number)
 
     def _change_config(self, topic: TopicState) -> None:
         changed = [
@@ -339,8 +348,9 @@ class Broker:
             if partition[::2] == (topic.name, topic.generation) and replica.log.config != topic.config
         ]
         untiered = [replica for replica in changed if not replica.log.remote_log_enabled()]
+        if changed:
+            self.directories.update_config(topic.name, topic.config)
         for replica in changed:
-            replica.log.update_config(topic.config)
             replica.config_changed()
         tips = {replica.tip for replica in changed}
         if tips:
@@ -383,7 +393,7 @@ class Broker:
             replica.stop()
         self.manager.close()
         try:
-            self.directory.close(broker_epoch=self.epoch)
+            self.directories.close(broker_epoch=self.epoch)
         except LogOfflineError:
             self.world.failed(self)
             return

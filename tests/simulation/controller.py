@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.simulation.cluster_messages import (
@@ -38,6 +38,7 @@ from tests.simulation.messages import (
     Leaders,
     Partition,
 )
+from tests.simulation.metadata_questions import MetadataQuestions
 from tests.simulation.network import Answer, Network
 from tests.simulation.settings import Settings, TopicSettings
 from tests.simulation.trace import Trace
@@ -47,8 +48,6 @@ from tierlog.log.local.log_config import LogConfig
 from tierlog.remote.api import TopicIdPartition
 from tierlog.replication import BrokerState, LeaderAndIsr
 
-#: How long a broker's question for changes waits.
-_METADATA_WAIT_MS: Final = 1_000
 _REMOVAL_TIMEOUT_MS: Final = 3_000
 
 
@@ -112,15 +111,6 @@ class _Partition:
         return LeaderAndIsr(self.leader_epoch, self.partition_epoch, self.replicas, self.in_sync)
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A broker's question for changes that waits."""
-
-    version: int
-    answer: Answer = field(repr=False)
-    is_over: bool = False
-
-
 class Controller:
     """The controller.
 
@@ -146,7 +136,7 @@ class Controller:
         self._topics: dict[str, _Topic] = {}
         self._partitions: dict[Partition, _Partition] = {}
         self._deleted: list[tuple[int, TopicState]] = []
-        self._asked: list[_Asked] = []
+        self._questions = MetadataQuestions(network, self._since)
         self._metadata_leaders: tuple[int | None, ...] = (None,) * settings.metadata_partitions
         self._removals: list[TopicIdPartition] = []
         self._handlers: dict[type, Callable[[Any, Answer], None]] = {
@@ -209,9 +199,16 @@ class Controller:
         found = self._brokers.get(broker)
         return 0 if found is None else found.incarnation
 
-    def holders(self) -> dict[Partition, frozenset[int]]:
-        """Of each partition the replicas that have all that was committed."""
-        return {each.partition: each.in_sync | each.eligible for each in self._partitions.values()}
+    def holders(self, leaving: Collection[int] = ()) -> dict[Partition, frozenset[int]]:
+        """Of each partition the replicas that have all that was committed.
+
+        Args:
+            leaving: Brokers that may leave in-sync sets: of one whose minimum is 1 those are no holders that count, as
+                they do not stay eligible, but for the last one.
+        """
+        found = {each.partition: each.in_sync | each.eligible for each in self._partitions.values()}
+        alone = (each for each in self._partitions.values() if self._minimum(each) == 1)
+        return found | {each.partition: found[each.partition].difference(leaving) or each.in_sync for each in alone}
 
     def lead_by_others(self, topic: str, number: int, unsound: Collection[int]) -> None:
         """Elect a leader that is sound, if the present one is not and there is one."""
@@ -529,26 +526,10 @@ class Controller:
         return self._version
 
     def _ask_metadata(self, request: AskMetadata, answer: Answer) -> None:
-        asked = _Asked(request.version, answer)
-        if request.version < self._version:
-            answer(self._since(request.version))
-            return
-        self._asked.append(asked)
-
-        def expire() -> None:
-            if not asked.is_over:
-                asked.is_over = True
-                self._asked.remove(asked)
-                answer(self._since(asked.version))
-
-        self._network.after(_METADATA_WAIT_MS, expire)
+        self._questions.ask(request.version, self._version, answer)
 
     def _publish(self) -> None:
-        due = [each for each in self._asked if each.version < self._version]
-        self._asked = [each for each in self._asked if each.version >= self._version]
-        for each in due:
-            each.is_over = True
-            each.answer(self._since(each.version))
+        self._questions.publish(self._version)
 
     def _since(self, version: int) -> Metadata:
         deleted = tuple(state for changed, state in self._deleted if changed > version)

@@ -33,6 +33,7 @@ class Folders:
     def __init__(self, root: str = "") -> None:
         self.root = root
         self.logs, self.cache, self.keys = f"{root}/logs", f"{root}/cache", f"{root}/keys"
+        self.log_directories = [self.logs, f"{root}/logs-2"]
 
     def furnish(self, files: Files) -> None:
         """Put there what an operator does: the keys, and the cache's directory."""
@@ -153,9 +154,8 @@ class Disk:
 
     def _closed_segments(self) -> list[str]:
         found: list[str] = []
-        if self.files.find(self.folders.logs) is None:
-            return found
-        for folder in self.files.iter_directory(self.folders.logs):
+        present = [each for each in self.folders.log_directories if self.files.find(each) is not None]
+        for folder in (each for path in present for each in self.files.iter_directory(path)):
             if folder.is_directory:
                 logs = sorted(name for name, _ in self.files.list_files(folder.path) if name.endswith(".log"))
                 found += [f"{folder.path}/{name}" for name in logs[:-1]]

@@ -46,7 +46,7 @@ def open_files(files: Files) -> Mapping[str, int]:
 
 def paths_of(disk: Disk | RealDisk) -> Iterator[str]:
     """All files of logs and cache, as if the disk's root were "/"."""
-    for folder in (disk.folders.logs, disk.folders.cache):
+    for folder in (*disk.folders.log_directories, disk.folders.cache):
         for path in _paths_below(disk.files, folder):
             yield path.removeprefix(disk.folders.root)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _FIRST_FAULT_MS: Final = 1_500
 _WATCH_MS: Final = 2_000
+#: How often an operator acts, of those times.
+_OPERATOR_RATE: Final = 0.2
 #: In front of which of its disk's changes a broker crashes, at most, and after which time at the latest.
 _CUT_CHANGES_MAX: Final = 20
 _PLACE_CHANGES_MAX: Final = 6
@@ -55,9 +57,14 @@ _NETWORK_FAULTS: Final[dict[str, dict[str, float]]] = {
 #: Parts of paths: a crash, or a failure of the disk, in front of a change of such a file comes amid a cleaning, a swap,
 #: a beginning from the tier, a deletion, a move, a checkpoint. Empty: any file.
 _PLACES: Final = ("", "", "", ".cleaned", ".swap", "start-from-tier", ".deleted", "-delete", "checkpoint", ".snapshot")
+_MOVES: Final = ("-future", "-future", "moved-from")
+_CLEANINGS: Final = (".cleaned", ".swap", ".swap")
 _PLACE_MS: Final = 2_500
 #: How often a trap is set with a fault.
 _TRAP_RATE: Final = 0.6
+#: How often a task stands still where another may run, and for how long at most.
+_STALL_RATES: Final = (0.0005, 0.002, 0.01)
+_STALL_SECONDS: Final = (0.05, 0.5, 1.5)
 #: For so long at most a follower falls behind that shall end below the others' local logs.
 _FAR_BEHIND_MS: Final = 20_000
 #: What takes what a broker has not synced, or all that it has.
@@ -74,7 +81,7 @@ class Nemesis:
         self._coordinator = coordinator
         self.chance = Chance(settings.rng("nemesis"))
         self.is_over = self.is_staging = False
-        self._strikes = 0
+        self._strikes = self._next_scene_ms = 0
         self._cuts: set[tuple[str, str]] = set()
         self.busy: set[int] = set()
         self._network: dict[str, float] = {}
@@ -82,6 +89,8 @@ class Nemesis:
         self._broken_disks: set[int] = set()
         self.doomed: set[int] = set()
         self.traps = Traps(world, admin, self)
+        self._compacts = any(each.is_compacted for each in settings.topics)
+        self._places = _PLACES + (_MOVES if settings.log_directories > 1 else ())
 
     # ---- the schedule
 
@@ -92,10 +101,12 @@ class Nemesis:
             self.after(_WATCH_MS, self._watch)
 
     def _watch(self) -> None:
-        """Start brokers that ended by themselves."""
+        """Start brokers that ended by themselves; let sound replicas lead, where nothing of rotten ones is copied."""
         for broker in self._world.down():
             if broker not in self.busy:
                 self._world.start(broker)
+        if self.chance.happens(_OPERATOR_RATE):
+            self._world.lead_by_sound()
         self.after(_WATCH_MS, self._watch)
 
     def after(self, delay_ms: int, function: Callable[[], None]) -> None:
@@ -122,8 +133,8 @@ class Nemesis:
                 self._set_network(_NETWORK_FAULTS[kind])
             case "partition" | "one-way partition" | "store cut" | "metadata cut":
                 self._cut(kind)
-            case "stale copier":
-                self.traps.want_copier()
+            case "stalls":
+                self._stall()
             case "isolated leader":
                 self._stage(self._isolate_leader)
             case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
@@ -189,6 +200,8 @@ class Nemesis:
         name = broker_name(victim)
         if kind in ("store cut", "metadata cut"):
             self.cut_from(victim, kind.removesuffix(" cut"))
+        elif self.is_spared(victim, by_leaving=True):
+            return
         elif self.chance.happens(0.3):
             self._hide_elections(victim)
         else:
@@ -218,7 +231,11 @@ class Nemesis:
         self.after(duration_ms, lambda: self._mend(cuts))
 
     def _stage(self, scene: Callable[[], int], tries: int = _CALM_TRIES) -> None:
-        """Play a scene once all is well; nothing else is hurt until it is over. It returns how long it takes, in ms."""
+        """Play a scene once all is well; nothing else is hurt until it is over, and no other scene begins for a while
+        behind it. It returns how long it takes, in ms.
+        """
+        if tries == _CALM_TRIES and self._world.network.now_ms < self._next_scene_ms:
+            return
         self.is_staging = True
         if tries and (self.busy or not self._world.controller.is_whole):
             self.after(_CALM_MS, lambda: self._stage(scene, tries - 1))
@@ -226,6 +243,7 @@ class Nemesis:
 
         def over() -> None:
             self.is_staging = False
+            self._next_scene_ms = self._world.network.now_ms + self.chance.between(1_000, 4_000)
 
         self.after(scene(), over)
 
@@ -281,7 +299,7 @@ class Nemesis:
 
     def _hurt(self, kind: str) -> None:
         victim = self.victim()
-        if victim is None or (kind in (*_LOSING, "clean restart") and self.is_spared(victim)):
+        if victim is None or self.is_spared(victim, by_leaving=kind == "pause"):
             return
         self.busy.add(victim)
         world = self._world
@@ -290,7 +308,7 @@ class Nemesis:
             self.after(self.chance.between(300, 2 * self._settings.session_timeout_ms), lambda: self.up(victim))
             return
         if kind == "disk failure":
-            place = self.chance.one_of(_PLACES)
+            place = self.chance.one_of(_CLEANINGS if self._compacts and self.chance.happens(0.3) else self._places)
             self._broken_disks.add(victim)
             world.fail_disk(victim, place)
             wait_ms = _PLACE_MS if place else 0
@@ -299,7 +317,7 @@ class Nemesis:
         if kind == "clean restart":
             world.stop(victim)
         elif kind == "crash" and self.chance.happens(0.5):
-            place = self.chance.one_of(_PLACES)
+            place = self.chance.one_of(self._places)
             change = self.chance.between(1, _PLACE_CHANGES_MAX if place else _CUT_CHANGES_MAX)
             self.doomed.add(victim)
             world.crash_within(victim, change, self.is_spared, where=place)
@@ -312,6 +330,13 @@ class Nemesis:
         if kind in _LOSING and "metadata cut" in self._settings.faults and self.chance.happens(0.3):
             self.cut_from(victim, "metadata")  # it comes back without knowing what is in the tier
         self.after(self.duration_ms(), lambda: self.up(victim))
+
+    def _stall(self) -> None:
+        """Let single tasks of a broker stand still for a while each, here and there, while its others go on."""
+        broker = self.victim()
+        if broker is not None and not self.is_spared(broker, by_leaving=True):
+            self._world.stall(broker, self.chance.one_of(_STALL_RATES), self.chance.one_of(_STALL_SECONDS))
+            self.after(self.chance.between(500, 3_000), lambda: self._world.stall(broker))
 
     def _cut_power(self) -> None:
         """Crash all brokers at once."""
@@ -341,14 +366,21 @@ class Nemesis:
             self._cuts.add((source, target))
             world.cut(source, target)
         behind_ms = self._settings.replica_lag_ms + self.chance.between(1_000, 4_000)
-        far_ms = _FAR_BEHIND_MS if self.chance.happens(0.5) else 0
-        self.after(behind_ms, lambda: self._await_far(partition, behind, cuts, far_ms))
-        return behind_ms + far_ms + self._settings.session_timeout_ms + 2_000
+        far_ms = _FAR_BEHIND_MS if self.chance.happens(0.7) else 0
+        is_far = self.chance.one_of((world.begin_behind, world.has_nothing_local))
+        self.after(
+            behind_ms, lambda: self._await_far(lambda: is_far(partition, behind), partition, behind, cuts, far_ms)
+        )
+        return behind_ms + far_ms + 2 * self._settings.session_timeout_ms + 5_000
 
-    def _await_far(self, partition: Partition, behind: int, cuts: set[tuple[str, str]], left_ms: int) -> None:
-        """Wait until the others have deleted locally what a follower lacks: they will be cut in front of their logs."""
-        if left_ms > 0 and not self._world.begin_behind(partition, behind):
-            self.after(_WATCH_MS, lambda: self._await_far(partition, behind, cuts, left_ms - _WATCH_MS))
+    def _await_far(
+        self, is_far: Callable[[], bool], partition: Partition, behind: int, cuts: set[tuple[str, str]], left_ms: int
+    ) -> None:
+        """Wait until the others have deleted locally what a follower lacks: they will be cut in front of their logs; or
+        until it has deleted all that it has, in front of whose end a segment of the tier goes on.
+        """
+        if left_ms > 0 and not is_far():
+            self.after(_WATCH_MS, lambda: self._await_far(is_far, partition, behind, cuts, left_ms - _WATCH_MS))
         else:
             self._betray(partition, behind, cuts)
 
@@ -363,7 +395,16 @@ class Nemesis:
                 self.busy.add(broker)
                 hurt(broker)
                 self.after(self._settings.session_timeout_ms + 1_500, lambda broker=broker: self.up(broker))
-        self.after(self._settings.session_timeout_ms + 1_000, lambda: world.elect_unclean(partition))
+        elected_ms = self._settings.session_timeout_ms + 1_000
+        self.after(elected_ms, lambda: world.elect_unclean(partition))
+        if self.chance.happens(0.5):  # while others, which were cut to its log, have yet to begin theirs anew
+            self.after(elected_ms + self.chance.between(600, 2_000), lambda: self._betray_again(partition, behind))
+
+    def _betray_again(self, partition: Partition, leader: int) -> None:
+        """Crash the leader too, and have one of its followers elected."""
+        if self._world.controller.leaders().get(partition) == leader:
+            self._crash_unless_hurt(leader)
+            self.after(self._settings.session_timeout_ms + 600, lambda: self._world.elect_unclean(partition))
 
     def _crash_unless_hurt(self, broker: int) -> None:
         if broker in self._world.running() and broker not in self.busy:
@@ -380,11 +421,12 @@ class Nemesis:
         self._world.crash(broker)
         self.after(self.duration_ms(), lambda: self.up(broker))
 
-    def is_spared(self, broker: int) -> bool:
+    def is_spared(self, broker: int, *, by_leaving: bool = False) -> bool:
         """Whether a crash would take the last copy of what is committed: only seeds with unclean elections do that. So
-        would a clean stop that leaves one in sync alone which has lost its power.
+        would a clean stop, a pause or a cut that leaves one in sync alone which has lost its power.
         """
-        return "unclean election" not in self._settings.faults and self._world.would_lose(broker)
+        is_unclean = "unclean election" in self._settings.faults
+        return not is_unclean and self._world.would_lose(broker, by_leaving=by_leaving)
 
     def up(self, broker: int) -> None:
         """Let a broker run again, whatever was done to it. A clean stop may still be under way."""
@@ -462,8 +504,12 @@ class Nemesis:
                     self._admin.replace_topic()
             case "record deletion":
                 self._admin.delete_records()
+            case "log move":
+                self._world.move_log(self.chance.between(1, self._settings.brokers), self.chance.below(1 << 20))
             case "trap":
                 self.traps.set()
+            case "stale copier":
+                self.traps.want_copier()
             case _:
                 raise AssertionError(f"a fault of an unknown kind: {kind}")
 
@@ -494,11 +540,13 @@ class Nemesis:
         self._world.set_store(**_STORE_CALM)
         self._mend(set(self._cuts))
         self._admin.restore_config()
+        for broker in range(1, self._settings.brokers + 1):
+            self._world.stall(broker)
 
     def _heal(self, broker: int) -> None:
         self._world.drift_clock(broker, 0)
         if broker in self.doomed:
-            self._world.crash(broker)
+            self.crash(broker)
         if broker in self._broken_disks:
             self._replace_disk(broker)
         else:

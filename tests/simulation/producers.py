@@ -15,6 +15,8 @@ from tests.simulation.settings import Settings
 
 _BACKLOG_MAX: Final = 12
 _KEYS: Final = 12
+_SELDOM_KEYS: Final = 200
+_SELDOM_RATE: Final = 0.15
 _TOMBSTONE_RATE: Final = 0.2
 #: Of batches that no leader takes: larger than a segment, or without a key in a compacted topic.
 _WRONG_RATE: Final = 0.01
@@ -44,7 +46,12 @@ class Values:
 
     def keyed_values(self) -> Records:
         """Draw the records of a batch for a compacted topic, without tombstones."""
-        return tuple((b"key-%d" % self._chance.below(_KEYS), self._value()) for _ in range(self._chance.between(1, 4)))
+        return tuple((self._key(), self._value()) for _ in range(self._chance.between(1, 4)))
+
+    def _key(self) -> bytes:
+        """One of a few keys, or one that seldom comes again: the last value of that lies far behind the log's end."""
+        few = self._chance.happens(1 - _SELDOM_RATE)
+        return b"key-%d" % (self._chance.below(_KEYS) if few else _KEYS + self._chance.below(_SELDOM_KEYS))
 
     def keyed_records(self) -> Records:
         """Draw the records of a batch for a compacted topic: few keys, and tombstones; a few batches have a record
@@ -54,7 +61,7 @@ class Values:
             return ((b"key-0", self._value()), (None, self._value()))
         return tuple(
             (
-                b"key-%d" % self._chance.below(_KEYS),
+                self._key(),
                 None if self._chance.happens(_TOMBSTONE_RATE) else self._value(),
             )
             for _ in range(self._chance.between(1, 4))

@@ -80,6 +80,16 @@ class Replica:
         with self.acting():
             self.leader.settings = self._settings()
 
+    def log_moved(self, log: UnifiedLog) -> None:
+        """The log lies in another directory from now on. In ``acting``."""
+        self._end_build()
+        self.log, self.viewed = log, None
+        self.leader.log_moved(log)
+        self.follower.stop()
+        self.follower = Follower(log, self.broker.follower_settings)
+        if self.role == "follower" and self.leader_id is not None:
+            self.follower.follow(self.leader_id, self.leader_epoch)
+
     # ---- one at a time
 
     def acting(self) -> AbstractContextManager[None]:

@@ -56,6 +56,8 @@ FAULTS: Final = (
     "trap",
     "coordinator failover",
     "stale copier",
+    "stalls",
+    "log move",
 )
 #: Every seed with faults has these: its least numbers of crashes and of leader changes come from them.
 ALWAYS: Final = ("crash", "leader change")
@@ -69,11 +71,12 @@ LEAST_NUMBERS: Final = {
     "reads from followers": 20,
     "reads at random offsets": 5,
 }
-#: Of seeds that may lose what is committed.
-_UNCLEAN_RATE: Final = 0.01
+#: One of so many seeds has unclean elections, and may lose what is committed: it has them often.
+_UNCLEAN_EVERY: Final = 200
+_UNCLEAN_AT: Final = 29
 #: Kinds with a chance of their own, and their rates: seeds that do not draw them mean what they meant without them.
 _BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6, "trap": 0.4, "coordinator failover": 0.3}
-_STALE_COPIER_RATE: Final = 0.02
+_WITH_THEIR_OWN_CHANCE: Final = {"stale copier": 0.02, "stalls": 0.25, "log move": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class Settings:
         fault_interval_ms: The mean time between two faults.
         produce_interval_ms: The mean time between two sends of a producer.
         network_delay_ms: The usual delay of a message: least and most.
+        log_directories: Of each broker: one, or two.
         broker_config: Of each broker: Kafka's names and values as text: log directory, cleaner, RemoteLogManager.
         storage_config: Of the storage manager, without its store, its keys and the paths of its caches.
         changed_config: Of ``broker_config``, as a rolling change of settings has it at a broker's next start.
@@ -148,6 +152,7 @@ class Settings:
     heartbeat_interval_ms: int = 500
     replica_lag_ms: int = 4_000
     fetch_max_wait_ms: int = 500
+    log_directories: int = 1
     broker_config: Texts = ()
     changed_config: Texts = ()
     storage_config: Texts = ()
@@ -248,12 +253,13 @@ class _Draw:
             topics=tuple(topics),
             clients=self._clients(topics),
             faults=faults,
-            favoured=tuple(each for each in self._also if each in faults),
+            favoured=tuple(each for each in (*self._also, *self._unclean()) if each in faults),
             fault_interval_ms=self.one_of(300, 600, 1_200),
             produce_interval_ms=self.one_of(80, 150, 250),
             network_delay_ms=self.one_of((1, 2), (1, 10), (5, 40)),
             session_timeout_ms=self.one_of(1_500, 3_000),
             replica_lag_ms=self.one_of(2_000, 4_000),
+            log_directories=2 if "log move" in faults else 1,
             broker_config=self._broker_config(),
             changed_config=self._broker_config(),
             storage_config=self._storage_config(),
@@ -266,16 +272,18 @@ class _Draw:
         )
 
     def _faults(self) -> tuple[str, ...]:
-        """One in ten seeds has none; the others have a few kinds, or many. One in a hundred has unclean elections, and
-        crashes that take the last copy of what is committed: it alone may lose records.
+        """One in ten seeds has none; the others have a few kinds, or many. One in two hundred has unclean elections,
+        and crashes that take the last copy of what is committed: it alone may lose records.
         """
         if self.seed % 10 == 0:
             return ()
         rate = self.one_of(0.1, 0.25, 0.5, 0.8)
-        rates = {"unclean election": _UNCLEAN_RATE}
-        kinds = (kind for kind in FAULTS if kind not in {*_BY_THEMSELVES, "stale copier"})
-        drawn = {kind for kind in kinds if kind in ALWAYS or self.happens(rates.get(kind, rate))}
-        return tuple(kind for kind in FAULTS if kind in drawn or kind in self._also)
+        others = {*_BY_THEMSELVES, *_WITH_THEIR_OWN_CHANCE, "unclean election"}
+        drawn = {kind for kind in FAULTS if kind not in others and (kind in ALWAYS or self.happens(rate))}
+        return tuple(kind for kind in FAULTS if kind in {*drawn, *self._also, *self._unclean()})
+
+    def _unclean(self) -> tuple[str, ...]:
+        return ("unclean election",) if self.seed % _UNCLEAN_EVERY == _UNCLEAN_AT else ()
 
     def _with_more(self, faults: tuple[str, ...], flush_messages: str | None) -> tuple[str, ...]:
         """Add kinds that have a chance of their own. A power cut takes all brokers at once: where each record is synced
@@ -284,8 +292,9 @@ class _Draw:
         if not faults:
             return ()
         drawn = {kind for kind, rate in _BY_THEMSELVES.items() if self._happens_by_itself(rate)} | {*faults}
-        if SeededRng(self.seed << 32 | zlib.crc32(b"stale copier")).uniform(0, 1) < _STALE_COPIER_RATE:
-            drawn.add("stale copier")
+        for kind, rate in _WITH_THEIR_OWN_CHANCE.items():
+            if SeededRng(self.seed << 32 | zlib.crc32(kind.encode())).uniform(0, 1) < rate:
+                drawn.add(kind)
         if flush_messages != "1":
             drawn.discard("power cut")
         return tuple(kind for kind in FAULTS if kind in drawn)
@@ -327,6 +336,8 @@ class _Draw:
         retention_bytes = self.one_of(-1, 8_000, 20_000)
         local_ms = self.one_of(-2, 1_000, 5_000)
         local_bytes = self.one_of(-2, 0, 2_000)
+        if self._unclean():  # so that the logs' ends soon lie in the tier alone
+            local_ms, local_bytes = 1_000, 0
         config |= {
             "remote.storage.enable": "true",
             "retention.ms": str(retention_ms),

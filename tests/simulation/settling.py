@@ -40,6 +40,7 @@ class Settling:
         world.wait_for("clients are idle", self._is_idle, _HEAL_SECONDS)
         world.wait_for("all replicas that run are in sync", self._is_whole, _HEAL_SECONDS)
         world.wait_for("hanging transactions are aborted", self._aborts_hanging, _HEAL_SECONDS)
+        world.wait_for("all moves of logs are over", self._have_moved, _HEAL_SECONDS)
         self._let_tasks_end()
         world.let_changes_end()
         world.judge.settled(world.network.now_ms)
@@ -69,6 +70,12 @@ class Settling:
         """Whether all replicas that run are in sync, and sound ones lead."""
         self._world.lead_by_sound()
         return self._world.controller.is_whole
+
+    def _have_moved(self) -> bool:
+        """Whether no log is on its way to another directory, but those of rotten ones, which nobody can copy."""
+        world = self._world
+        begun = [life for life in world.lives.values() if life.epoch >= 0]  # the others have yet to open their logs
+        return world.has_rotted or all(life.moves.are_over for life in begun)
 
     def _aborts_hanging(self) -> bool:
         """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an

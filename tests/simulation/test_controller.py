@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.controller import Controller, _Partition
 from tests.simulation.messages import Partition
 from tests.simulation.settling import Settling
+from tests.simulation.world import World
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,48 @@ def test_who_has_lost_power_leads_nothing(*, well: set[int], lost: set[int], may
     controller._partitions = {partition.partition: partition}
     controller._topics = {"orders": SimpleNamespace(config=SimpleNamespace(min_insync_replicas=2))}  # type: ignore[dict-item]
     assert controller.may_commit(well, lost) is may
+
+
+@pytest.mark.parametrize(
+    ("minimum", "leaving", "holders"),
+    [
+        (2, {2}, {2, 3}),  # it stays eligible while fewer than two are in sync
+        (1, {2}, {3}),
+        (1, {2, 3}, {2, 3}),  # one of them stays
+        (1, {1}, {2, 3}),
+    ],
+)
+def test_who_may_leave_holds_nothing_for_sure(*, minimum: int, leaving: set[int], holders: set[int]) -> None:
+    """If this fails, a crash takes the last copy of what is committed, since a paused broker seemed to have another."""
+    assert _controller(minimum).holders(leaving) == {Partition("orders", 0): holders}
+
+
+def _controller(minimum: int) -> Controller:
+    """A controller of one partition, of which the brokers 2 and 3 are in sync."""
+    controller = Controller.__new__(Controller)
+    partition = _Partition(Partition("orders", 0), (1, 2, 3), frozenset((2, 3)))
+    controller._partitions = {partition.partition: partition}
+    controller._topics = {"orders": SimpleNamespace(config=SimpleNamespace(min_insync_replicas=minimum))}  # type: ignore[dict-item]
+    controller._brokers = {}
+    return controller
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+@pytest.mark.parametrize("lost", [set(), {3}])
+@pytest.mark.parametrize("cut", [[], [("broker-2", "controller")], [("metadata", "broker-2"), ("broker-2", "store")]])
+def test_whose_crash_or_pause_loses_what_is_committed(
+    *, minimum: int, lost: set[int], cut: list[tuple[str, str]]
+) -> None:
+    """If this fails, seeds without unclean elections lose records, for which nobody is to blame."""
+    world = World.__new__(World)
+    world.controller, world.lives = _controller(minimum), {}
+    world.network = SimpleNamespace(cuts=cut)  # type: ignore[assignment]
+    world._lost, world._failing, world._stalled, world._rotten = set(lost), set(), set(), {}
+    is_away = minimum == 1 and len(cut) == 1
+    assert world.would_lose(2) == bool(lost)
+    assert world.would_lose(3) == is_away
+    assert world.would_lose(2, by_leaving=True) == (minimum == 1 and bool(lost))
+    assert world.would_lose(1, by_leaving=True) == (bool(lost) and is_away)
 
 
 def test_sound_replicas_lead_while_clients_end_what_they_have_begun() -> None:

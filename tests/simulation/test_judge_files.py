@@ -45,6 +45,7 @@ def test_8_files_that_are_owned_stay() -> None:
         "/logs/orders-0/00000000000000000003.timeindex",
         "/logs/orders-0/leader-epoch-checkpoint.tierlog-part",
         "/logs/orders-0.0123456789abcdef0123456789abcdef-future/00000000000000000007.log",
+        "/logs-2/orders-0/00000000000000000007.log",
         "/logs/orders-1/00000000000000000007.log",
         "/logs/recovery-point-offset-checkpoint.tmp",
         "/cache/tierlog-chunks/lock",

@@ -113,11 +113,12 @@ def test_a_campaign_says_what_it_did_not_try() -> None:
     coverage = Coverage(runs=MARKED_RUNS - 1)
     assert not list(coverage.faults())
     settings = Settings.draw(10).to_json()
-    for seed in range(6):
+    for seed in range(11):
         coverage.add(Outcome(seed, settings, events=10_000, counters={"exempt records": int(seed > 0)}))
     assert [each.split()[0] for each in coverage.faults()] == [str(len(coverage.never_hit()))]
-    coverage.add(Outcome(7, settings, events=10_000, counters={"exempt records": 1}))
-    assert "6 of 506 seeds lost records" in list(coverage.faults())[1]
+    coverage.add(Outcome(11, settings, events=10_000, counters={"exempt records": 1}))
+    assert "11 of 1011 seeds lost records" in list(coverage.faults())[1]
+    assert "seeds that lost records which nobody had synced: 11 (1.09%, 1% may)" in list(coverage.lines())
 
 
 def test_the_command_says_how_to_replay(tmp_path: pathlib.Path) -> None:

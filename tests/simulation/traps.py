@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: How often a trap that is set springs at a record of a state; and what it does to who wrote it.
 _TRAPS: Final = {STARTED: 0.3, FINISHED: 0.2, DELETING: 0.5, DELETED: 0.2}
 _SPRINGS: Final = ("leader", "leader", "leader", "pause", "pause", "crash", "metadata cut", "store cut", "records")
+#: How often it deletes the topic, where topics are deleted.
+_TOPIC_RATE: Final = 0.15
 #: Longer than a leader waits until it removes what another one has begun.
 _LONG_PAUSE_MS: Final = 14_000
 #: How often a trap springs at a log that begins anew from the tier, and at a follower that is to join.
@@ -97,7 +99,12 @@ class Traps:
         self._world.trace.count("traps at a follower that joins")
         nemesis.cut_for({(broker_name(leader), CONTROLLER)}, _JOIN_CUT_MS)
         nemesis.busy.add(follower)
-        nemesis.after(0, lambda: self._world.crash(follower))  # a task of another broker is here
+
+        def crash() -> None:
+            if not nemesis.is_spared(follower):
+                self._world.crash(follower)
+
+        nemesis.after(0, crash)  # a task of another broker is here
         nemesis.after(50, lambda: nemesis.up(follower))
 
     def _is_sprung(self, rate: float) -> bool:
@@ -109,22 +116,29 @@ class Traps:
     def _spring(self, broker: int, topic_id: bytes, number: int) -> None:
         """Hurt who is in the middle of a copy, or of a deletion."""
         spring, admin = self._nemesis.chance.one_of(_SPRINGS), self._admin
-        if spring in ("leader", "records"):
+        if "topic deletion" in self._world.settings.faults and self._nemesis.chance.happens(_TOPIC_RATE):
+            spring = "topic"
+        if spring in ("leader", "records", "topic"):
+            act = {"leader": admin.prefer_leader, "records": admin.delete_records}.get(
+                spring, lambda partition: admin.replace_topic(partition.topic)
+            )
             for partition in sorted(self._world.controller.leaders()):
                 is_it = partition.number == number
                 if is_it and topic_id_of(partition.topic, partition.generation).raw == topic_id:
-                    admin.prefer_leader(partition) if spring == "leader" else admin.delete_records(partition)
+                    act(partition)
             return
         victim = self._nemesis.victim(broker)
         if victim is None:
             return
         if spring.endswith(" cut"):
             self._nemesis.cut_from(victim, spring.removesuffix(" cut"))
+        elif self._nemesis.is_spared(victim, by_leaving=spring == "pause"):
+            return
         elif spring == "pause":
             self._nemesis.busy.add(victim)
             self._world.pause(victim)
             self._nemesis.after(self._nemesis.chance.between(300, _LONG_PAUSE_MS), lambda: self._nemesis.up(victim))
-        elif not self._nemesis.is_spared(victim):
+        else:
             self._nemesis.busy.add(victim)
             self._world.crash(victim)
             self._nemesis.after(self._nemesis.duration_ms(), lambda: self._nemesis.up(victim))
@@ -133,7 +147,7 @@ class Traps:
         """Pause a leader in the middle of its copy until another one may have removed that, and let it go on while it
         does not hear of the other. Nothing else is hurt meanwhile.
         """
-        if self._nemesis.victim(broker) is None:
+        if self._nemesis.victim(broker) is None or self._nemesis.is_spared(broker, by_leaving=True):
             return
         name, pause_ms = broker_name(broker), self._nemesis.chance.between(4_000, _LONG_PAUSE_MS)
         self._nemesis.cut_for({(name, CONTROLLER), (CONTROLLER, name)}, pause_ms + 3_000)

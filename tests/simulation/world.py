@@ -94,6 +94,7 @@ class World:
         self.ended: list[Broker] = []
         self._lost: set[int] = set()
         self._failing: set[int] = set()
+        self._stalled: set[int] = set()
         self._rotten: dict[tuple[str, int], set[int]] = {}
         self._is_judged = False
         self._next_garbage = _GARBAGE_EVENTS
@@ -126,7 +127,7 @@ class World:
         if events < wanted or not self.settings.faults or wanted < LEAST_EVENTS:
             return events >= wanted
         counters = self.trace.counters
-        return events >= 6 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
+        return events >= 10 * wanted or all(counters[name] >= least for name, least in LEAST_NUMBERS.items())
 
     def look(self) -> None:
         """Wait a little, and do what is due by the number of events."""
@@ -240,6 +241,12 @@ class World:
         own = logs.pop(broker, None)
         return own is not None and all(log.local_log_start_offset > own.log_end_offset for log in logs.values())
 
+    def has_nothing_local(self, partition: Partition, broker: int) -> bool:
+        """Whether a broker's log of a partition is in the tier alone."""
+        life = self.lives.get(broker)
+        log = None if life is None or partition not in life.replicas else life.replicas[partition].log
+        return log is not None and 0 < log.local_log_start_offset == log.log_end_offset
+
     # ---- lives
 
     def start(self, broker: int) -> None:
@@ -282,13 +289,21 @@ class World:
         life.group.abandon(life)
         self.judge.broker_stopped(broker, life.life, False, self.network.now_ms)
 
-    def would_lose(self, broker: int) -> bool:
-        """Whether a crash of a broker would take the last copy that is sure to have all that was committed."""
-        gone = self._leaving() | self._failing | {broker}
+    def would_lose(self, broker: int, *, by_leaving: bool = False) -> bool:
+        """Whether a crash of a broker would take the last copy that is sure to have all that was committed; or, if it
+        is paused or cut off, and leaves in-sync sets by that, one that has crashed would be left in them.
+        """
+        gone, leaving = self._leaving() | self._failing, {*self.paused(), *self._cut_off(), *self._stalled}
+        (leaving if by_leaving else gone).add(broker)
         return any(
             holders <= gone | self._rotten.get(partition[:2], set())
-            for partition, holders in self.controller.holders().items()
+            for partition, holders in self.controller.holders(leaving).items()
         )
+
+    def _cut_off(self) -> set[int]:
+        """The brokers that cannot reach, or be reached by, others or the controller."""
+        nodes = [each for cut in self.network.cuts if not {"store", "metadata"} & {*cut} for each in cut]
+        return {int(each.removeprefix("broker-")) for each in nodes if each.startswith("broker-")}
 
     def may_commit(self, brokers: set[int]) -> bool:
         """Whether these brokers alone can lead each partition, and have as many replicas of it as a commit needs."""
@@ -357,6 +372,28 @@ class World:
         if life is not None and life.group.is_paused:
             self._ended("pause", broker)
             life.group.resume()
+
+    def stall(self, broker: int, rate: float = 0.0, seconds_max: float = 0.0) -> None:
+        """Let tasks of a broker stand still for up to so long, where another may run, as often as a rate; 0: none."""
+        life = self.lives.get(broker)
+        if broker in self._stalled:
+            self._stalled.discard(broker)
+            self._ended("stalls", broker)
+            if life is not None:
+                life.group.stall = None
+        if life is not None and rate:
+            rng = self.settings.rng(f"stalls-{broker}-{self.network.now_ms}")
+            self._stalled.add(broker)
+            self._began("stalls", broker)
+            life.group.stall = lambda: rng.uniform(0, seconds_max) if rng.uniform(0, 1) < rate else 0.0
+
+    def move_log(self, broker: int, index: int) -> None:
+        """Move a partition's log, the index-th, to another directory of a broker, or back."""
+        life = self.lives.get(broker)
+        if life is not None and not life.is_stopping and not life.group.is_paused and life.replicas:
+            partition = sorted(life.replicas)[index % len(life.replicas)]
+            self._fault("log move", broker, partition)
+            life.soon(lambda: life.moves.begin(partition))
 
     def wipe(self, broker: int) -> None:
         """Lose the whole disk of a broker that is down."""

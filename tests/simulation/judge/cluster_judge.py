@@ -580,16 +580,17 @@ class ClusterJudge:
     def _check_files(self, broker: int, paths: list[str]) -> None:
         """Of a broker that stopped cleanly; what has rotted an operator has to look at."""
         owned = {f"{each.topic}-{each.number}": each for each in self._topics.replicas_of(broker)}
-        rotten = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topics.is_rotten(broker, each))
-        sound = [each for each in paths if not each.startswith(rotten)]
+        rotten = [folder for folder, each in owned.items() if self._topics.is_rotten(broker, each)]
+        kept = tuple(f"/{folder}{end}" for folder in rotten for end in "/.")  # the one that it moves into, too
+        sound = [each for each in paths if not any(folder in each for folder in kept)]
         # Of a compacted log segments of the same name are set aside again and again.
-        compacted = tuple(f"/logs/{folder}/" for folder, each in owned.items() if self._topics.facts(each).is_compacted)
-        before = {each for each in self._set_aside.get(broker, ()) if not each.startswith(compacted)}
+        compacted = [f"/{folder}/" for folder, each in owned.items() if self._topics.facts(each).is_compacted]
+        before = {path for path in self._set_aside.get(broker, ()) if not any(each in path for each in compacted)}
         check_files(broker, sound, owned.keys(), before)
 
 
 def _lasting(name: str, text: str) -> str:
     """The name of a fault that lasts until it ends: of each cut, pause and disk its own; empty for one of a moment."""
-    if name in ("cut", "pause", "disk failure"):
+    if name in ("cut", "pause", "disk failure", "stalls"):
         return f"{name} {text}"
     return name if name in ("network", "store") else ""

@@ -41,7 +41,11 @@ def check_files(broker: int, paths: Iterable[str], partitions: AbstractSet[str],
         before: Files that waited to be deleted longer ago than such a file may wait.
     """
     every = set(paths)
+    directories: dict[str, str] = {}
     for path in sorted(every):
+        directory, folder, *names = path.removeprefix("/").split("/")
+        if names and folder in partitions and directories.setdefault(folder, directory) != directory:
+            raise Violation(8, "leak", f"broker {broker}: {folder} lies in {directories[folder]} and {directory}")
         if path in before and waits_to_go(path):
             raise Violation(8, "leak", f"broker {broker}: {path} should have been deleted long ago")
         if not (waits_to_go(path) or _is_owned(path, partitions, every)):
@@ -51,7 +55,8 @@ def check_files(broker: int, paths: Iterable[str], partitions: AbstractSet[str],
 def _is_owned(path: str, partitions: AbstractSet[str], every: AbstractSet[str]) -> bool:
     if path.startswith("/cache/"):
         return _CHUNK.fullmatch(path) is not None
-    above, _, name = path.removeprefix("/logs/").rpartition("/")
+    directory, _, below = path.removeprefix("/").partition("/")
+    above, _, name = below.rpartition("/")
     if not above:
         return name in _OF_DIRECTORY
     if above not in partitions:
@@ -60,4 +65,4 @@ def _is_owned(path: str, partitions: AbstractSet[str], every: AbstractSet[str]) 
     if found is None:
         return name in _OF_LOG
     # A snapshot is taken at the log's end too, when a log is closed; the next start but one removes it.
-    return found[2] in ("log", "snapshot") or f"/logs/{above}/{found[1]}.log" in every
+    return found[2] in ("log", "snapshot") or f"/{directory}/{above}/{found[1]}.log" in every

@@ -9,7 +9,7 @@ from tests.simulation.mutants.planting import MutantError
 
 _MANAGER: Final = "tierlog.remote.manager"
 _LOG: Final = "tierlog.log.local"
-#: A branch is cut below what is committed, and copied, only by an unclean election, which one seed in a hundred has.
+#: A branch is cut below what is committed, and copied, only by an unclean election, which one seed in two hundred has.
 _UNCLEAN: Final = ("unclean election",)
 
 
@@ -177,7 +177,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "                return file.path\n",
         "                return path\n",
         "a copy reads by the paths of the log, whose segments retention and a rename of the folder take away",
-        also=("trap", "record deletion"),
+        also=("log move", "stalls"),
     ),
     "pending-read-not-released": _one(
         f"{_MANAGER}.remote_reads",
@@ -364,6 +364,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         "        if base_offset <= self.recovery_point:\n",
         "a power cut takes the end of a closed segment of a compacted log, where a hole looks like compaction's",
         is_kafkas=True,
+        also=("stalls",),
     ),
     # ---- the storage manager
     "indexes-not-deleted": _one(
