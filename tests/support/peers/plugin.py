@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pathlib
+import zipfile
 from collections.abc import Mapping
 
 from tests.support.peers import install
@@ -22,6 +23,11 @@ def jars() -> list[pathlib.Path]:
             place = pathlib.Path(name)
             found += sorted(place.glob("*.jar")) if place.is_dir() else [place]
     return [path.absolute() for path in found]
+
+
+def has_class(name: str) -> bool:
+    """Whether one of the jars has a class: the plugin's storage backends come in jars of their own."""
+    return any(f"{name.replace('.', '/')}.class" in zipfile.ZipFile(jar).namelist() for jar in jars())
 
 
 def class_path() -> str:
