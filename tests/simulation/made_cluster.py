@@ -157,6 +157,12 @@ class MadeCluster:
                     self.put(segment_id, start, part)
             self.judge.metadata_appended(1, 0, value, self.now_ms)
 
+    def remove_partition(self, *states: int) -> None:
+        """The removal of the partition from the tier goes through states."""
+        for state in states:
+            value = b"\1\2\0" + _partition() + struct.pack(">iqb", 1, 0, state) + b"\0"
+            self.judge.metadata_appended(1, 0, value, self.now_ms)
+
     def put(self, segment_id: bytes, start: int, part: str, life: int = 0) -> str:
         name = base64.urlsafe_b64encode(segment_id).decode().rstrip("=")
         key = f"orders-x/0/{start:020d}-{name}.{part}"

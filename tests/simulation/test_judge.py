@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.facts import Violation
-from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
+from tests.simulation.made_cluster import FACTS, PARTITION, SEGMENT, MadeCluster, breaks
 from tests.simulation.messages import AbortedTransaction
 from tests.support.batches import Batch, encode
 
@@ -383,6 +383,23 @@ def test_9_a_copy_lies_below_the_last_stable_offset(made: MadeCluster) -> None:
     made.change(1, last_stable_offset=1)
     with breaks(9, "unstable copy"):
         made.copy(0, 1, {0: 0}, 0, 1)
+
+
+@pytest.mark.parametrize("states", [(0, 1), (0, 1, 2)])
+def test_10_what_a_zombie_begins_in_a_partition_that_is_gone(made: MadeCluster, states: tuple[int, ...]) -> None:
+    """Its record behind the end of the removal is none: nobody has to end the copy. Its objects are judged."""
+    made.remove_partition(*states)
+    made.copy(0, 0, {0: 0}, 0)
+    made.now_ms += 60_000
+    made.look()
+    if states[-1] < 2:
+        with breaks(10, "stuck tier"):
+            made.judge.settled(made.now_ms)
+        return
+    made.judge.settled(made.now_ms)
+    made.put(SEGMENT, 0, "log")
+    with breaks(5, "orphaned object"):
+        made.judge.settled(made.now_ms)
 
 
 @pytest.mark.parametrize(

@@ -189,8 +189,8 @@ class SegmentTable:
                 self.ended.add(record.partition)
             return None
         known = self.segments.get(record.segment_id)
-        if record.segment_id in self.deleted:
-            return None
+        if record.segment_id in self.deleted or record.partition in self.ended:
+            return None  # of a partition that is gone: a zombie's
         if record.state not in _ALLOWED[None if known is None else known.state]:
             return None
         if isinstance(record, Segment):
