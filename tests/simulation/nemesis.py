@@ -358,7 +358,8 @@ class Nemesis:
         others = [each for each in controller.replicas(partition) if each != leader and each in world.running()]
         if not others:
             return 0
-        behind = self.chance.one_of(others)
+        current = [each for each in others if world.is_current(partition, each)]
+        behind = self.chance.one_of(current or others)
         self.busy.add(behind)
         names = broker_name(behind), broker_name(leader)
         cuts = {names, names[::-1]}

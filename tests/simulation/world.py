@@ -241,6 +241,12 @@ class World:
         own = logs.pop(broker, None)
         return own is not None and all(log.local_log_start_offset > own.log_end_offset for log in logs.values())
 
+    def is_current(self, partition: Partition, broker: int) -> bool:
+        """Whether a broker knows that all of its log of a partition is committed."""
+        life = self.lives.get(broker)
+        log = None if life is None or partition not in life.replicas else life.replicas[partition].log
+        return log is not None and log.high_watermark == log.log_end_offset
+
     def has_nothing_local(self, partition: Partition, broker: int) -> bool:
         """Whether a broker's log of a partition is in the tier alone."""
         life = self.lives.get(broker)
