@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
-import sys
 import time
-import zipfile
 from collections.abc import Iterator
 
 import pytest
 
-import pyspark_tierlog
-import tierlog
-from tests.bindings.spark.conftest import QUICK_START
 from tests.support.fault_proxy import FaultProxy
 from tests.support.golden import config_of
 from tests.support.servers import StoreServer, as_abfss
+from tests.support.spark_driver import answers_of, need_store_client
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
 from tierlog import open_tier
-from tierlog.errors import ConfigError, StoreError
+from tierlog.errors import StoreError
 from tierlog.runtime.stores.store_urls import address_store
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import read_scan_range
@@ -33,64 +25,12 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.spark]
 
 INTEROP = pytest.mark.interop
 SERVERS = ["s3", pytest.param("azure", marks=INTEROP), pytest.param("gcs", marks=INTEROP)]
-ROOTS = os.pathsep.join(str(pathlib.Path(m.__file__ or "").parents[1]) for m in (tierlog, pyspark_tierlog))
-SCRIPT = """
-import json, sys
-from pyspark.sql import SparkSession
-import pyspark_tierlog
-
-builder = SparkSession.builder.master("local[2]").config("spark.jars", pyspark_tierlog.jar_path())
-builder = builder.config("spark.driver.extraJavaOptions", sys.argv[1])
-for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
-    builder = builder.config(f"spark.{name}", value)
-spark = builder.getOrCreate()
-for request in json.loads(sys.stdin.read()):
-    try:
-        rows = spark.read.format("tierlog").options(**request).load()
-        columns = [name for name in rows.columns if name != "headers"] + ["to_json(headers)"]
-        plan = rows._jdf.queryExecution().toString()
-        digest = rows.selectExpr("count(key)", f"bit_xor(xxhash64({', '.join(columns)}))").collect()[0]
-        print(json.dumps(["engine=jar" in plan, *digest]))
-    except Exception as error:
-        print(json.dumps(["error", str(error)]))
-spark.stop()
-"""
 
 
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest) -> StoreServer:
     found: StoreServer = request.getfixturevalue(request.param)
     return found
-
-
-def need_store_client() -> None:
-    """Skips the test where the jar has none."""
-    try:
-        with zipfile.ZipFile(pyspark_tierlog.jar_path()) as jar:
-            if not any(name.endswith("libtierlog_store.so") for name in jar.namelist()):
-                pytest.skip("the jar was built without Rust: object stores take the Python path")
-    except ConfigError as error:
-        pytest.skip(str(error))
-
-
-def answers_of(requests: list[dict[str, str]]) -> list[list[object]]:
-    """What one driver prints for each ``load()``, with no credentials of this machine in sight."""
-    need_store_client()
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("no JDK: Spark cannot start")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
-    environment |= {"PYTHONPATH": ROOTS, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, QUICK_START],
-        input=json.dumps(requests),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
 
 def test_a_bucket_gives_the_rows_of_its_folder(server: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path) -> None:

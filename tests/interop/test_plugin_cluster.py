@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.peers import install, plugin
 from tests.support.peers.plugin_peer import OURS, our_jar
 from tests.support.servers import BUCKET, StoreServer
 from tests.support.sidecars import storage_keys
+from tests.support.spark_driver import answers_of
 
 pytestmark = pytest.mark.interop
 
@@ -89,6 +91,13 @@ def catted(root: str, keys: Mapping[str, str], folder: pathlib.Path, *arguments:
     return {row["offset"]: base64.b64decode(row["value"]) for row in rows}
 
 
+def check_spark(root: str, read: Mapping[int, bytes], folder: pathlib.Path) -> None:
+    """Spark's jar reads of the bucket what `tierlog cat` has read, with the same configuration."""
+    options = {"path": root, "subscribe": TOPIC, "rsm.config.file": str(folder / "cat.properties"), "engine": "jar"}
+    asked = ["count(value)", "max(offset)", "sum(crc32(value))"]
+    assert answers_of([options], *asked) == [[True, len(read), max(read), sum(map(zlib.crc32, read.values()))]]
+
+
 def test_two_brokers_live_with_it(tmp_path: pathlib.Path, s3: StoreServer, data: pathlib.Path) -> None:
     """If this fails, records are lost or doubled when a leader changes, or a follower begins in the tier."""
     needs_a_broker()
@@ -106,6 +115,7 @@ def test_two_brokers_live_with_it(tmp_path: pathlib.Path, s3: StoreServer, data:
         theirs = {offset: value for offset, value, _ in rows["read_uncommitted"]}
         assert len(read) > 500
         assert read.items() <= theirs.items(), "the bucket has what consumers get"
+        check_spark(url, read, tmp_path)
 
         pair.kill(BEGINS)
         eventually(lambda: pair.state(STAYS)[0], STAYS)
@@ -192,6 +202,7 @@ def test_each_plugin_reads_what_the_other_wrote(tmp_path: pathlib.Path, data: pa
         read = catted(str(tmp_path / "bucket"), keys, tmp_path)
         assert read.items() <= {offset: value for offset, value, _ in seen["read_uncommitted"]}.items()
         assert len(read) > 2000
+        check_spark(str(tmp_path / "bucket"), read, tmp_path)
         delete_topic(pair.bootstrap(STAYS), TOPIC)
         eventually(lambda: [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()], [])
     finally:
