@@ -128,6 +128,15 @@ class TestChildren:
         with sidecar(tmp_path, keys, as_child=True) as server, server.client() as client:
             assert client.health() == ""
 
+    def test_a_folder_that_is_not_the_plugins_stays(self, tmp_path: pathlib.Path, keys: dict[str, str]) -> None:
+        """If this fails, a sidecar removes what somebody else has made."""
+        with sidecar(tmp_path, keys, as_child=True) as server:
+            folder = pathlib.Path(server.path).parent
+            assert folder.stat().st_mode & 0o777 == 0o700
+            server.process.stdin.close()  # type: ignore[union-attr]
+            assert server.process.wait() == 0
+            assert list(folder.iterdir()) == []
+
     def test_it_learns_the_log_directories(self, tmp_path: pathlib.Path, keys: dict[str, str]) -> None:
         """If this fails, an operator has to name the directories twice."""
         segment = make_segment(sound_log(batches=3)).closed_in(tmp_path / "disk1" / "orders-0")

@@ -299,7 +299,7 @@ def run_server(
     reload_files: Callable[[], Coroutine[Any, Any, None]],
     on_ready: Callable[[str, int], None] = lambda _host, _port: None,
     *,
-    ends_with_stdin: bool = False,
+    behind_stdin: Callable[[], None] | None = None,
 ) -> int:
     """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT.
 
@@ -312,8 +312,8 @@ def run_server(
         stop: Called once, also if the start has failed.
         reload_files: Called at SIGHUP.
         on_ready: Called on the loop with host and port, once clients can connect.
-        ends_with_stdin: Whether the end of stdin is such a signal, too: of a pipe from who started this process, which
-            ends with that one however it ends.
+        behind_stdin: If given, the end of stdin is such a signal, too: of a pipe from who started this process, which
+            ends with that one however it ends. Then called once the server has stopped.
 
     Returns:
         The exit code: 0.
@@ -323,6 +323,8 @@ def run_server(
 
     Only for the main thread: it alone gets signals.
     """
+
+    stdin_ended = False
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -343,12 +345,14 @@ def run_server(
         loop.add_signal_handler(signal.SIGHUP, reload)
 
         def look_at_stdin() -> None:
+            nonlocal stdin_ended
             if not os.read(_STDIN, _STDIN_BYTES):
                 loop.remove_reader(_STDIN)
                 _log.info("event=stdin_ended")
+                stdin_ended = True
                 ending.set()
 
-        if ends_with_stdin:
+        if behind_stdin is not None:
             loop.add_reader(_STDIN, look_at_stdin)
         starting = asyncio.ensure_future(start())
         waiting = loop.create_task(ending.wait())
@@ -371,4 +375,6 @@ def run_server(
     gc.set_threshold(young, middle, _COLLECTIONS_OF_ALL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+    if stdin_ended and behind_stdin is not None:
+        behind_stdin()
     return 0

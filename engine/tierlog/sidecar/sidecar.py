@@ -189,4 +189,5 @@ def serve_sidecar(
     Raises: as ``Sidecar.start``.
     """
     sidecar = Sidecar(config, machine)
-    run_server(sidecar.start, sidecar.stop, sidecar.reload, on_ready, ends_with_stdin=config.is_child)
+    behind_stdin = config.listener.remove_private_folder if config.is_child else None
+    run_server(sidecar.start, sidecar.stop, sidecar.reload, on_ready, behind_stdin=behind_stdin)

@@ -70,6 +70,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def socket_folder(child: int) -> pathlib.Path:
+    arguments = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")
+    return pathlib.Path(arguments[arguments.index("--listen") + 1].removeprefix("unix:")).parent
+
+
 def objects(place: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in (place / "bucket").rglob("*") if path.is_file()]
 
@@ -188,7 +193,7 @@ def test_interrupted_calls_are_errors(
 def test_the_child_shows_no_secret_and_ends_with_the_jvm(
     place: pathlib.Path, class_path: str, keys: dict[str, str]
 ) -> None:
-    """If this fails, every user of the machine reads the store's key, or each restart leaves a process behind."""
+    """If this fails, every user reads the store's key, or each kill of a broker leaves a process or a folder."""
     proxy = {"storage.proxy.host": "127.0.0.1", "storage.proxy.port": "1", "storage.proxy.username": "me"}
     proxy["storage.proxy.password"] = SECRET
     with running(place, class_path) as peer:
@@ -196,13 +201,19 @@ def test_the_child_shows_no_secret_and_ends_with_the_jvm(
         (child,) = live_children(peer.pid)
         for name in ("cmdline", "environ"):
             assert SECRET.encode() not in pathlib.Path(f"/proc/{child}/{name}").read_bytes()
+        folder = socket_folder(child)
+        assert folder.name.startswith("tierlog")
+        assert folder.exists()
         os.kill(peer.pid, signal.SIGKILL)
         wait_until(lambda: not is_alive(child))
+        assert not folder.exists()
     with running(place, class_path) as peer:
         peer.configure(child_keys(keys))
         (child,) = live_children(peer.pid)
+        folder = socket_folder(child)
         peer.close()
         assert not is_alive(child)
+        assert not folder.exists()
         with pytest.raises(PluginError, match="closed"):
             peer.delete(make_segment(sound_log(batches=1)).metadata)
 

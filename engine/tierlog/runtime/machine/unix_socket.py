@@ -25,6 +25,10 @@ _GROUPS_BYTES_MAX: Final = 1024
 _FIRST_PASSED: Final = 3
 
 
+#: How the folder is called that a broker's plugin makes for the socket of its child.
+_PRIVATE_FOLDER: Final = "tierlog"
+
+
 @dataclass(frozen=True, slots=True)
 class UnixListener:
     """Where a server listens on this machine, and who may connect: root, this process's user, and a group's members.
@@ -78,6 +82,20 @@ class UnixListener:
             os.unlink(self.path)
         except FileNotFoundError:
             return
+
+    def remove_private_folder(self) -> None:
+        """Remove the folder of the name if it was made for it by who started this process, who cannot do it any more:
+        empty, this user's alone, and called as the plugin calls it.
+        """
+        folder = os.path.dirname(self.path)
+        if not os.path.basename(folder).startswith(_PRIVATE_FOLDER):
+            return
+        try:
+            found = os.lstat(folder)
+            if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700:
+                os.rmdir(folder)
+        except OSError:
+            return  # somebody else has removed it, or uses it
 
     def refusal(self, accepted: socket.socket) -> str:
         """Why a peer may not connect; "" if it may."""
