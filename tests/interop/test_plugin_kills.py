@@ -1,4 +1,6 @@
-"""A broker that tiers through the plugin while it, its sidecar and the store are killed, and the store stalls."""
+"""A broker that tiers through the plugin while it, its sidecar and the store are killed, the store stalls, and the disk
+of the chunk cache is full.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import obstore
 import pytest
+from obstore.store import S3Store
 
 from tests.interop.test_plugin_cluster import broker_keys, catted, form_keys, s3_keys
-from tests.support.broker_pair import segments
+from tests.support.broker_pair import eventually, segments
 from tests.support.command import run_process
 from tests.support.fault_proxy import FaultProxy
-from tests.support.metadata_cluster import make_topic, needs_a_broker
+from tests.support.metadata_cluster import delete_topic, make_topic, needs_a_broker
 from tests.support.peers import broker
 from tests.support.servers import BUCKET, StoreServer, seaweed
 
@@ -32,6 +36,10 @@ SECONDS = float(os.environ.get("TIERLOG_KILL_SECONDS", "600"))
 CATCH_UP_SECONDS = 60.0
 PAUSE_SECONDS = 12.0
 PARTITIONS = 2
+#: Of a pass of the reader.
+READ_SECONDS = 20.0
+#: Less than the chunk cache may take.
+DISK_BYTES = 12 << 20
 
 
 class Killed:
@@ -40,6 +48,7 @@ class Killed:
     def __init__(self, folder: pathlib.Path, server: StoreServer, proxy: FaultProxy, extra: dict[str, str]) -> None:
         self.folder, self.server, self.proxy, self.extra = folder, server, proxy, extra
         self.port = broker.free_port()
+        self._filling = folder / "cache" / "of-another-program"
         self._broker = ExitStack()
         self._store: subprocess.Popen[bytes] | None = None
         self.running: broker.Broker
@@ -76,6 +85,16 @@ class Killed:
         time.sleep(2)
         with (self.folder / "store.log").open("ab") as log:
             self._store = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def fill_disk(self) -> None:
+        """The disk of the chunk cache has no room until the next fault."""
+        with contextlib.suppress(OSError), self._filling.open("ab") as file:
+            while True:
+                file.write(bytes(1 << 16))
+                file.flush()
+
+    def empty_disk(self) -> None:
+        self._filling.unlink(missing_ok=True)
 
     def stall_store(self) -> None:
         self.proxy.add("stall", times=None, seconds=8.0)
@@ -142,15 +161,64 @@ def read_back(bootstrap: str, partition: int, count: int) -> list[int]:
     return found
 
 
+class Reader(threading.Thread):
+    """Reads the first partition from its start on, again and again: the tier is read while things fail."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self._servers = bootstrap
+        self._is_ending = threading.Event()
+        self.count = 0
+        self.failed: list[str] = []
+
+    def run(self) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "none", "enable.auto.commit": False})
+        while not self._is_ending.is_set():
+            consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+            until, expected = time.monotonic() + READ_SECONDS, 0
+            while time.monotonic() < until and not self._is_ending.is_set():
+                for each in consumer.consume(1000, 1.0):
+                    if each.error() is None:
+                        number = int(each.value()[:12])
+                        if number != expected:
+                            self.failed.append(f"{number} where {expected} comes next")
+                        expected = number + PARTITIONS
+                        self.count += 1
+        consumer.close()
+
+    def end(self) -> None:
+        self._is_ending.set()
+        self.join(60)
+        assert not self.is_alive()
+
+
+@contextlib.contextmanager
+def small_disk(folder: pathlib.Path, size_bytes: int) -> Iterator[None]:
+    """A file system of so many bytes, where this user may mount one; else a folder of the disk that is there."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder)]
+    is_mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    try:
+        yield
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 @pytest.fixture
 def killed(tmp_path: pathlib.Path, data: pathlib.Path) -> Iterator[tuple[Killed, dict[str, str]]]:
     needs_a_broker()
     store = tmp_path / "store"
     store.mkdir()
-    with seaweed(store) as server, FaultProxy.before(server) as proxy:
+    with (
+        seaweed(store) as server,
+        FaultProxy.before(server) as proxy,
+        small_disk(tmp_path / "cache", DISK_BYTES),
+    ):
         keys = s3_keys(server, "tier/") | form_keys("zstd + AES", data, tmp_path)
         keys["storage.s3.endpoint.url"] = proxy.endpoint
-        (tmp_path / "cache").mkdir()
         cache = {"class": "disk", "size": str(16 << 20), "path": str(tmp_path / "cache")}
         keys |= {f"fetch.chunk.cache.{name}": value for name, value in cache.items()}
         made = Killed(tmp_path, server, proxy, broker_keys(keys, ours=True))
@@ -168,17 +236,23 @@ def test_nothing_is_lost_and_nothing_doubled(killed: tuple[Killed, dict[str, str
     make_topic(cluster.bootstrap, TOPIC, PARTITIONS, remote_storage_enable="true", **settings)
     writer = Writer(cluster.bootstrap)
     writer.start()
-    faults = [cluster.kill_sidecar, cluster.stall_store, cluster.kill_broker, cluster.kill_store]
+    reader = Reader(cluster.bootstrap)
+    reader.start()
+    faults = [cluster.kill_sidecar, cluster.stall_store, cluster.kill_broker, cluster.fill_disk, cluster.kill_store]
     until, turn = time.monotonic() + SECONDS, 0
     while time.monotonic() < until:
         time.sleep(PAUSE_SECONDS)
+        cluster.empty_disk()
         fault = faults[turn % len(faults)]
         fault()
         cluster.done.append(fault.__name__)
         turn += 1
     time.sleep(10)
     writer.end()
+    reader.end()
     assert not writer.failed
+    assert not reader.failed
+    assert reader.count > len(writer.acknowledged[0])
     caught_up = time.monotonic() + CATCH_UP_SECONDS
     folders = [cluster.folder / "broker" / "logs" / f"{TOPIC}-{number}" for number in range(PARTITIONS)]
     while max(len(segments(folder)) for folder in folders) > 2:
@@ -187,14 +261,38 @@ def test_nothing_is_lost_and_nothing_doubled(killed: tuple[Killed, dict[str, str
     for partition, acknowledged in writer.acknowledged.items():
         assert acknowledged == sorted(set(acknowledged)), "acknowledged in order, once"
         assert read_back(cluster.bootstrap, partition, len(acknowledged)) == acknowledged
-    print(f"{len(cluster.done)} faults, {sum(map(len, writer.acknowledged.values()))} records", file=sys.stderr)
+    count = sum(map(len, writer.acknowledged.values()))
+    print(f"{len(cluster.done)} faults, {count} records written, {reader.count} read", file=sys.stderr)
+    check_bucket(cluster, keys, tmp_path, writer.acknowledged[0])
+
+
+def check_bucket(cluster: Killed, keys: dict[str, str], folder: pathlib.Path, acknowledged: list[int]) -> None:
+    """`tierlog cat` reads what was acknowledged; what the topic's deletion leaves, `tierlog orphans` has named."""
     direct = keys | {"storage.s3.endpoint.url": cluster.server.options["store.endpoint"]}
     direct = {name: value for name, value in direct.items() if "cache" not in name}
-    read = catted(f"s3://{BUCKET}", direct, tmp_path, "--partition", "0")
-    assert len(read) > len(writer.acknowledged[0]) * 0.8
-    config = tmp_path / "orphans.properties"
+    root = f"s3://{BUCKET}"
+    read = catted(root, direct, folder, "--partition", "0")
+    assert len(read) > len(acknowledged) * 0.8
+    assert [int(read[offset][:12]) for offset in sorted(read)] == acknowledged[: len(read)]
+    config = folder / "orphans.properties"
     config.write_text("".join(f"rsm.config.{name}={value}\n" for name, value in direct.items()))
-    asked = ["orphans", f"s3://{BUCKET}", "--config", config, "--metadata", cluster.bootstrap]
-    found = run_process(*asked)
+    found = run_process("orphans", root, "--config", config, "--metadata", cluster.bootstrap, "--output", "json")
     assert found.code in (0, 1), found.err
-    print(found.out.decode()[-2000:], file=sys.stderr)
+    named = found.out.decode()
+    print(named[-1000:], file=sys.stderr)
+    delete_topic(cluster.bootstrap, TOPIC)
+    eventually(lambda: [key for key in keys_of(cluster.server) if key not in named], [])
+
+
+def keys_of(server: StoreServer) -> list[str]:
+    """The keys of all objects of the tier."""
+    store = S3Store(
+        BUCKET,
+        endpoint=server.options["store.endpoint"],
+        access_key_id=server.options["store.access_key_id"],
+        secret_access_key=server.options["store.secret_access_key"],
+        region=server.options["store.region"],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+    return [str(each["path"]) for page in obstore.list(store, "tier/") for each in page]
