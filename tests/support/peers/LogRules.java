@@ -1,9 +1,9 @@
 package org.apache.kafka.storage.internals.log;
 
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
-import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
@@ -30,6 +30,8 @@ import org.apache.kafka.common.utils.Time;
  * their package: what a duplicate is, they tell nobody else. */
 public final class LogRules {
     private static final TopicPartition PARTITION = new TopicPartition("orders", 0);
+    /** Where a manager finds no snapshots, and writes none: a folder that is not there. */
+    private static final File NO_SNAPSHOTS = new File("no-producer-snapshots");
 
     /** A clock that stands where it was told. */
     private static final class Clock implements Time {
@@ -169,8 +171,7 @@ public final class LogRules {
                 return "taken" + told();
             default:
                 ProducerStateManagerConfig config = new ProducerStateManagerConfig(86400000, false);
-                state = new ProducerStateManager(PARTITION, Files.createTempDirectory("producers").toFile(), 900000,
-                        config, clock);
+                state = new ProducerStateManager(PARTITION, NO_SNAPSHOTS, 900000, config, clock);
                 return "new";
         }
     }
