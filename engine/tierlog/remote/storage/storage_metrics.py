@@ -133,7 +133,7 @@ SERIES: Final[tuple[Series, ...]] = (
         CACHES,
         _CACHE + "cache-eviction-total",
     ),
-    Series("gauge", "cache_bytes", "Bytes that a cache holds.", "cache", CACHES, _CACHE + "cache-size-total"),
+    Series("gauge", "cache_bytes", "Bytes that a cache holds.", "cache", CACHES),
     Series(
         "counter",
         "cache_damaged_total",
