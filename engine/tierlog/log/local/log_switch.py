@@ -17,7 +17,7 @@ from typing import Final
 from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.log.local.directory.directory_files import PartitionKey
 from tierlog.log.local.log_directory import LogDirectory
-from tierlog.log.local.log_folder import deleted_folder_name, partition_folder_name
+from tierlog.log.local.log_folder import agreed_topic_id, deleted_folder_name, partition_folder_name
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 
@@ -69,6 +69,8 @@ class LogSwitch:
 
     def _replaced(self, source: LogDirectory, current: UnifiedLog, future: UnifiedLog) -> bool:
         with _failing(self._target):
+            if future.topic_id is None:  # the power went before its folder had the file: a start takes it for a stray
+                future.topic_id = agreed_topic_id(self._machine, future.folder, current.topic_id)
             write_moved_from(self._machine, future.folder, left_folders(self._machine, current.folder) | {source.name})
         try:
             aside = f"{source.path}/{deleted_folder_name(*self._key, self._machine.rng)}"
