@@ -26,12 +26,15 @@ _JUMP_RATE: Final = 0.01
 _BATCH_HEAD: Final = struct.Struct(">qi")
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _BATCH_OVERHEAD: Final = 12
+_MAGIC_POSITION, _MAGIC = 16, 2
 _CHECKSUM: Final = struct.Struct(">I")
 _CHECKSUM_POSITION, _COVERED_POSITION, _DELTA_POSITION = 17, 21, 23
 
 
 def next_offset_behind(data: bytes, offset: int) -> int | None:
-    """The offset behind the last whole batch of an answer, the given one if it has none; None: a checksum is wrong."""
+    """The offset behind the last whole batch of an answer, the given one if it has none; None: a checksum is wrong, or
+    a magic, which none covers (Kafka's ByteBufferLogInputStream).
+    """
     position = 0
     while position + _BATCH_OVERHEAD <= len(data):
         base_offset, size_bytes = _BATCH_HEAD.unpack_from(data, position)
@@ -39,7 +42,8 @@ def next_offset_behind(data: bytes, offset: int) -> int | None:
         if size_bytes <= 0 or end > len(data):
             break
         (checksum,) = _CHECKSUM.unpack_from(data, position + _CHECKSUM_POSITION)
-        if crc32c(data[position + _COVERED_POSITION : end]) != checksum:
+        is_known = data[position + _MAGIC_POSITION] == _MAGIC
+        if not is_known or crc32c(data[position + _COVERED_POSITION : end]) != checksum:
             return None
         (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, position + _DELTA_POSITION)
         offset = max(offset, base_offset + delta + 1)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.clients import Clients
+from tests.simulation.consumers import next_offset_behind
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.messages import (
     AbortedTransaction,
@@ -37,6 +38,7 @@ from tests.simulation.messages import (
     WriteMarker,
 )
 from tests.simulation.settings import ClientCounts, Settings, TopicSettings
+from tests.support.batches import Batch, encode
 from tests.support.golden import ROW_COLUMNS
 from tests.support.log_consumer import consume
 from tierlog.log.formats.identity_files import Uuid
@@ -378,3 +380,12 @@ def _next_offset(data: bytes, offset: int) -> int:
         offset = int.from_bytes(data[:8], "big") + int.from_bytes(data[23:27], "big") + 1
         data = data[end:]
     return offset
+
+
+@pytest.mark.parametrize("position", [16, 17, 30])
+def test_what_has_rotted_is_not_taken(position: int) -> None:
+    """Kafka's clients refuse a magic that they do not know, which no checksum covers, and a wrong checksum."""
+    data = bytearray(encode(Batch(7, (b"a", b"b"))))
+    assert next_offset_behind(bytes(data), 7) == 9
+    data[position] ^= 1
+    assert next_offset_behind(bytes(data), 7) is None

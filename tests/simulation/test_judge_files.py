@@ -22,6 +22,7 @@ _OWNED = [
     "/logs/orders-0/00000000000000000007.index",
     "/logs/orders-0/00000000000000000009.snapshot",
     "/logs/orders-0/leader-epoch-checkpoint",
+    "/logs/orders-0/moved-from",
     "/logs/recovery-point-offset-checkpoint",
 ]
 _ASIDE = "/logs/orders-0/00000000000000000000.log.deleted"
