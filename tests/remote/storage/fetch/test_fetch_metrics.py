@@ -52,6 +52,28 @@ def test_hits_and_bytes_are_counted(data: pathlib.Path) -> None:
     fetcher.close()
 
 
+def test_a_range_that_is_found_at_once_is_counted(data: pathlib.Path) -> None:
+    """If this fails, the cache of a server or a sidecar looks useless, since nearly all that it answers is found so."""
+    segment, keys = segment_of(data, "zstd")
+    metrics = StorageMetrics()
+    fetcher = SegmentFetcher(
+        MemoryBucket(segment.objects),
+        read_storage_config(CACHED),
+        keys,
+        metrics=metrics,  # type: ignore[arg-type]
+    )
+    assert fetcher.find_cached(segment.metadata, 0, 600, again=False) is None
+    assert metrics.value("cache_hits_total", cache="chunks_memory") == 0, "whoever reads it then counts"
+    with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
+        stream.read()
+    for _ in range(2):
+        assert fetcher.find_cached(segment.metadata, 0, 600, again=False) is not None
+    fetcher.close()
+    assert metrics.value("cache_hits_total", cache="chunks_memory") == 2
+    assert metrics.value("cache_hit_bytes_total", cache="chunks_memory") == 2 * 32_768
+    assert metrics.value("cache_misses_total", cache="chunks_memory") == 1
+
+
 @pytest.mark.parametrize("is_local", [False, True])
 @pytest.mark.parametrize("opened_bytes", [0, MIB])
 def test_the_disk_cache_is_counted(

@@ -166,6 +166,8 @@ class SegmentReader:
         self._count_fetch = metrics.counting("fetches_total")
         self._count_requested = metrics.counting("fetch_requested_bytes_total")
         self._count_returned = metrics.counting("fetch_returned_bytes_total")
+        self._count_hits = metrics.counting("cache_hits_total", "chunks_memory")
+        self._count_hit_bytes = metrics.counting("cache_hit_bytes_total", "chunks_memory")
         #: Each knows where its chunks lie, and a key.
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
@@ -210,11 +212,15 @@ class SegmentReader:
         if log.key(views[-1]) not in cache:  # the first chunk that a sequential reader lacks
             return None
         found: list[memoryview] = []
+        hit_bytes = 0
         for view in views:
             data = cache.find(log.key(view), again=again and not found)
             if data is None:
                 return None
             found.append(data[view.start : view.end])
+            hit_bytes += len(data)
+        self._count_hits(len(found))
+        self._count_hit_bytes(hit_bytes)
         self._count_fetch()
         self._count_requested(end_exclusive - start)
         self._count_returned(end_exclusive - start)
