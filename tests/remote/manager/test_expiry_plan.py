@@ -16,6 +16,7 @@ from tierlog.remote.manager.expiry_plan import (
     ExpiryReason,
     ExpiryRules,
     find_expiry_rules,
+    find_unfinished,
     find_unreferenced,
     plan_expiry,
     size_within,
@@ -60,6 +61,17 @@ def planned(
 
 def starts(plan: ExpiryPlan) -> list[tuple[int, ExpiryReason]]:
     return [(each.segment.start_offset, each.reason) for each in plan.expired]
+
+
+@pytest.mark.parametrize("state", [STARTED, DELETING])
+def test_a_later_leaders_copy_is_not_given_up(state: RemoteLogSegmentState) -> None:
+    """If this fails, a leader that is none any more, whose clock is ahead, deletes what the next one finishes just now
+    (simulation, seed 20007).
+    """
+    begun = [an_entry(0, 9, epochs, state=state) for epochs in ({0: 0}, {2: 0}, {2: 0, 3: 5})]
+    now_ms = max(each.event_timestamp_ms for each in begun)
+    assert [each.segment for each in find_unfinished(begun, began_until_ms=now_ms, latest_epoch=2)] == begun[:2]
+    assert len(find_unfinished(begun, began_until_ms=now_ms)) == 3
 
 
 def test_nothing_goes_without_a_limit() -> None:

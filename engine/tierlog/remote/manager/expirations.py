@@ -271,7 +271,12 @@ class _Look:
         being_copied = self._partition.being_copied
         found = [
             *plan.allowed(self._log_start),
-            *find_unfinished(segments, began_until_ms=self._began_until_ms, being_copied=being_copied),
+            *find_unfinished(
+                segments,
+                began_until_ms=self._began_until_ms,
+                latest_epoch=None if self._bounds[1] is None else self._bounds[1].epoch,
+                being_copied=being_copied,
+            ),
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
         going: dict[object, Expired] = {}

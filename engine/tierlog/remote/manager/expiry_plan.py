@@ -267,6 +267,7 @@ def find_unfinished(
     segments: Iterable[RemoteLogSegmentMetadata],
     *,
     began_until_ms: int,
+    latest_epoch: int | None = None,
     being_copied: AbstractSet[RemoteLogSegmentId] = frozenset(),
 ) -> Sequence[Expired]:
     """Find the copies and the deletions that began and never finished: their brokers have ended, or lost the partition.
@@ -275,6 +276,7 @@ def find_unfinished(
     Args:
         segments: Of the partition, in every state and any order.
         began_until_ms: Those that began later stay.
+        latest_epoch: Of the log: those of a later one stay, for their leader has taken this one's place; None: unknown.
         being_copied: By this broker, now.
     """
     return tuple(
@@ -282,6 +284,7 @@ def find_unfinished(
         for each in segments
         if each.state in (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
         and each.event_timestamp_ms <= began_until_ms
+        and (latest_epoch is None or max(each.segment_leader_epochs) <= latest_epoch)
         and each.remote_log_segment_id not in being_copied
     )
 
