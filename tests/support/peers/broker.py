@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tests.support.peers import install
 
-CLUSTER_ID = "tierlogBenchCluster0001"
+#: A Uuid as Kafka writes it: brokers before 3.7 take no other.
+CLUSTER_ID = "dGllcmxvZ0JlbmNoMDAwMQ"
 START_SECONDS = 180.0
 
 
