@@ -59,7 +59,7 @@ test-java: jar-if-possible ## the jars' own tests, by Maven and by Cargo, where 
 	@.ci/test-jar.sh
 
 test-python: jar-if-possible ## pytest, by six workers, since tests wait too (more arguments: PYTEST_ARGUMENTS='-k lineage')
-	@$(SPARK_ENV) $(PYTEST) -n 6 --dist loadgroup $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(PYTEST) -n 6 --dist loadgroup --durations=20 $(PYTEST_ARGUMENTS)
 
 # Beside the tree's own build, in build/debug and build/static; about two minutes.
 test-builds: setup ## the native rooms' tests over the debug build and over one with the codecs linked statically
