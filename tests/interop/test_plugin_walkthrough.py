@@ -17,7 +17,7 @@ import pytest
 from tests.support.metadata_cluster import needs_a_broker
 from tests.support.peers import plugin, plugin_peer
 from tests.support.peers.broker import free_port
-from tests.support.peers.kafka_home import KafkaHome
+from tests.support.peers.kafka_home import KRAFT, KafkaHome
 from tests.support.servers import BUCKET, seaweed
 
 pytestmark = pytest.mark.interop
@@ -28,14 +28,7 @@ ZOOKEEPER = (
 #: What Kafka's own files have that counts here.
 BROKERS = {
     "kafka-3.9": "broker.id=0\nzookeeper.connect=localhost:{zookeeper}\nlisteners=PLAINTEXT://localhost:{port}\n",
-    "kafka": """process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=localhost:{controller}
-listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}
-advertised.listeners=PLAINTEXT://localhost:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-""",
+    "kafka": KRAFT,
 }
 #: Local segments go after seconds, not minutes: what is consumed comes from the tier.
 COMMON = """log.dirs={folder}/logs

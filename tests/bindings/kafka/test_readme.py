@@ -9,24 +9,19 @@ import pytest
 
 from tests.support.metadata_cluster import needs_a_broker
 from tests.support.peers.broker import free_port
-from tests.support.peers.kafka_home import KafkaHome
+from tests.support.peers.kafka_home import KRAFT, KafkaHome
 from tests.support.peers.plugin_peer import our_jar
 
 PAGE = pathlib.Path(__file__).parents[3] / "bindings" / "kafka" / "README.md"
-#: What Kafka's own file has that counts here.
-PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=localhost:{controller}
-listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}
-advertised.listeners=PLAINTEXT://localhost:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={folder}/logs
+PROPERTIES = (
+    KRAFT
+    + """log.dirs={folder}/logs
 offsets.topic.replication.factor=1
 remote.log.manager.task.interval.ms=1000
 log.retention.check.interval.ms=1000
 log.initial.task.delay.ms=100
 """
+)
 
 
 @pytest.mark.interop

@@ -15,6 +15,15 @@ from collections.abc import Sequence
 from tests.support.checkout import BIN
 from tests.support.peers import install
 
+#: What counts here of Kafka's own file for one node with KRaft.
+KRAFT = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:{controller}
+listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}
+advertised.listeners=PLAINTEXT://localhost:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+"""
 _TOOLS = {
     "kafka-storage.sh": "kafka.tools.StorageTool",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
