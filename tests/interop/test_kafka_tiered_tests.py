@@ -56,7 +56,7 @@ def kafka() -> str:
 
 @pytest.fixture(scope="module")
 def with_plugin(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same with our LocalTieredStorage before Kafka's."""
+    """The class path with our LocalTieredStorage, compiled, before Kafka's own."""
     classes = tmp_path_factory.mktemp("classes")
     path = f"{our_jar()}:{kafka}"
     javac = pathlib.Path(shutil.which(install.java()) or "java").with_name("javac")

@@ -91,7 +91,7 @@ class KafkaHome:
 
     @property
     def server_log(self) -> str:
-        """What the servers printed."""
+        """The text that the broker, and ZooKeeper, have printed so far."""
         return "".join(path.read_text() for path in sorted(self.folder.glob("*.sh.out")))
 
     def stop(self) -> None:
