@@ -244,10 +244,11 @@ class ListLog:
 
     # ---- offsets
 
-    def update_highest_offset_in_remote_storage(self, offset: int) -> None:
+    def update_highest_offset_in_remote_storage(self, offset: int, *, may_fall: bool = False) -> None:
         if self._tiered:
             here = min(offset, self.log_end_offset - 1)
-            self.highest_offset_in_remote_storage = max(here, self.highest_offset_in_remote_storage)
+            known = self.highest_offset_in_remote_storage
+            self.highest_offset_in_remote_storage = here if may_fall else max(here, known)
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
         if self._tiered:

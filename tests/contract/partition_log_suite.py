@@ -253,6 +253,14 @@ class PartitionLogContract:
         assert log.only_local_log_segments_count() == len(only_local) == 2
         assert log.only_local_log_segments_size() == sum(only_local)
 
+    def test_what_is_copied_no_more(self, log: PartitionLog) -> None:
+        """Another leader had it deleted from the tier. If this fails, local retention deletes what no tier has."""
+        log.update_highest_offset_in_remote_storage(5)
+        log.update_highest_offset_in_remote_storage(2, may_fall=True)
+        assert log.highest_offset_in_remote_storage == 2
+        log.update_highest_offset_in_remote_storage(4, may_fall=True)
+        assert log.highest_offset_in_remote_storage == 4
+
     def test_a_copied_segment_of_one_record(self, rig: LogRig) -> None:
         """It would count here and in the tier, and retention by size would take what is within its bound."""
         rig.roll()

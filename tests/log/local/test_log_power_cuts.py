@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of
 from tierlog.errors import StoreError
-from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -244,6 +244,26 @@ def test_the_epochs_of_what_was_flushed_are_those_of_its_batches(lineage: tuple[
     left = crashed(machine, 1)
     left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(lineage)))
     assert opened(left, log.recovery_point).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 5}
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_lineage_that_was_lost_is_that_of_the_batches(is_clean: bool) -> None:
+    """The file has gone, and the active segment has no batch that recovery would read: the records would have no epoch,
+    for good.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for epoch in (0, 0, 1):
+        log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+    log.roll()
+    log.flush()
+    if is_clean:
+        log.close()
+    left = crashed(machine, 1)
+    left.files.remove(f"{FOLDER}/leader-epoch-checkpoint")
+    again = opened(left, log.recovery_point)
+    assert again.leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2}
+    assert parse_leader_epochs(left.files.read_whole(f"{FOLDER}/leader-epoch-checkpoint")).latest is not None
 
 
 def test_the_lineage_from_the_log_start_on_stays() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.remote.manager.test_aux_states import cluster_of, only_first, producers, tiered
 from tests.scenarios.two_brokers import Cluster
+from tests.support.tier_tasks import segment_bytes, task_tier
 from tests.support.tiered_brokers import BrokerReplica, Endpoint, partition_of
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState, RemoteResourceNotFoundException
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
@@ -24,6 +25,31 @@ def another_branch(cluster: Cluster) -> None:
     node.metadata.add_remote_log_segment_metadata(other).result(60)
     deletions = SegmentDeletions(node.services)
     deletions.change(deletions.update_of(other, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+
+
+def test_nothing_expires_until_the_lineage_is_completed() -> None:
+    """The file of the epochs was lost: by those of the records here alone the tier would have nothing in front of them,
+    all of which would go, with the log's start behind it.
+    """
+    with task_tier() as tier:
+        size = segment_bytes(tier.filled(3))
+        tier.limit(local_retention_bytes=1, retention_bytes=100 * size)
+        tier.append(epoch=1)
+        tier.log.update_high_watermark(40)
+        assert tier.log.delete_old_segments()
+        tier.log.leader_epoch_cache.clear_and_flush()
+        tier.restart()
+        tier.new_term()
+        log = tier.log
+        assert log.must_be_rebuilt
+        assert log.leader_epoch_cache.epoch_with_offsets() == {1: 30}
+        log.update_high_watermark(40)
+        tier.settle()
+        assert (tier.starts, tier.stored(), log.log_start_offset) == ([], 3, 0)
+        log.complete_lineage([(0, 0)])
+        tier.limit(retention_bytes=3 * size)
+        tier.settle()
+        assert (tier.starts, tier.stored(), log.log_start_offset) == ([10], 2, 10)
 
 
 class TestLeaders:

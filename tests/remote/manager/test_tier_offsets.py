@@ -10,6 +10,7 @@ import pytest
 from tests.support.tier_tasks import TaskTier, failing, moved_to_another_disk, reopened, task_tier
 from tierlog.remote.api import RemoteLogSegmentState as STATE
 from tierlog.remote.api import RemoteStorageException
+from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 
 LOOK_UP = ["list_remote_log_segments", "highest_offset_for_epoch", "remote_log_segment_metadata"]
@@ -47,6 +48,20 @@ def test_a_log_start_is_raised_and_published() -> None:
         assert tier.log.log_start_offset == 0
         assert require(tier) == (29, 0)
         assert (tier.log.log_start_offset, tier.starts) == (10, [10])
+
+
+def test_a_log_forgets_what_the_tier_has_no_more() -> None:
+    """Another leader had it deleted. If this fails, the segments are copied again from the first on, and local
+    retention deletes those that have not been.
+    """
+    with task_tier() as tier:
+        deletions = SegmentDeletions(tier.services)
+        for segment in tier.filled(3):
+            deletions.finish(deletions.begin(segment))
+        tier.new_term()
+        assert tier.log.highest_offset_in_remote_storage == 29
+        assert require(tier).offset == -1
+        assert tier.log.highest_offset_in_remote_storage == -1
 
 
 def test_a_log_in_another_directory_is_looked_up_again() -> None:

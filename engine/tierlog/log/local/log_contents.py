@@ -368,8 +368,7 @@ class LogContents:
                 log_start_offset=self.log_start,
                 log_end_offset=self._local.log_end_offset,
             )
-        rises = offset > self.log_start
-        if self.is_tiered or rises:
+        if (rises := offset > self.log_start) or self.is_tiered:
             self.local_start = max(offset, self.local_start)
         if rises:
             _log.info("%s: the log starts at %d: %s", self._local.folder, offset, reason)
@@ -377,9 +376,10 @@ class LogContents:
                 self._note_tier_start(raised_start(self._tier_start, offset, latest_epoch=self._latest_epoch))
             self.log_start = offset
             self._local.recovery_point = max(self._local.recovery_point, offset)
-            self.epochs.truncate_from_start(offset)
             self.producers.on_log_start(offset, latest_snapshot_offset=self.snapshots.latest_offset)
         self.publish()
+        if rises:  # now: by a lineage that is cut the tier's segments in front of it go
+            self.epochs.truncate_from_start(offset)
         return rises
 
     def raise_log_start_by_tier(self, offset: int) -> int:
@@ -388,10 +388,10 @@ class LogContents:
             self.raise_log_start(min(offset, self.high_watermark), "segments of the tier were deleted")
         return self.log_start
 
-    def note_copied(self, offset: int) -> None:
-        """Note that the tier has what lies up to an offset, as far as this log goes; a lower one changes nothing."""
+    def note_copied(self, offset: int, *, may_fall: bool = False) -> None:
+        """Note what the tier has, as far as this log goes; a lower offset, unless it may fall, changes nothing."""
         offset = min(offset, self._local.log_end_offset - 1)
-        if self.is_tiered and offset > self.copied:
+        if self.is_tiered and (offset > self.copied or (may_fall and offset < self.copied)):
             self.copied = offset
             self.publish()
 

@@ -61,11 +61,13 @@ class Expirations:
 
     def run(self, partition: TieredPartition) -> float | None:
         """Delete one segment that has expired, or find those that have; seconds until the next run, None: the term has
-        ended.
+        ended. By a lineage that does not reach back to the log's start the tier seems to have nothing there: until it
+        is completed all stays.
         """
         pause = self._services.config.task_interval_ms / 1000
         log = self._services.find_log(partition.topic_id_partition)
-        if log is not None and log.remote_log_enabled() and not partition.has_ended:
+        is_whole = log is not None and log.remote_log_enabled() and not log.must_be_rebuilt
+        if log is not None and is_whole and not partition.has_ended:
             pause = self._guarded_step(partition, log, pause)
         return None if partition.has_ended else pause
 

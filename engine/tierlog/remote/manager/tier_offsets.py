@@ -90,7 +90,7 @@ class TierOffsets:
             if self._term.cancelled or changes != self._changes:
                 return copied
             self._change(copied)
-        log.update_highest_offset_in_remote_storage(copied.offset)
+        log.update_highest_offset_in_remote_storage(copied.offset, may_fall=not services.config.kafka_semantics)
         return copied
 
     def _find_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:

@@ -1,5 +1,5 @@
 """The leader epochs of records as their batches have them: of those that are there again, since the log start that had
-taken them was lost, while the lineage stays cut to it.
+taken them was lost, while the lineage stays cut to it; and of all, where the file of the lineage was lost.
 """
 
 from __future__ import annotations
@@ -17,24 +17,30 @@ _log = logging.getLogger(__name__)
 _EPOCHS_MAGIC = 2
 
 
-def complete_from_batches(epochs: LeaderEpochs, segments: LogSegments, *, log_start_offset: int) -> LeaderEpochs:
+def complete_from_batches(
+    epochs: LeaderEpochs, segments: LogSegments, *, log_start_offset: int, end_offset: int
+) -> LeaderEpochs:
     """Return a log's epochs back to the first record that it has here; as they are, where nobody can know these.
 
     Args:
         epochs: Of the log.
         segments: Of the log.
         log_start_offset: Of the log.
+        end_offset: Of the log.
     """
     first = epochs.earliest
     start = max(log_start_offset, segments.first.base_offset) if len(segments) else 0
-    if first is None or not len(segments) or first.start_offset <= start:
+    known_from = end_offset if first is None else first.start_offset
+    if not len(segments) or known_from <= start:
         return epochs
     try:
-        found = _read(segments, start, first.start_offset)
+        found = _read(segments, start, known_from)
         begin = found.earliest
-        return epochs if begin is None else epochs.continuing(found, begin.start_offset, first.start_offset)
+        if first is None or begin is None:
+            return epochs if begin is None else found
+        return epochs.continuing(found, begin.start_offset, known_from)
     except (CorruptRecordError, ValueError) as error:
-        _log.warning("offsets %d … %d: their epochs are not known: %s", start, first.start_offset - 1, str(error))
+        _log.warning("offsets %d … %d: their epochs are not known: %s", start, known_from - 1, str(error))
         return epochs
 
 

@@ -437,7 +437,7 @@ class LogLoader:
     def _cut_epochs(self, end_offset: int) -> None:
         before = self._epochs.epochs
         # It was cut to a log start that was lost; elsewhere it stays: an epoch may begin where no batch lies.
-        whole = complete_from_batches(self._epochs.epochs, self.segments, log_start_offset=self._log_start)
+        whole = complete_from_batches(before, self.segments, log_start_offset=self._log_start, end_offset=end_offset)
         if whole != self._epochs.epochs:
             self._epochs.replace(whole)
         self._epochs.truncate_from_end(end_offset)
