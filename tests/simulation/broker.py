@@ -50,6 +50,19 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _REQUEST_TASKS: Final = 3
+#: The tasks whose runs are events; those that only look at the time are none.
+TASKS: Final = tuple(
+    f"tierlog-{name}"
+    for name in (
+        "log-tasks",
+        "log-cleaner-0",
+        "rlm-copy",
+        "rlm-expiration",
+        "rlm-follower",
+        "rlm-stop",
+        "rlm-aux-state",
+    )
+)
 _CONTROLLER_TIMEOUT_MS: Final = 2_000
 _RETRY_SECONDS: Final = 0.1
 _STOP_SECONDS: Final = 5.0

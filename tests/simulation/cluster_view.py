@@ -25,6 +25,11 @@ def view_of(world: World) -> ClusterView:
         found = None if life is None else life.replicas.get(partition)
         return None if found is None or found.is_changing else _replica_view(found)
 
+    def log_start(broker: int, partition: Partition) -> int:
+        life = world.lives.get(broker)
+        found = None if life is None else life.replicas.get(partition)
+        return 0 if found is None else found.log.log_start_offset
+
     def replicas() -> list[ReplicaView]:
         return [
             _replica_view(each)
@@ -67,6 +72,7 @@ def view_of(world: World) -> ClusterView:
     return ClusterView(
         replicas,
         replica,
+        log_start,
         log_bytes,
         world.store.objects,
         world.metadata.values,

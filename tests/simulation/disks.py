@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pathlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from tierlog.runtime.machine.clock import Clock
@@ -88,6 +88,20 @@ class Disk:
         """Be another disk, an empty one."""
         self.files = self._new()
 
+    def lose(self, name: str, topics: Collection[str]) -> list[str]:
+        """Remove a file of this name from the folders of topics' partitions, as a check of a file system may; their
+        paths.
+        """
+        lost: list[str] = []
+        for folder in self._partition_folders():
+            path = f"{folder}/{name}"
+            topic, _, number = folder.rpartition("/")[2].rpartition("-")
+            if topic in topics and number.isdigit() and self.files.find(path) is not None:
+                self.files.remove(path)
+                self.files.fsync_directory(folder)
+                lost.append(path)
+        return lost
+
     def cut_power_at(self, change: int, cut: Callable[[], None], where: str = "") -> None:
         """Call a function in front of the n-th change from now on, and of later ones, unless the power goes before.
 
@@ -154,12 +168,15 @@ class Disk:
 
     def _closed_segments(self) -> list[str]:
         found: list[str] = []
-        present = [each for each in self.folders.log_directories if self.files.find(each) is not None]
-        for folder in (each for path in present for each in self.files.iter_directory(path)):
-            if folder.is_directory:
-                logs = sorted(name for name, _ in self.files.list_files(folder.path) if name.endswith(".log"))
-                found += [f"{folder.path}/{name}" for name in logs[:-1]]
+        for folder in self._partition_folders():
+            logs = sorted(name for name, _ in self.files.list_files(folder) if name.endswith(".log"))
+            found += [f"{folder}/{name}" for name in logs[:-1]]
         return found
+
+    def _partition_folders(self) -> list[str]:
+        present = [each for each in self.folders.log_directories if self.files.find(each) is not None]
+        inside = [each for path in present for each in self.files.iter_directory(path)]
+        return [each.path for each in inside if each.is_directory]
 
     def _files_below(self, path: str) -> list[str]:
         found: list[str] = []

@@ -123,6 +123,7 @@ class ClusterView:
     Attributes:
         replicas: All replicas of the brokers that run.
         replica: That of a broker; None: it does not run, or has none.
+        log_start: The log start that a broker's replica has published, in the middle of a change too; 0: there is none.
         log_bytes: The local log of a broker's replica: whole batches of all segments, in order.
         stored: The store's objects: key to size in bytes, as they are and not as a stale listing has them.
         metadata: All record values of the metadata topic, by its partition, in order.
@@ -135,6 +136,7 @@ class ClusterView:
 
     replicas: Callable[[], list[ReplicaView]]
     replica: Callable[[int, Partition], ReplicaView | None]
+    log_start: Callable[[int, Partition], int]
     log_bytes: Callable[[int, Partition], bytes]
     stored: Callable[[], Mapping[str, int]]
     metadata: Callable[[], list[list[bytes]]]

@@ -62,6 +62,7 @@ class MadeCluster:
             ClusterView(
                 replicas=lambda: list(self.replicas.values()),
                 replica=lambda broker, partition: self.replicas.get(broker),
+                log_start=lambda broker, partition: self.replicas[broker].log_start_offset,
                 log_bytes=lambda broker, partition: b"".join(self.logs[broker]),
                 stored=lambda: self.stored,
                 metadata=list,

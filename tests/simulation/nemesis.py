@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.admin import CONTROLLER, Admin
+from tests.simulation.broker import TASKS
 from tests.simulation.client import Chance, broker_name
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.messages import Partition
@@ -65,6 +66,9 @@ _TRAP_RATE: Final = 0.6
 #: How often a task stands still where another may run, and for how long at most.
 _STALL_RATES: Final = (0.0005, 0.002, 0.01)
 _STALL_SECONDS: Final = (0.05, 0.5, 1.5)
+#: The same where the tasks of one name alone do.
+_STALL_RATE_OF_ONE: Final = 0.1
+_STALL_SECONDS_OF_ONE: Final = 3.0
 #: For so long at most a follower falls behind that shall end below the others' local logs.
 _FAR_BEHIND_MS: Final = 20_000
 #: What takes what a broker has not synced, or all that it has.
@@ -137,7 +141,7 @@ class Nemesis:
                 self._stall()
             case "isolated leader":
                 self._stage(self._isolate_leader)
-            case "crash" | "wipe" | "clean restart" | "pause" | "disk failure":
+            case "crash" | "wipe" | "clean restart" | "pause" | "disk failure" | "lost epochs":
                 self._hurt(kind)
             case "power cut":
                 self._cut_power()
@@ -327,6 +331,8 @@ class Nemesis:
             world.crash(victim)
         if kind == "wipe":
             world.wipe(victim)
+        if kind == "lost epochs":
+            world.lose_epochs(victim)
         if kind in _LOSING and "metadata cut" in self._settings.faults and self.chance.happens(0.3):
             self.cut_from(victim, "metadata")  # it comes back without knowing what is in the tier
         self.after(self.duration_ms(), lambda: self.up(victim))
@@ -335,8 +341,15 @@ class Nemesis:
         """Let single tasks of a broker stand still for a while each, here and there, while its others go on."""
         broker = self.victim()
         if broker is not None and not self.is_spared(broker, by_leaving=True):
-            self._world.stall(broker, self.chance.one_of(_STALL_RATES), self.chance.one_of(_STALL_SECONDS))
+            if self.chance.happens(0.5):
+                task = self.chance.one_of(TASKS)
+                self._world.stall(broker, _STALL_RATE_OF_ONE, _STALL_SECONDS_OF_ONE, task=task)
+            else:
+                self._world.stall(broker, self.chance.one_of(_STALL_RATES), self.chance.one_of(_STALL_SECONDS))
             self.after(self.chance.between(500, 3_000), lambda: self._world.stall(broker))
+            if "record deletion" in self._settings.faults:  # what a task has looked at may have gone when it goes on
+                led = [each for each, leader in sorted(self._world.controller.leaders().items()) if leader == broker]
+                self._admin.delete_records(self.chance.one_of(led) if led else None)
 
     def _cut_power(self) -> None:
         """Crash all brokers at once."""

@@ -58,6 +58,7 @@ FAULTS: Final = (
     "stale copier",
     "stalls",
     "log move",
+    "lost epochs",
 )
 #: Every seed with faults has these: its least numbers of crashes and of leader changes come from them.
 ALWAYS: Final = ("crash", "leader change")
@@ -76,7 +77,7 @@ _UNCLEAN_EVERY: Final = 200
 _UNCLEAN_AT: Final = 29
 #: Kinds with a chance of their own, and their rates: seeds that do not draw them mean what they meant without them.
 _BY_THEMSELVES: Final = {"isolated leader": 0.2, "power cut": 0.6, "trap": 0.4, "coordinator failover": 0.3}
-_WITH_THEIR_OWN_CHANCE: Final = {"stale copier": 0.02, "stalls": 0.25, "log move": 0.3}
+_WITH_THEIR_OWN_CHANCE: Final = {"stale copier": 0.02, "stalls": 0.25, "log move": 0.3, "lost epochs": 0.1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,29 @@ def test_4_local_deletion_stays_behind_the_tier(made: MadeCluster) -> None:
         made.look()
 
 
+def test_4_what_a_leader_deletes_in_front_of_its_start(made: MadeCluster) -> None:
+    """A follower lags; the leader, amid a change that nobody sees, has published its start."""
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.judge.records_deletion_asked(PARTITION, 2, made.now_ms)
+    made.change(2, local_log_start_offset=2)
+    made.look()
+    made.change(1, log_start_offset=2, local_log_start_offset=2)
+    made.copy(0, 1, {0: 0}, 2)
+    made.judge.step(frozenset((2,)), made.now_ms)
+    made.look()
+
+
+def test_4_a_lost_lineage_is_judged_once_it_is_known(made: MadeCluster) -> None:
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.change(2, local_log_start_offset=2, lineage=())
+    made.look()
+    made.change(2, local_log_start_offset=2, lineage=((1, 0),))
+    with breaks(4, "lost write"):
+        made.look()
+
+
 def test_5_the_store_has_what_metadata_own(made: MadeCluster) -> None:
     """Once settled: no object more, none less."""
     made.write(b"a", b"b", b"c", at=0)

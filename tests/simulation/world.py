@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tests.simulation.broker import Broker
+from tests.simulation.broker import TASKS, Broker
 from tests.simulation.clients import Clients
 from tests.simulation.cluster_view import view_of
 from tests.simulation.controller import Controller
@@ -37,19 +37,6 @@ _GARBAGE_EVENTS: Final = 5_000
 _CHECKPOINT_EVENTS: Final = 1_000
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 60.0
-#: The tasks whose runs are events; those that only look at the time are none.
-_TASKS: Final = frozenset(
-    f"tierlog-{name}"
-    for name in (
-        "log-tasks",
-        "log-cleaner-0",
-        "rlm-copy",
-        "rlm-expiration",
-        "rlm-follower",
-        "rlm-stop",
-        "rlm-aux-state",
-    )
-)
 
 
 class World:
@@ -185,7 +172,7 @@ class World:
         broker = self._by_group.get(id(strand.group))
         if broker is None:
             return
-        if not was_woken and strand.name in _TASKS:
+        if not was_woken and strand.name in TASKS:
             self.trace.event("task", broker, strand.name)
         self.judge.step(self._touched[broker], self.network.now_ms)
 
@@ -379,8 +366,10 @@ class World:
             self._ended("pause", broker)
             life.group.resume()
 
-    def stall(self, broker: int, rate: float = 0.0, seconds_max: float = 0.0) -> None:
-        """Let tasks of a broker stand still for up to so long, where another may run, as often as a rate; 0: none."""
+    def stall(self, broker: int, rate: float = 0.0, seconds_max: float = 0.0, *, task: str | None = None) -> None:
+        """Let tasks of a broker, or those of one name, stand still for up to so long, as often as a rate where another
+        may run; 0: none.
+        """
         life = self.lives.get(broker)
         if broker in self._stalled:
             self._stalled.discard(broker)
@@ -391,7 +380,13 @@ class World:
             rng = self.settings.rng(f"stalls-{broker}-{self.network.now_ms}")
             self._stalled.add(broker)
             self._began("stalls", broker)
-            life.group.stall = lambda: rng.uniform(0, seconds_max) if rng.uniform(0, 1) < rate else 0.0
+            group = life.group
+
+            def stall() -> float:
+                is_one = task in (None, group.current().name) and rng.uniform(0, 1) < rate
+                return rng.uniform(0, seconds_max) if is_one else 0.0
+
+            group.stall = stall
 
     def move_log(self, broker: int, index: int) -> None:
         """Move a partition's log, the index-th, to another directory of a broker, or back."""
@@ -409,6 +404,15 @@ class World:
             for unsound in self._rotten.values():
                 unsound.discard(broker)
             self.judge.disk_wiped(broker, self.network.now_ms)
+
+    def lose_epochs(self, broker: int) -> None:
+        """Lose the files of leader epochs of a broker that is down, of tiered partitions: their logs have the epochs of
+        the records here in their batches, and those of what is in the tier alone nowhere.
+        """
+        if broker not in self.lives:
+            tiered = {each.name for each in self.settings.topics if each.is_tiered}
+            for path in self._disks[broker].lose("leader-epoch-checkpoint", tiered):
+                self._fault("lost epochs", broker, path)
 
     def reconfigure(self, broker: int, changes: tuple[tuple[str, str], ...]) -> None:
         """Give a broker another configuration from its next start on."""

@@ -17,7 +17,7 @@ from tests.simulation.judge.judged_topics import JudgedTopics
 from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.producers import check_producers
 from tests.simulation.judge.retention import Deadlines, Overdue
-from tests.simulation.judge.segments import FINISHED, SegmentTable
+from tests.simulation.judge.segments import DELETING, FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
 from tests.simulation.judge.whole_reads import WholeRead
 from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffset, Partition
@@ -333,6 +333,9 @@ class ClusterJudge:
             return
         of = self._topics.find_partition(segment.partition)
         self._trace.note("segment", of, segment)
+        known = None if of is None else self._topics.find(of)
+        if of is not None and known is not None and segment.state == DELETING:  # its log may be amid a change all along
+            known.published_start = max(known.published_start, self._view.log_start(broker, of))
         if segment.state != FINISHED:
             return
         self._trace.count("tiered segments")

@@ -81,9 +81,9 @@ def check_tier(
     if not facts.is_tiered:
         return
     partition = (facts.topic_id, view.partition.number)
-    # A lineage is cut a moment before the log start is published.
-    start = max(view.log_start_offset, published_start, view.lineage[0][1] if view.lineage else 0)
     local = view.local_log_start_offset
+    # Where the lineage was lost, what lies in front of the local log is judged once it is known again.
+    start = max(view.log_start_offset, published_start, view.lineage[0][1] if view.lineage else local)
     kept = max(start, left_start)
     hole = tier.hole(partition, view.lineage, kept, local) if kept < local else None
     if hole is not None and not facts.is_copy_disabled:
