@@ -6,6 +6,7 @@ network, answers and times are put into a queue, from which a few tasks take the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -121,6 +122,7 @@ class Broker:
         self.version = 0
         self.known = Brokers()
         self.replicas: dict[Partition, Replica] = {}
+        self._unopened: set[Partition] = set()
         self.follower_settings: FollowerSettings = FOLLOWER_SETTINGS
         self.is_stopping = self.has_stopped = False
         self.manager: RemoteLogManager
@@ -209,7 +211,7 @@ class Broker:
             remote_log_enabled=True,
             is_sole_replica=False,
             cleaner_config=CleanerConfig.from_kafka(_own(config)),
-            on_offline=lambda path: self.world.failed(self),  # also where another one is left
+            on_offline=self._failed,
         )
         self.storage = storage = TieredStorageManager(machine=machine, wrap_store=lambda _: StoreClient(self))
         storage.configure(self.world.storage_config(self.folders))
@@ -240,6 +242,24 @@ class Broker:
             machine=machine,
         )
 
+    def _failed(self, path: str) -> None:
+        """A log directory has failed: the broker goes on without it, unless it has the metadata manager's files, as
+        Kafka's does without one that is not its metadata directory.
+        """
+        if path == self.folders.logs:
+            self.world.failed(self)
+        else:
+            self.soon(self._leave_offline)
+
+    def _leave_offline(self) -> None:
+        """Let the replicas go whose logs are offline; the heartbeats tell the controller."""
+        self.trace.count("directories that failed alone")
+        for replica in list(self.replicas.values()):
+            if replica.log.is_offline and replica.role != "offline":
+                replica.stop()
+                if replica.log.remote_log_enabled():
+                    self.manager.stop_partitions([StopPartition(replica.tip)])
+
     def _register(self) -> bool:
         stops = [each.last_stop for each in self.directories.online]
         epochs = {each.broker_epoch if each.was_clean else None for each in stops}
@@ -264,7 +284,8 @@ class Broker:
             wants = self.is_stopping
             if wants and deadline is None:
                 deadline = self.clock.monotonic_seconds() + _STOP_SECONDS
-            request = Heartbeat(self.broker_id, self.epoch, self.version, wants)
+            gone = {partition for partition, replica in list(self.replicas.items()) if replica.log.is_offline}
+            request = Heartbeat(self.broker_id, self.epoch, self.version, wants, frozenset(gone | self._unopened))
             answer: HeartbeatTaken | None = self.ask("controller", request, timeout_ms=interval_ms)
             may_stop = answer is not None and answer.may_stop
             if wants and deadline is not None and (may_stop or self.clock.monotonic_seconds() > deadline):
@@ -334,7 +355,13 @@ class Broker:
         if topic is None or topic.is_deleted:
             return None
         tip = TopicIdPartition(topic_id_of(partition.topic, partition.generation), partition.topic, partition.number)
-        log = self.directories.log(partition.topic, partition.number, config=topic.config, topic_id=tip.topic_id)
+        try:
+            log = self.directories.log(partition.topic, partition.number, config=topic.config, topic_id=tip.topic_id)
+        except LogOfflineError:
+            if not self.directories.online:
+                raise
+            self._unopened.add(partition)  # it may lie in the directory that has failed
+            return None
         self.replicas[partition] = replica = Replica(self, partition, tip, log)
         return replica
 
@@ -352,7 +379,8 @@ class Broker:
             if replica.log.remote_log_enabled():
                 self.manager.stop_partitions([StopPartition(replica.tip, delete_local_log=True)])
             del self.replicas[partition]
-            self.directories.delete_log(partition.topic, partition.number)
+            with contextlib.suppress(LogOfflineError):  # the next life finds it, and that it is nobody's
+                self.directories.delete_log(partition.topic, partition.number)
 
     def _change_config(self, topic: TopicState) -> None:
         changed = [

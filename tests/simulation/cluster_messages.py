@@ -36,12 +36,17 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A broker lives, and knows the metadata of a version."""
+    """A broker lives, and knows the metadata of a version.
+
+    Attributes:
+        offline: The partitions whose log lies in a directory that has failed.
+    """
 
     broker: int
     epoch: int
     version: int
     wants_to_stop: bool = False
+    offline: frozenset[Partition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Its rules are Kafka's: eligible leader replicas (KIP-966) are members that left while the in-sync set was below its
 minimum, so that they have all that was committed. A broker that stopped uncleanly leaves every in-sync set and every
-eligible one before it may lead; was it the last, it leads again as the last known leader, by an unclean election.
+eligible one before it may lead; was it the last, it leads again as the last known leader, by an unclean election. A
+replica in a directory that has failed neither leads nor joins before its broker's next life (KIP-858).
 Source: Kafka ReplicationControlManager, PartitionChangeBuilder, BrokerHeartbeatManager, ClusterControlManager.
 """
 
@@ -53,13 +54,18 @@ _REMOVAL_TIMEOUT_MS: Final = 3_000
 
 @dataclass(slots=True)
 class _Broker:
-    """A registered broker."""
+    """A registered broker.
+
+    Attributes:
+        offline: The partitions that it has in a directory that has failed.
+    """
 
     epoch: int
     incarnation: int
     is_fenced: bool = True
     is_stopping: bool = False
     heard_ms: int = 0
+    offline: frozenset[Partition] = frozenset()
 
     @property
     def is_active(self) -> bool:
@@ -169,8 +175,7 @@ class Controller:
     def is_whole(self) -> bool:
         """Whether each partition has a leader, and all of its replicas that run are in sync."""
         return all(
-            each.leader is not None and each.in_sync >= {broker for broker in each.replicas if self._is_active(broker)}
-            for each in self._partitions.values()
+            each.leader is not None and each.in_sync >= set(self._able(each)) for each in self._partitions.values()
         )
 
     def may_commit(self, brokers: set[int], lost: set[int]) -> bool:
@@ -215,7 +220,7 @@ class Controller:
         for each in list(self._partitions.values()):
             if each.partition[:2] == (topic, number) and each.leader in unsound:
                 sound = [broker for broker in each.replicas if broker in each.in_sync and broker not in unsound]
-                found = next((broker for broker in sound if self._is_active(broker)), None)
+                found = next((broker for broker in sound if broker in self._able(each)), None)
                 if found is not None:
                     self._lead(each, found, is_unclean=False)
                     self._changed(each)
@@ -240,7 +245,7 @@ class Controller:
             self._partitions[partition] = made
         self._tell_topic(topic)
         for each in self._partitions_of(topic):
-            active = frozenset(broker for broker in each.replicas if self._is_active(broker))
+            active = frozenset(self._able(each))
             each.in_sync = active or frozenset(each.replicas[:1])
             each.leader = next((broker for broker in each.replicas if broker in active), None)
             each.last_leader = each.replicas[0]
@@ -354,6 +359,9 @@ class Controller:
             broker.is_stopping = True
             self._broker_changed(request.broker)
             self._leave(request.broker, is_unclean=False)
+        if request.offline != broker.offline:
+            broker.offline = request.offline
+            self._leave(request.broker, is_unclean=False, of=broker.offline)
         leads = any(each.leader == request.broker for each in self._partitions.values())
         answer(HeartbeatTaken(None, broker.is_fenced, broker.is_stopping and not leads))
 
@@ -374,10 +382,10 @@ class Controller:
         count = self._settings.metadata_partitions
         self._metadata_leaders = tuple(active[at % len(active)] if active else None for at in range(count))
 
-    def _leave(self, broker: int, *, is_unclean: bool) -> None:
-        """Take a broker out of the in-sync sets, and let others lead."""
+    def _leave(self, broker: int, *, is_unclean: bool, of: Collection[Partition] | None = None) -> None:
+        """Take a broker out of the in-sync sets, of these partitions or of all, and let others lead."""
         for each in list(self._partitions.values()):
-            if broker not in each.replicas:
+            if broker not in each.replicas or (of is not None and each.partition not in of):
                 continue
             before = each.in_sync, each.eligible, each.leader
             self._set_in_sync(each, each.in_sync - {broker})
@@ -396,6 +404,12 @@ class Controller:
 
     # ---- elections
 
+    def _able(self, each: _Partition) -> list[int]:
+        """The replicas that run, and whose directory has not failed."""
+        brokers = self._brokers
+        active = (broker for broker in each.replicas if self._is_active(broker))
+        return [broker for broker in active if each.partition not in brokers[broker].offline]
+
     def _minimum(self, partition: _Partition) -> int:
         config = self._topics[partition.partition.topic].config
         return min(config.min_insync_replicas, len(partition.replicas))
@@ -409,7 +423,7 @@ class Controller:
 
     def _elect(self, each: _Partition) -> bool:
         """Elect a leader, or none; whether there is one."""
-        active = [broker for broker in each.replicas if self._is_active(broker)]
+        active = self._able(each)
         before = each.leader
         config = self._topics[each.partition.topic].config
         is_unclean = False
@@ -458,7 +472,7 @@ class Controller:
         each = self._partitions.get(partition)
         if each is None or each.leader is not None:
             return False
-        active = [broker for broker in each.replicas if self._is_active(broker)]
+        active = self._able(each)
         if not active:
             return False
         is_clean = self._elect(each)
@@ -476,7 +490,7 @@ class Controller:
             answer(AdminAnswer(None if self.elect_unclean(request.partition) else "ELECTION_NOT_NEEDED"))
         elif each.leader == request.broker:
             answer(AdminAnswer("ELECTION_NOT_NEEDED"))
-        elif request.broker in each.in_sync and self._is_active(request.broker):
+        elif request.broker in each.in_sync and request.broker in self._able(each):
             self._lead(each, request.broker, is_unclean=False)
             self._changed(each)
             answer(AdminAnswer(None))
@@ -508,16 +522,15 @@ class Controller:
         if request.broker not in members or not set(members) <= set(each.replicas):
             answer(Altered("INVALID_REQUEST"))
             return
-        if not all(self._may_join(member, epoch) for member, epoch in request.in_sync):
+        if not all(self._may_join(each, member, epoch) for member, epoch in request.in_sync):
             answer(Altered("INELIGIBLE_REPLICA"))
             return
         self._set_in_sync(each, members)
         self._changed(each)
         answer(Altered(None, each.leader_and_isr))
 
-    def _may_join(self, broker_id: int, epoch: int) -> bool:
-        broker = self._brokers.get(broker_id)
-        return broker is not None and broker.is_active and epoch in (-1, broker.epoch)
+    def _may_join(self, each: _Partition, broker: int, epoch: int) -> bool:
+        return broker in self._able(each) and epoch in (-1, self._brokers[broker].epoch)
 
     # ---- who asks for metadata
 

@@ -72,7 +72,7 @@ class Disk:
         self._rng = rng
         self.folders = Folders()
         self.files = self._new()
-        self._failing_at = ""
+        self._failing_at = self._failing_below = ""
         self._cut: Callable[[DiskOperation, str], None] | None = None
 
     def _new(self) -> MemoryFiles:
@@ -129,9 +129,11 @@ class Disk:
             self.files.mend(self._cut)
             self._cut = None
 
-    def fail(self, where: str = "") -> None:
-        """Refuse changes: all from now on, or all behind the first one of a file whose path has a part."""
-        self._failing_at = where
+    def fail(self, where: str = "", below: str = "") -> None:
+        """Refuse changes of all files, or of those below a directory: all from now on, or all behind the first one of a
+        file whose path has a part.
+        """
+        self._failing_at, self._failing_below = where, below
         self.files.befall(self._refuse)
 
     def mend(self) -> None:
@@ -139,7 +141,8 @@ class Disk:
         self.files.mend(self._refuse)
 
     def _refuse(self, operation: DiskOperation, path: str) -> DiskFault | None:
-        if operation not in CHANGES or not path or self._failing_at not in path:
+        is_here = path.startswith(self._failing_below)
+        if operation not in CHANGES or not path or not is_here or self._failing_at not in path:
             return None
         self._failing_at = ""
         return DiskFault(errno.EIO, self._rng)

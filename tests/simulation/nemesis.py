@@ -314,8 +314,9 @@ class Nemesis:
         if kind == "disk failure":
             place = self.chance.one_of(_CLEANINGS if self._compacts and self.chance.happens(0.3) else self._places)
             self._broken_disks.add(victim)
-            world.fail_disk(victim, place)
-            wait_ms = _PLACE_MS if place else 0
+            is_alone = self._settings.log_directories > 1 and self.chance.happens(0.6)
+            world.fail_disk(victim, place, is_alone=is_alone)
+            wait_ms = (_PLACE_MS if place else 0) + (self._settings.session_timeout_ms if is_alone else 0)
             self.after(wait_ms + self.duration_ms(), lambda: self._replace_disk(victim))
             return
         if kind == "clean restart":

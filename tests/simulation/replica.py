@@ -158,6 +158,8 @@ class Replica:
     def take(self, state: PartitionState) -> None:
         """Take the controller's word."""
         broker = self.broker
+        if self.log.is_offline:
+            return
         with self.acting():
             self.leader_id, self.leader_epoch = state.leader, state.state.leader_epoch
             if state.leader == broker.broker_id:

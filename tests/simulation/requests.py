@@ -87,6 +87,8 @@ class Requests:
         replica = self._broker.replicas.get(partition)
         if replica is None:
             raise ReplicationError(f"{partition} is not here", KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+        if replica.log.is_offline:
+            raise ReplicationError(f"{partition}: its directory has failed", KafkaError.KAFKA_STORAGE_ERROR)
         return replica
 
     def _name_of(self, error: Exception) -> str:

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.simulation.controller import Controller, _Partition
+from tests.simulation.cluster_messages import Heartbeat
+from tests.simulation.controller import Controller, _Broker, _Partition
 from tests.simulation.messages import Partition
 from tests.simulation.settling import Settling
+from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
 
@@ -51,7 +53,8 @@ def _controller(minimum: int) -> Controller:
     controller = Controller.__new__(Controller)
     partition = _Partition(Partition("orders", 0), (1, 2, 3), frozenset((2, 3)))
     controller._partitions = {partition.partition: partition}
-    controller._topics = {"orders": SimpleNamespace(config=SimpleNamespace(min_insync_replicas=minimum))}  # type: ignore[dict-item]
+    config = SimpleNamespace(min_insync_replicas=minimum, unclean_leader_election_enable=False)
+    controller._topics = {"orders": SimpleNamespace(config=config)}  # type: ignore[dict-item]
     controller._brokers = {}
     return controller
 
@@ -72,6 +75,33 @@ def test_whose_crash_or_pause_loses_what_is_committed(
     assert world.would_lose(3) == is_away
     assert world.would_lose(2, by_leaving=True) == (minimum == 1 and bool(lost))
     assert world.would_lose(1, by_leaving=True) == (bool(lost) and is_away)
+
+
+def test_who_has_a_partition_in_a_failed_directory_does_not_lead_it() -> None:
+    """If this fails, a directory that fails alone leaves a partition without a leader, though others have it."""
+    controller = _controller(2)
+    controller._settings = SimpleNamespace(metadata_partitions=1)  # type: ignore[assignment]
+    controller._network = SimpleNamespace(now_ms=5)  # type: ignore[assignment]
+    controller._version, controller._trace, controller.unclean = 0, Trace(), set()
+    controller._judge = SimpleNamespace(elected=lambda *_: None)  # type: ignore[assignment]
+    controller._brokers = {each: _Broker(each, 1, is_fenced=False) for each in (1, 2, 3)}
+    partition = controller._partitions[Partition("orders", 0)]
+    partition.leader, partition.last_leader = 2, 2
+
+    def beat(broker: int, *offline: Partition) -> None:
+        controller._heartbeat(Heartbeat(broker, broker, 9, offline=frozenset(offline)), lambda _: None)
+
+    beat(2, Partition("orders", 0), Partition("orders", 7))
+    assert (partition.leader, partition.in_sync, partition.eligible) == (3, {3}, {2})
+    assert [controller._may_join(partition, each, each) for each in (1, 2, 3)] == [True, False, True]
+    epoch = partition.leader_epoch
+    beat(2, Partition("orders", 0), Partition("orders", 7))
+    assert partition.leader_epoch == epoch
+    beat(3, Partition("orders", 0))
+    assert partition.leader is None
+    controller._brokers[2] = _Broker(8, 2, is_fenced=False)  # its next life
+    controller._returned(2)
+    assert (partition.leader, partition.in_sync) == (2, {2})
 
 
 def test_sound_replicas_lead_while_clients_end_what_they_have_begun() -> None:

@@ -82,6 +82,25 @@ def test_what_strikes_a_chosen_kind_of_file() -> None:
             disk.files.put(f"/logs/{name}", b"")
 
 
+def test_a_directory_that_fails_alone_and_a_file_that_is_lost() -> None:
+    """If this fails, a broker is never tried with one directory of two, or without a lineage."""
+    disk = Disk(ManualClock(), SeededRng(1))
+    lineages = [f"/{logs}/{folder}/leader-epoch-checkpoint" for logs in ("logs", "logs-2") for folder in ("a-0", "b-1")]
+    for path in lineages:
+        disk.files.put(path, b"")
+    disk.fail(below="/logs-2")
+    disk.files.put("/logs/a-0/00.log", b"")
+    with pytest.raises(StoreError):
+        disk.files.put("/logs-2/a-0/00.log", b"")
+    disk.mend()
+    disk.fail()
+    with pytest.raises(StoreError):
+        disk.files.put("/logs/a-0/01.log", b"")
+    disk.mend()
+    assert disk.lose("leader-epoch-checkpoint", {"a", "c"}) == [lineages[0], lineages[2]]
+    assert [disk.files.find(each) is None for each in lineages] == [True, False, True, False]
+
+
 def test_a_newest_segment_rots() -> None:
     """If this fails, segments rot when they are in the tier already, and none stops its copies."""
     disk = Disk(ManualClock(), SeededRng(1))

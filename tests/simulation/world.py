@@ -474,11 +474,14 @@ class World:
         if flipped is not None:
             self._began("cache rot" if cached else "local rot", broker, flipped)
 
-    def fail_disk(self, broker: int, where: str = "") -> None:
-        """A broker's disk takes no more changes, from one of a file whose path has a part on."""
+    def fail_disk(self, broker: int, where: str = "", *, is_alone: bool = False) -> None:
+        """A broker's disk takes no more changes, from one of a file whose path has a part on; or that of its last log
+        directory alone.
+        """
         self._began("disk failure", broker)
         self._failing.add(broker)
-        self._disks[broker].fail(where)
+        disk, count = self._disks[broker], self.settings.log_directories
+        disk.fail(where, disk.folders.log_directories[count - 1] if is_alone else "")
 
     def mend_disk(self, broker: int) -> None:
         """It takes changes again."""
