@@ -90,9 +90,11 @@ def _replica_view(replica: Replica) -> ReplicaView:
     in_sync = replica.leader.in_sync.members if role == "leader" and replica.leader.is_leading else _NOBODY
     # Published states and lineages are replaced, never changed.
     now = (log._contents.state, log.leader_epoch_cache.epochs, role, replica.leader_epoch, in_sync)
-    if replica.viewed is None or any(map(operator.is_not, replica.viewed[0], now)):
-        replica.viewed = now, _values(replica, role, in_sync)
-    return ReplicaView._make((*replica.viewed[1], replica.broker.clock.time_ms()))
+    viewed = replica.viewed
+    if viewed is None or any(map(operator.is_not, viewed[0], now)):
+        viewed = now, _values(replica, role, in_sync)
+        replica.viewed = viewed if role != "offline" else None  # what was published holds files open
+    return ReplicaView._make((*viewed[1], replica.broker.clock.time_ms()))
 
 
 def _values(replica: Replica, role: str, in_sync: frozenset[int]) -> tuple[Any, ...]:

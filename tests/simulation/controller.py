@@ -179,9 +179,11 @@ class Controller:
         )
 
     def may_commit(self, brokers: set[int], lost: set[int]) -> bool:
-        """Whether brokers alone, of which some lost power, can lead each partition, with replicas enough to commit."""
+        """Whether brokers alone, of which some lost power, can lead each partition, with replicas enough to commit. One
+        that lost power leaves once it registers, and stays in sync, or eligible, as long as it does not run.
+        """
         for each in self._partitions.values():
-            able = (each.in_sync | each.eligible) - lost or {each.last_leader}
+            able = (each.in_sync | each.eligible) - (lost & brokers) or {each.last_leader}
             if not able & brokers or len(brokers & set(each.replicas)) < self._minimum(each):
                 return False
         return True

@@ -290,6 +290,9 @@ class Judge(Protocol):
         second time, a minute after they gave the request up.
         """
 
+    def due_segments(self) -> set[str]:
+        """What leaders have still to delete, by its names."""
+
     # ---- time
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:

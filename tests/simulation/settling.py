@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
+from tests.simulation.client import broker_name
 from tests.simulation.final_reads import FinalReader
 from tests.simulation.messages import Partition, WriteMarker
 
@@ -16,7 +18,7 @@ _READ_SECONDS: Final = 120.0
 _SETTLE_SECONDS: Final = 4.0
 #: Within which a broker removes what a request stored that it had given up.
 _LATE_SECONDS: Final = 150.0
-#: That a copy of one segment may take.
+#: That a copy, or a deletion, of one segment may take.
 _COPY_SECONDS: Final = 2.0
 
 
@@ -79,24 +81,23 @@ class Settling:
 
     def _aborts_hanging(self) -> bool:
         """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an
-        unclean election; whether none is left. Any other that hangs is a fault: it stays, and nothing behind it is
-        copied.
+        unclean election, on a leader, or on a follower that led then; whether none is left. Any other that hangs is a
+        fault: it stays, and nothing behind it is copied.
         """
         world = self._world
-        hanging = [
-            (life, replica, entry)
-            for life in world.lives.values()
-            for replica in list(life.replicas.values())
-            if replica.partition in world.controller.unclean and replica.leader.is_leading
-            for entry in replica.log.open_transactions()
-        ]
-        for life, replica, entry in hanging:
+        replicas = [each for life in world.lives.values() for each in list(life.replicas.values())]
+        unclean = [each for each in replicas if each.partition in world.controller.unclean and each.leader_id]
+        if any(each.log.high_watermark < each.log.log_end_offset for each in unclean):
+            return False  # a marker may be on its way
+        hanging = [(replica, entry) for replica in unclean for entry in replica.log.open_transactions()]
+        for replica, entry in hanging:
             coordinator_epoch = max(0, entry.coordinator_epoch)
             world.trace.note("hanging transaction", str(replica.partition), entry.producer_id)
             request = WriteMarker(
                 replica.partition, entry.producer_id, entry.producer_epoch, coordinator_epoch, False, 1
             )
-            world.network.call("administrator", life.name, request, _nothing, timeout_ms=1_000, is_connection=True)
+            leader = broker_name(replica.leader_id or 0)
+            world.network.call("administrator", leader, request, _nothing, timeout_ms=1_000, is_connection=True)
         if hanging:
             world.trace.count("hanging transactions aborted")
             world.sleep(1.0)
@@ -114,16 +115,19 @@ class Settling:
             world.look()
 
     def _let_copies_end(self, seconds: float) -> None:
-        """Wait until all that is closed is copied: so long behind the last segment that was closed, and for each."""
+        """Wait until all that is closed is copied, and all that is due is deleted."""
+        self._let_end(self._closed_segments, seconds)
+        self._let_end(self._world.judge.due_segments, seconds)
+
+    def _let_end(self, find: Callable[[], set[Any]], seconds: float) -> None:
+        """Wait until no segment is found: so long behind the last one that came, or that went, and for each."""
         clock = self._world.scheduler.clock
-        closed = self._closed_segments()
-        until = clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(closed)
-        while closed and clock.monotonic_seconds() < until:
+        found: set[Any] = set()
+        until = 0.0
+        while (now_found := find()) and (now_found != found or clock.monotonic_seconds() < until):
+            if now_found != found:
+                found, until = now_found, clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(now_found)
             self._world.look()
-            now_closed = self._closed_segments()
-            if not now_closed <= closed:
-                until = clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(now_closed)
-            closed = now_closed
 
     def _longest(self, *names: str) -> float:
         """The longest of some times of the brokers' settings, in seconds."""

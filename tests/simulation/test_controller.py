@@ -21,7 +21,8 @@ from tests.simulation.world import World
         ({1, 2}, {2}, False),  # only broker 3 is in sync in its next life, and nobody lets that run
         ({2, 3}, {2}, True),
         ({2}, set(), False),
-        ({1, 2}, {2, 3}, True),  # nobody is left in sync: the last leader is elected
+        ({1, 2}, {2, 3}, False),  # it stays in sync, as it does not run
+        ({1, 2, 3}, {2, 3}, True),  # nobody is left in sync: the last leader is elected
     ],
 )
 def test_who_has_lost_power_leads_nothing(*, well: set[int], lost: set[int], may: bool) -> None:

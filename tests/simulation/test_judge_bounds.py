@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
+from tests.simulation.judge.retention import Deadlines, Overdue
 from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
+from tests.simulation.messages import Partition
 from tests.support.batches import Batch, encode
 
 _IDS = [bytes([each] * 16) for each in range(1, 9)]
@@ -145,3 +147,19 @@ def test_4_a_topic_that_left_the_tier_takes_what_was_deleted_locally() -> None:
     made.change(2, local_log_start_offset=3)
     with breaks(4, "lost write"):
         made.look()
+
+
+def test_7_what_is_due_goes_one_behind_the_other() -> None:
+    """A store that is slow has a backlog deleted later than one segment; what stands still is late."""
+    deadlines, partition = Deadlines(), Partition("orders", 0)
+
+    def check(now_ms: int, *keys: str) -> None:
+        deadlines.check(partition, [Overdue(each, each) for each in keys], now_ms, within_ms=100)
+
+    check(0, "tier a", "tier b", "local 0")
+    check(90, "tier b", "local 0")
+    with breaks(7, "late deletion"):
+        check(110, "tier b", "local 0")
+    check(150, "tier b")
+    with breaks(7, "late deletion"):
+        check(200, "tier b")

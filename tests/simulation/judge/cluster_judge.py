@@ -29,6 +29,9 @@ _ROTTING: Final = {"local rot", "cache rot"}
 #: How much older than its bound a record of a settled cluster may be.
 _SLACK_MS: Final = 10_000
 
+#: Of a view: from its role to its lineage.
+_CHANGING: Final = slice(ReplicaView._fields.index("role"), ReplicaView._fields.index("lineage") + 1)
+
 
 class ClusterJudge:
     """Takes the facts of one run (``facts.Judge``).
@@ -353,6 +356,11 @@ class ClusterJudge:
     def has_late_objects(self) -> bool:
         return self._objects.has_late(self._view.stored())
 
+    def due_segments(self) -> set[str]:
+        views = ((known, self._view.replica(known.leader or 0, each)) for each, known in self._topics.items())
+        led = [(known, view) for known, view in views if view is not None and view.role == "leader"]
+        return {f"{view.partition} {each.key}" for known, view in led for each in self._overdue(known, view, 0)}
+
     # ---- time
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:
@@ -372,19 +380,7 @@ class ClusterJudge:
         """Look at a replica, if it or the tier has changed."""
         facts = self._topics.facts(partition)
         version = self._tier.versions.get((facts.topic_id, partition.number), 0)
-        state = (
-            view.role,
-            view.leader_epoch,
-            view.log_start_offset,
-            view.local_log_start_offset,
-            view.high_watermark,
-            view.last_stable_offset,
-            view.log_end_offset,
-            view.lineage,
-            view.copied_offset,
-            version,
-            facts,
-        )
+        state = (*view[_CHANGING], view.copied_offset, version, facts)
         key = (view.broker, partition)
         if self._seen.get(key) == state:
             return

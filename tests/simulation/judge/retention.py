@@ -223,7 +223,9 @@ def overdue_in_tier(
 
 
 class Deadlines:
-    """Since when something is overdue while nothing disturbs the cluster: it has the tasks' intervals to go."""
+    """Since when something is overdue while nothing disturbs the cluster: it has the tasks' intervals to go, from the
+    last time on that something of its partition went: one goes behind the other.
+    """
 
     def __init__(self) -> None:
         self._since_ms: dict[str, int] = {}
@@ -240,9 +242,12 @@ class Deadlines:
         if self._faults:
             return
         found = {f"{partition} {each.key}": each.text for each in overdue}
+        known = [key for key in self._since_ms if key.startswith(f"{partition} ")]
+        for tier in ("local", "tier"):
+            before = [key for key in known if key.startswith(f"{partition} {tier} ")]
+            if not found.keys() >= {*before}:
+                self._since_ms = {key: since for key, since in self._since_ms.items() if key not in before}
         for key, text in found.items():
             late_ms = now_ms - self._since_ms.setdefault(key, now_ms)
             if late_ms > within_ms:
                 raise Violation(7, "late deletion", f"{text}; for {late_ms} ms, and nothing disturbed the cluster")
-        for key in [key for key in self._since_ms if key.startswith(f"{partition} ") and key not in found]:
-            del self._since_ms[key]
