@@ -417,12 +417,15 @@ class Requests:
         def again(_: KafkaError | None = None) -> None:
             if not is_over:
                 is_over.append(True)
-                for partition, _asked in request.requests:
-                    replica = self._broker.replicas.get(partition)
-                    if replica is not None:
-                        with replica.acting():
-                            replica.cancel(token)
+                cancel()
                 self._answer_replicas_until(request, answer, 0)
+
+        def cancel() -> None:
+            for partition, _asked in request.requests:
+                replica = self._broker.replicas.get(partition)
+                if replica is not None:
+                    with replica.acting():
+                        replica.cancel(token)
 
         for (partition, asked), (_, found) in zip(request.requests, answers, strict=True):
             replica = self._broker.replicas.get(partition)
@@ -435,8 +438,11 @@ class Requests:
                     replica.leader.wait_for_records(asked.offset, FetchIsolation.LOG_END, token)
             except TierlogError:
                 again()
-                return
-        self._broker.later(max(1, deadline_ms - self._broker.now_ms), again)
+                break
+        if is_over:  # one was complete while others had yet to be registered
+            cancel()
+        else:
+            self._broker.later(max(1, deadline_ms - self._broker.now_ms), again)
 
     def _answer_one(self, request: AskReplicas, partition: Partition, asked: Any) -> Any:
         """A follower's machine's answer, or Kafka's error; None: no answer."""

@@ -163,3 +163,21 @@ def test_7_what_is_due_goes_one_behind_the_other() -> None:
     check(150, "tier b")
     with breaks(7, "late deletion"):
         check(200, "tier b")
+
+
+def test_7_what_a_log_had_when_it_deleted_counts() -> None:
+    """Its end was cut before it led: nobody had committed that."""
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5000, retention_bytes=150))
+    for at, value in enumerate((b"a", b"b", b"c")):
+        made.write(value * 100, at=at)
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    made.change(2, log_start_offset=1, local_log_start_offset=1, segments=((1, 100), (2, 100)))
+    made.judge.step(frozenset((2,)), made.now_ms)
+    made.elect(1, 2)
+    led = {"role": "leader", "leader_epoch": 1, "lineage": ((0, 0), (1, 3))}
+    made.change(2, log_start_offset=1, local_log_start_offset=1, segments=((1, 100),), **led)
+    made.judge.step(frozenset((2,)), made.now_ms)
+    made.change(2, log_start_offset=2, local_log_start_offset=2, segments=((2, 100),))
+    with breaks(7, "early deletion"):
+        made.judge.step(frozenset((2,)), made.now_ms)

@@ -386,6 +386,7 @@ class ClusterJudge:
             return
         self._seen[key] = state
         replicas.check_offsets(view)
+        retention.note_start(known.sizes, view)
         late = self._topics.late_facts(partition, now_ms)
         if retention.was_untiered(late):  # what the tier had goes: whoever leads next may begin where it is local
             known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)

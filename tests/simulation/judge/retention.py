@@ -28,12 +28,14 @@ class Sizes:
             where any replica is local.
         unjudged: How often a start rose over offsets that were never seen.
         start: The highest start that was seen; it rose to that at a broker's time.
+        left: By broker: the start that its log was seen with, and the bytes that it had from there on.
     """
 
     asked_start: int = 0
     unjudged: int = 0
     start: int = 0
     rose_ms: int = 0
+    left: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     _batches: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def saw(self, batches: Iterable[Batch]) -> None:
@@ -72,6 +74,12 @@ class Sizes:
         return newest
 
 
+def note_start(sizes: Sizes, view: ReplicaView) -> None:
+    """Note how much a replica's log had left when its start rose: its end may be cut before it leads."""
+    if sizes.left.get(view.broker, (-1, 0))[0] != view.log_start_offset:
+        sizes.left[view.broker] = view.log_start_offset, _bytes_behind(sizes, view)
+
+
 def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tier: SegmentTable) -> None:
     """A leader's log start rose: by an admin, or by retention, which may not delete what it has to leave.
 
@@ -93,6 +101,9 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tie
     first = max(before, sizes.asked_start)
     newest, _, is_seen = sizes.span(first, start)
     behind = _bytes_behind(sizes, view)
+    start_then, left = sizes.left.get(view.broker, (-1, None))
+    if behind is not None and left is not None and start_then == start:
+        behind = max(behind, left)
     if not is_seen or behind is None:
         sizes.unjudged += 1
         return
