@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.simulation.client import RETRY_MS, Client, Network, broker_name
@@ -24,6 +24,8 @@ from tests.simulation.settings import Settings, TopicSettings
 CONTROLLER: Final = "controller"
 _LATEST: Final = -1
 _TRIES: Final = 20
+#: After which time a topic is tiered again that was not for a while: a run has to copy something.
+_OFF_MS: Final = (3_000, 15_000)
 #: By key: what a tiered topic may be changed to.
 _CHANGES: Final = (
     ("retention.ms", ("-1", "8000", "20000")),
@@ -148,6 +150,8 @@ class Admin(Client):
         self._changed[topic.name].update(changes)
         regrets = changes.get("remote.storage.enable") == "false" and self.chance.happens(0.5)
         self._request(ChangeConfig(topic.name, tuple(changes.items())), self._regret(topic) if regrets else None)
+        if _is_off(changes):
+            self.after(self.chance.between(*_OFF_MS), lambda: self._turn_on(topic))
 
     def _regret(self, topic: TopicSettings) -> Callable[[], None]:
         """Turn tiering on again while what is in the tier is being deleted."""
@@ -155,11 +159,17 @@ class Admin(Client):
 
         def turn_on() -> None:
             self._under_way -= 1
-            changes = self._tiering_changes({"remote.storage.enable": "false"})
-            self._changed[topic.name].update(changes)
-            self._request(ChangeConfig(topic.name, tuple(changes.items())))
+            self._turn_on(topic)
 
         return lambda: self.after(self.chance.between(1, 500), turn_on)
+
+    def _turn_on(self, topic: TopicSettings) -> None:
+        """Turn tiering and copying on again, if they are off."""
+        known = self._changed[topic.name]
+        if _is_off(known):
+            changes = self._tiering_changes(known)
+            known.update(changes)
+            self._request(ChangeConfig(topic.name, tuple(changes.items())))
 
     def _changes_of(self, topic: TopicSettings) -> dict[str, str]:
         known = self._changed[topic.name]
@@ -195,3 +205,8 @@ class Admin(Client):
                 if any(known.get(key, "false") != value for key, value in changes.items()):
                     known.update(changes)
                     self._request(ChangeConfig(name, tuple(sorted(changes.items()))))
+
+
+def _is_off(config: Mapping[str, str]) -> bool:
+    """Whether a topic is not tiered any more, or nothing of it is copied."""
+    return config.get("remote.storage.enable") == "false" or config.get("remote.log.copy.disable") == "true"

@@ -79,7 +79,7 @@ class Coverage:
         yield from (f"  never hit: {each}" for each in self.never_hit())
         if self.runs:
             share = f"{len(self.exempt) / self.runs:.2%}, {EXEMPT_RATE:.0%} may"
-            yield f"seeds that lost records which nobody had synced: {len(self.exempt)} ({share})"
+            yield f"seeds that lost records which nobody had synced: {len(self.exempt)} ({share}) {sorted(self.exempt)}"
         yield from (f"  seed {seed} has only {text}" for seed, text in sorted(self.poor.items()))
 
 

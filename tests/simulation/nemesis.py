@@ -90,7 +90,8 @@ class Nemesis:
         self.busy: set[int] = set()
         self._network: dict[str, float] = {}
         self._store: dict[str, float] = {}
-        self._broken_disks: set[int] = set()
+        #: Whether one log directory alone has failed.
+        self._broken_disks: dict[int, bool] = {}
         self.doomed: set[int] = set()
         self.traps = Traps(world, admin, self)
         self._compacts = any(each.is_compacted for each in settings.topics)
@@ -313,8 +314,8 @@ class Nemesis:
             return
         if kind == "disk failure":
             place = self.chance.one_of(_CLEANINGS if self._compacts and self.chance.happens(0.3) else self._places)
-            self._broken_disks.add(victim)
             is_alone = self._settings.log_directories > 1 and self.chance.happens(0.6)
+            self._broken_disks[victim] = is_alone
             world.fail_disk(victim, place, is_alone=is_alone)
             wait_ms = (_PLACE_MS if place else 0) + (self._settings.session_timeout_ms if is_alone else 0)
             self.after(wait_ms + self.duration_ms(), lambda: self._replace_disk(victim))
@@ -456,12 +457,17 @@ class Nemesis:
         self.busy.discard(broker)
 
     def _replace_disk(self, broker: int) -> None:
-        """The disk takes writes again; its logs are offline until the broker is started anew."""
-        if broker not in self._broken_disks:
+        """The disk takes writes again; its logs are offline until the broker is started anew. One that goes on with its
+        other directory is stopped: by now it may have there what nobody else has.
+        """
+        is_alone = self._broken_disks.pop(broker, None)
+        if is_alone is None:
             return
-        self._broken_disks.discard(broker)
-        self._world.crash(broker)
+        if not is_alone:
+            self._world.crash(broker)
         self._world.mend_disk(broker)
+        if is_alone:
+            self._world.stop(broker)
         self._world.network.after(100, lambda: self.up(broker))
 
     def _roll(self, brokers: list[int]) -> None:

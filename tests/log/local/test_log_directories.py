@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import pathlib
 
 import pytest
@@ -279,6 +280,19 @@ class TestFailures:
             directories.checkpoint()
             directories.close()
         assert [files.find(f"{path}/{CLEAN_SHUTDOWN}") is not None for path in PATHS] == [True, False, True]
+
+    def test_no_file_stays_open_of_a_directory_that_failed(self, files: MemoryFiles, machine: Machine) -> None:
+        """The error is kept as long as the directories are: if it keeps its frames too, they hold the file."""
+        directories = LogDirectories.open(PATHS[:1], machine=machine)
+        log = directories.log("orders", 0)
+        append(log, b"a")
+        with FailingDisk(files, errno.EIO, at=1, kinds={DiskOperation.FSYNC}, lasting=True):
+            with pytest.raises(LogOfflineError):
+                log.flush()
+            directories.close()
+        gc.collect()
+        assert list(directories.offline) == PATHS[:1]
+        assert files.open_paths() == []
 
     def test_a_log_that_cannot_be_loaded(self, files: MemoryFiles, machine: Machine) -> None:
         """If this fails, a damaged log takes more than its disk offline."""

@@ -23,6 +23,7 @@ from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.segments.log_segment import LogSegment, LogSegments
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.waiting.waits import forget_frames
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class LocalLog:
         if self._failure is None:
             self._failure = (f"{self.folder}: the log is offline: {error}", error)
             self.is_usable = False
+            forget_frames(error)  # which hold the file open that failed
             _log.error("%s", self._failure[0])
             if self._on_offline is not None:
                 self._on_offline(error)

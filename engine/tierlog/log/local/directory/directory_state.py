@@ -30,6 +30,7 @@ from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
+from tierlog.runtime.waiting.waits import forget_frames
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class DirectoryState:
         """Take the directory offline; the first cause stays. Does not wait: a log's own threads call it."""
         if self.failure is None:
             self.failure = cause
+            forget_frames(cause)  # which hold the file open that failed
             _log.error("%s: the log directory is offline: %s", self._path, cause)
             self._on_failure(cause)
 
