@@ -263,6 +263,22 @@ def test_a_log_that_moved_to_another_disk_is_told_again() -> None:
         assert (tier.starts, tier.log.highest_offset_in_remote_storage) == ([], 29)
 
 
+def test_the_lowest_goes_first_whatever_the_reason() -> None:
+    """Of epochs in front of the lineage, and in front of the log start: a leader that crashes in between leaves a hole
+    for the next one that has not got the start, and consumers stand in front of it for ever.
+    """
+    with task_tier() as tier:
+        tier.filled(2)
+        tier.filled(2, epoch=1)
+        tier.append(epoch=1)
+        tier.log.maybe_increment_log_start_offset(35, "DeleteRecords")
+        assert tier.log.leader_epoch_cache.epoch_with_offsets() == {1: 35}
+        gone = []
+        while tier.run() == 0.0:
+            gone.append(tier.starts_listed())
+        assert gone == [[10, 20, 30], [20, 30], [30]]
+
+
 def test_a_start_that_a_dead_leader_published() -> None:
     """The old leader deleted what this log still begins with: consumers get the earliest offset that there is."""
     with task_tier() as tier:

@@ -258,7 +258,10 @@ class _Look:
     def _going(
         self, plan: ExpiryPlan, segments: list[RemoteLogSegmentMetadata], epochs: LeaderEpochs
     ) -> dict[object, Expired]:
-        """Publish the new start, and return the segments that go by what the log made of it, by id."""
+        """Publish the new start, and return the segments that go by what the log made of it, by id: the lowest first,
+        whatever the reason. Kafka's go reason by reason: the next leader, which may have an earlier log start, finds a
+        hole behind those that are left then.
+        """
         start = plan.log_start_offset
         begun = any(each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired)
         if begun:
@@ -282,7 +285,7 @@ class _Look:
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
         going: dict[object, Expired] = {}
-        for each in found:
+        for each in sorted(found, key=lambda each: each.segment.start_offset):
             going.setdefault(each.segment.remote_log_segment_id, each)
         return going
 
