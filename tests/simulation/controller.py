@@ -10,6 +10,7 @@ Source: Kafka ReplicationControlManager, PartitionChangeBuilder, BrokerHeartbeat
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -206,16 +207,19 @@ class Controller:
         found = self._brokers.get(broker)
         return 0 if found is None else found.incarnation
 
-    def holders(self, leaving: Collection[int] = ()) -> dict[Partition, frozenset[int]]:
-        """Of each partition the replicas that have all that was committed.
+    def holders(self, leaving: Collection[int] = ()) -> dict[Partition, list[frozenset[int]]]:
+        """Of each partition the replicas that have all that was committed, as far as the controller knows.
 
         Args:
-            leaving: Brokers that may leave in-sync sets: of one whose minimum is 1 those are no holders that count, as
-                they do not stay eligible, but for the last one.
+            leaving: Brokers that may leave in-sync sets: of one that stays at its minimum without them they count for
+                nothing. Below it those stay eligible that leave last: there is a set for each of which these may be.
         """
-        found = {each.partition: each.in_sync | each.eligible for each in self._partitions.values()}
-        alone = (each for each in self._partitions.values() if self._minimum(each) == 1)
-        return found | {each.partition: found[each.partition].difference(leaving) or each.in_sync for each in alone}
+        found = dict[Partition, list[frozenset[int]]]()
+        for each in self._partitions.values():
+            stay, leave = each.in_sync.difference(leaving), each.in_sync.intersection(leaving)
+            last = itertools.combinations(sorted(leave), min(len(leave), max(0, self._minimum(each) - len(stay))))
+            found[each.partition] = [stay | each.eligible | {*some} for some in last]
+        return found
 
     def lead_by_others(self, topic: str, number: int, unsound: Collection[int]) -> None:
         """Elect a leader that is sound, if the present one is not and there is one."""

@@ -261,7 +261,7 @@ class Nemesis:
         led = sorted(
             leader
             for partition, leader in world.controller.leaders().items()
-            if leader in world.running() and len(holders[partition]) > 1
+            if leader in world.running() and len(holders[partition][0]) > 1
         )
         if not led:
             return 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.client import broker_name
 from tests.simulation.final_reads import FinalReader
@@ -113,21 +112,21 @@ class Settling:
         until = world.scheduler.clock.monotonic_seconds() + _LATE_SECONDS
         while world.judge.has_late_objects() and world.scheduler.clock.monotonic_seconds() < until:
             world.look()
+        self._let_copies_end(3 * interval)  # of what was closed meanwhile
 
     def _let_copies_end(self, seconds: float) -> None:
-        """Wait until all that is closed is copied, and all that is due is deleted."""
-        self._let_end(self._closed_segments, seconds)
-        self._let_end(self._world.judge.due_segments, seconds)
-
-    def _let_end(self, find: Callable[[], set[Any]], seconds: float) -> None:
-        """Wait until no segment is found: so long behind the last one that came, or that went, and for each."""
-        clock = self._world.scheduler.clock
-        found: set[Any] = set()
+        """Wait until all that is closed is copied, and all that is due is deleted: so long behind the last segment that
+        came, or that went, and for each.
+        """
+        world, clock = self._world, self._world.scheduler.clock
+        known: set[object] = set()
         until = 0.0
-        while (now_found := find()) and (now_found != found or clock.monotonic_seconds() < until):
-            if now_found != found:
-                found, until = now_found, clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(now_found)
-            self._world.look()
+        while (left := {*self._closed_segments(), *world.judge.due_segments()}) and (
+            left != known or clock.monotonic_seconds() < until
+        ):
+            if left != known:
+                known, until = left, clock.monotonic_seconds() + seconds + _COPY_SECONDS * len(left)
+            world.look()
 
     def _longest(self, *names: str) -> float:
         """The longest of some times of the brokers' settings, in seconds."""

@@ -38,13 +38,15 @@ def test_who_has_lost_power_leads_nothing(*, well: set[int], lost: set[int], may
 @pytest.mark.parametrize(
     ("minimum", "leaving", "holders"),
     [
-        (2, {2}, {2, 3}),  # it stays eligible while fewer than two are in sync
-        (1, {2}, {3}),
-        (1, {2, 3}, {2, 3}),  # one of them stays
-        (1, {1}, {2, 3}),
+        (2, {2}, [{2, 3}]),  # it stays eligible while fewer than two are in sync
+        (1, {2}, [{3}]),
+        (1, {2, 3}, [{2}, {3}]),  # who leaves last stays
+        (2, {2, 3}, [{2, 3}]),
+        (1, {1}, [{2, 3}]),
+        (1, (), [{2, 3}]),
     ],
 )
-def test_who_may_leave_holds_nothing_for_sure(*, minimum: int, leaving: set[int], holders: set[int]) -> None:
+def test_who_may_leave_holds_nothing_for_sure(*, minimum: int, leaving: set[int], holders: list[set[int]]) -> None:
     """If this fails, a crash takes the last copy of what is committed, since a paused broker seemed to have another."""
     assert _controller(minimum).holders(leaving) == {Partition("orders", 0): holders}
 

@@ -290,7 +290,8 @@ class World:
         (leaving if by_leaving else gone).add(broker)
         return any(
             holders <= gone | self._rotten.get(partition[:2], set())
-            for partition, holders in self.controller.holders(leaving).items()
+            for partition, sets in self.controller.holders(leaving).items()
+            for holders in sets
         )
 
     def _cut_off(self) -> set[int]:
@@ -315,7 +316,7 @@ class World:
             return False  # it is deleted
         key = _partition_of(path)
         gone = self._lost | self._failing | self._rotten.get(key, set()) | {broker}
-        found = [holders for each, holders in self.controller.holders().items() if each[:2] == key]
+        found = [holders for each, (holders,) in self.controller.holders().items() if each[:2] == key]
         return bool(found) and not any(holders <= gone for holders in found)
 
     def crash_within(self, broker: int, change: int, is_spared: Callable[[int], bool], *, where: str = "") -> None:
