@@ -291,7 +291,7 @@ class Judge(Protocol):
         """
 
     def due_segments(self) -> set[str]:
-        """What leaders have still to delete, by its names."""
+        """The segments, here and in the tier, that leaders have still to delete, by their names."""
 
     # ---- time
 

@@ -281,6 +281,13 @@ class TestFailures:
             directories.close()
         assert [files.find(f"{path}/{CLEAN_SHUTDOWN}") is not None for path in PATHS] == [True, False, True]
 
+    def test_a_temporary_file_of_a_crash_goes(self, files: MemoryFiles, machine: Machine) -> None:
+        """Where no log lies any more nothing would write the checkpoint again, and replace it."""
+        LogDirectories.open(PATHS, machine=machine).close()
+        files.put(f"/a/{RECOVERY_POINTS}.tierlog-part", b"half")
+        LogDirectories.open(PATHS, machine=machine).close()
+        assert files.find(f"/a/{RECOVERY_POINTS}.tierlog-part") is None
+
     def test_no_file_stays_open_of_a_directory_that_failed(self, files: MemoryFiles, machine: Machine) -> None:
         """The error is kept as long as the directories are: if it keeps its frames too, they hold the file."""
         directories = LogDirectories.open(PATHS[:1], machine=machine)

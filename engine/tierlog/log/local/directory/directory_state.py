@@ -29,7 +29,7 @@ from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files
 from tierlog.runtime.waiting.waits import forget_frames
 
 _log = logging.getLogger(__name__)
@@ -72,6 +72,10 @@ class DirectoryState:
         self.failure: Exception | None = None
         self.properties = _agreed_identity(machine, path, identity)
         self.last_stop = take_marker(machine.files, path)
+        for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+            left = f"{path}/{name}{TEMPORARY_SUFFIX}"  # of a crash: where no log lies any more nothing writes it again
+            if machine.files.find(left) is not None:
+                machine.files.remove(left)
         self.checkpoints = DirectoryCheckpoints(machine.files, path, there=there)
 
     def fail(self, cause: Exception) -> None:
