@@ -254,8 +254,8 @@ class Deadlines:
             return
         found = {f"{partition} {each.key}": each.text for each in overdue}
         known = [key for key in self._since_ms if key.startswith(f"{partition} ")]
-        for tier in ("local", "tier"):
-            before = [key for key in known if key.startswith(f"{partition} {tier} ")]
+        for place in ("local", "tier"):
+            before = [key for key in known if key.startswith(f"{partition} {place} ")]
             if not found.keys() >= {*before}:
                 self._since_ms = {key: since for key, since in self._since_ms.items() if key not in before}
         for key, text in found.items():
