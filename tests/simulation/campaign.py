@@ -26,6 +26,8 @@ class Coverage:
     Attributes:
         poor: Seeds with faults that did not reach the least numbers, with what they had.
         exempt: Seeds in which acknowledged records were lost, as those may whose every holder lost them unsynced.
+        hashes: Of the trace of each run, by seed and settings: one that comes again is compared, and not counted.
+        unlike: Seeds that gave two traces: nobody could replay what they find.
     """
 
     runs: int = 0
@@ -35,9 +37,17 @@ class Coverage:
     marks: Counter[str] = field(default_factory=Counter)
     poor: dict[int, str] = field(default_factory=dict)
     exempt: set[int] = field(default_factory=set)
+    hashes: dict[tuple[int, str], str] = field(default_factory=dict)
+    unlike: set[int] = field(default_factory=set)
 
     def add(self, outcome: Outcome) -> None:
         """Take a run's counters."""
+        run = outcome.seed, outcome.settings
+        if run in self.hashes:
+            if outcome.hash != self.hashes[run]:
+                self.unlike.add(outcome.seed)
+            return
+        self.hashes[run] = outcome.hash
         self.runs += 1
         self.events += outcome.events
         self.seconds += outcome.seconds
@@ -64,6 +74,8 @@ class Coverage:
         missed = self.never_hit()
         if self.runs >= MARKED_RUNS and missed:
             yield f"{len(missed)} marks of the engine were never hit: it has not tried what it claims to try"
+        if self.unlike:
+            yield f"seeds that gave two traces: {sorted(self.unlike)}"
         if self.poor:
             yield f"{len(self.poor)} seeds with faults did too little"
         if len(self.exempt) > max(1, EXEMPT_RATE * self.runs):

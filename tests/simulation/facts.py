@@ -16,6 +16,8 @@ from tests.simulation.messages import AbortedTransaction, ListedOffset, ListOffs
 ENDLESS: Final = 10
 #: The number of an error that a task of the engine did not take: it would have ended a thread of a broker.
 ENGINE_ERROR: Final = 15
+#: Why a read does not go on where its answers are empty.
+NOTHING: Final = "nothing"
 
 
 class Violation(AssertionError):
@@ -268,7 +270,7 @@ class Judge(Protocol):
         """At the end of the run, a broker's replica was read from the log start to the end that its leader told."""
 
     def unreadable(
-        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool
+        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool, now_ms: int
     ) -> int | None:
         """Such a read gets errors alone at an offset. Return the offset where it goes on; None: it ends there."""
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.simulation.client import Client, Network, broker_name
 from tests.simulation.consumers import EARLIEST, LATEST, next_offset_behind
-from tests.simulation.facts import Judge, ReadPart
+from tests.simulation.facts import NOTHING, Judge, ReadPart
 from tests.simulation.messages import Fetch, Fetched, ListedOffset, ListOffset, Partition
 from tests.simulation.settings import Settings
 
@@ -159,7 +159,7 @@ class FinalReader(Client):
             return
         behind = None if answer is None or error is not None else next_offset_behind(answer.data, reading.offset)
         if answer is None or behind is None or behind == reading.offset:
-            self._failed(reading, error or ("nothing" if behind is not None else "a wrong checksum"))
+            self._failed(reading, error or (NOTHING if behind is not None else "a wrong checksum"))
             return
         reading.parts.append(ReadPart(reading.offset, answer.data, answer.aborted))
         reading.offset, reading.errors = behind, 0
@@ -173,7 +173,12 @@ class FinalReader(Client):
             return
         reading.errors = 0
         go_on = self.judge.unreadable(
-            reading.broker, reading.partition, reading.offset, error, is_committed=reading.is_committed
+            reading.broker,
+            reading.partition,
+            reading.offset,
+            error,
+            is_committed=reading.is_committed,
+            now_ms=self.now_ms,
         )
         if go_on is None:
             self._end(reading)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.facts import ReadPart
+from tests.simulation.facts import NOTHING, ReadPart
 from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
 from tests.simulation.messages import AbortedTransaction
 from tests.support.batches import Batch, encode
@@ -33,6 +33,29 @@ def test_14_a_compacted_topic_has_the_last_values() -> None:
     made.change(2)
     made.judge.checkpoint(made.now_ms)
     made.logs = {each: [encode(Batch(0, (b"old",), keys=(b"k",)))] for each in (1, 2)}
+    with breaks(14, "lost write"):
+        made.judge.checkpoint(made.now_ms)
+
+
+def test_14_a_high_watermark_that_fell_hides_no_tombstone() -> None:
+    """An unclean start leads with the high watermark of its checkpoint: the log was cleaned beyond that."""
+    facts = dataclasses.replace(FACTS, is_tiered=False, is_compacted=True, delete_retention_ms=0)
+    made = MadeCluster(facts)
+    made.write(b"value", at=0, keys=(b"k",))
+    number = made.send(None, keys=(b"k",))
+    made.append(Batch(1, (None,), keys=(b"k",)))
+    made.acknowledge(number, 1)
+    made.write(b"other", at=2, keys=(b"l",))
+    made.now_ms += 20_000
+    made.look()
+    made.logs = {each: [encode(Batch(2, (b"other",), keys=(b"l",)))] for each in (1, 2)}
+    for broker in (1, 2):
+        made.change(broker, high_watermark=1)
+    made.judge.checkpoint(made.now_ms)
+    for broker in (1, 2):
+        made.change(broker, high_watermark=3)
+    made.judge.checkpoint(made.now_ms)
+    made.logs = {1: [], 2: []}
     with breaks(14, "lost write"):
         made.judge.checkpoint(made.now_ms)
 
@@ -78,7 +101,8 @@ def test_14_a_tombstone_of_a_longer_time_stays() -> None:
 @pytest.mark.parametrize("waited_ms", [1_000, 10_000])
 def test_6_a_marker_goes_by_its_time(*, is_commit: bool, is_compacted: bool, was_away: bool, waited_ms: int) -> None:
     """A follower that was away for longer has the records, which its leader has no more, and not their marker: its
-    producer's next one decides there (Kafka's too). Nobody else may show an aborted record, or hide a committed one.
+    producer's next one decides there, and without one its last stable offset stays (Kafka's too). Nobody else may show
+    an aborted record, or hide a committed one.
     """
     facts = dataclasses.replace(FACTS, is_tiered=False, is_compacted=is_compacted, delete_retention_ms=5_000)
     made = MadeCluster(facts)
@@ -103,11 +127,17 @@ def test_6_a_marker_goes_by_its_time(*, is_commit: bool, is_compacted: bool, was
     def poll() -> None:
         made.poll(0, batch, is_committed=True, broker=2, aborted=aborted)
 
+    def hang() -> int | None:
+        return made.judge.unreadable(2, PARTITION, 0, NOTHING, is_committed=True, now_ms=made.now_ms)
+
     made.judge.served(2, PARTITION, 0, data, False, made.now_ms)
     if is_compacted and was_away and waited_ms > 5_000:
         poll()
         read()
+        assert hang() is None
         return
+    with breaks(1, "lost write"):
+        hang()
     with breaks(6, "lost write" if is_commit else "aborted read"):
         poll()
     if not is_commit or not is_compacted:  # a key's last value is asked for elsewhere

@@ -103,15 +103,15 @@ def test_what_a_lifecycle_rule_took_is_jumped_over(made: MadeCluster) -> None:
     first, second = made.write(b"a", b"b", at=0), made.write(b"c", at=2)
     made.copy(0, 1, {0: 0}, 0, 1)
     with breaks(1, "lost write"):
-        made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False)
+        made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False, now_ms=made.now_ms)
     with breaks(12, "poll skip"):
         _read(made, 0, 3, (2, [second]))
     made.judge.object_deleted(next(iter(made.stored)), "lifecycle", made.now_ms)
-    assert made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False) == 2
+    assert made.judge.unreadable(1, PARTITION, 0, "UNKNOWN_SERVER_ERROR", is_committed=False, now_ms=made.now_ms) == 2
     _read(made, 0, 3, (2, [second]))
     _read(made, 0, 3, (0, [first, second]))
     with breaks(1, "lost write"):
-        made.judge.unreadable(1, PARTITION, 2, "UNKNOWN_SERVER_ERROR", is_committed=False)
+        made.judge.unreadable(1, PARTITION, 2, "UNKNOWN_SERVER_ERROR", is_committed=False, now_ms=made.now_ms)
 
 
 def test_a_replica_may_start_behind_its_leader(made: MadeCluster) -> None:
@@ -120,11 +120,11 @@ def test_a_replica_may_start_behind_its_leader(made: MadeCluster) -> None:
     made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
     made.change(2, log_start_offset=1, local_log_start_offset=1)
     with breaks(1, "lost write"):
-        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False)
+        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms)
     made.change(1, log_start_offset=1, local_log_start_offset=1)
     made.look()
     made.change(1, log_start_offset=0, local_log_start_offset=0)
-    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False) == 1
+    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms) == 1
     _read(made, 1, 2, (1, [batch]))
 
 
@@ -134,11 +134,11 @@ def test_a_replica_may_start_where_it_was_local_when_its_tier_went(made: MadeClu
     batch = made.write(b"c", at=2)
     made.change(2, log_start_offset=2, local_log_start_offset=2)
     with breaks(1, "lost write"):
-        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False)
+        made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms)
     made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
     made.look()
     made.judge.topic_changed("orders", 0, FACTS, made.now_ms)
-    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False) == 2
+    assert made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms) == 2
     _read(made, 2, 3, (2, [batch]))
 
 
@@ -146,7 +146,7 @@ def test_what_has_rotted_ends_a_read(made: MadeCluster) -> None:
     """Nobody can read on; an operator has to act."""
     made.write(b"a", at=0)
     made.judge.fault_began("local rot", "1 /logs/orders-0/00000000000000000000.log", made.now_ms)
-    assert made.judge.unreadable(2, PARTITION, 0, "CORRUPT_MESSAGE", is_committed=True) is None
+    assert made.judge.unreadable(2, PARTITION, 0, "CORRUPT_MESSAGE", is_committed=True, now_ms=made.now_ms) is None
 
 
 def test_the_last_values_of_a_compacted_topic_are_read() -> None:

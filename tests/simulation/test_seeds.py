@@ -103,9 +103,20 @@ def test_a_poor_seed_is_named() -> None:
     coverage = Coverage()
     coverage.add(Outcome(settings.seed, settings.to_json(), events=10_000, counters=rich))
     assert not coverage.poor
+    coverage = Coverage()
     coverage.add(Outcome(settings.seed, settings.to_json(), events=10_000, counters=rich | {"crashes": 2}))
     assert coverage.poor == {settings.seed: "2 crashes"}
     assert list(coverage.faults()) == ["1 seeds with faults did too little"]
+
+
+def test_a_seed_of_two_traces_is_named() -> None:
+    """Otherwise what a campaign finds cannot be replayed (seed 100322)."""
+    settings, coverage = Settings.draw(7, events=10).to_json(), Coverage()
+    for trace in ("a", "a"):
+        coverage.add(Outcome(7, settings, hash=trace, events=10))
+    assert (coverage.runs, coverage.events, list(coverage.faults())) == (1, 10, [])
+    coverage.add(Outcome(7, settings, hash="b", events=10))
+    assert list(coverage.faults()) == ["seeds that gave two traces: [7]"]
 
 
 def test_a_campaign_says_what_it_did_not_try() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from tests.simulation.facts import ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
+from tests.simulation.facts import NOTHING, ClusterView, ReadPart, ReplicaView, TopicFacts, Violation
 from tests.simulation.judge import replicas, retention
 from tests.simulation.judge.batches import Batch, parse
 from tests.simulation.judge.compaction import Clocks, check_compacted
@@ -305,7 +305,7 @@ class ClusterJudge:
             )
 
     def unreadable(
-        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool
+        self, broker: int, partition: Partition, offset: int, error: str, *, is_committed: bool, now_ms: int
     ) -> int | None:
         known = self._topics.find(partition)
         if known is None:
@@ -325,6 +325,9 @@ class ClusterJudge:
         if self._topics.has_rotted(partition):
             self._trace.count("reads of what has rotted")
             return None
+        name = known.contents.transaction_at(offset)
+        if is_committed and error == NOTHING and name is not None and self._lacks_marker(known, broker, now_ms, name):
+            return None  # it hangs there, as Kafka's would, until its producer writes again or an administrator acts
         reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
         raise Violation(1, "lost write", f"{reader}, {partition} at {offset}: {error}, again and again")
 

@@ -277,6 +277,11 @@ class Contents:
                 if each.is_transactional and not each.is_control and leader_epoch >= 0
             )
 
+    def transaction_at(self, offset: int) -> str | None:
+        """The transaction of the record at an offset; None: of none, or nothing is known of it."""
+        known = self.at.get(offset)
+        return None if known is None or known.sent is None else known.sent.transaction
+
     def _check_contiguous(self, consumer: str, offset: int, batches: list[Batch]) -> None:
         at = offset
         for batch in batches:

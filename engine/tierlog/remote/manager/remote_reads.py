@@ -152,8 +152,8 @@ class RemoteReads(Closeable):
         self._reads = TierReads(services)
         self._lock = services.machine.scheduler.lock()
         self._under_way: dict[PendingRead, None] = {}
-        #: Reads of partitions whose metadata is still loaded.
-        self._awaiting: dict[TopicIdPartition, set[_PartitionRead]] = {}
+        #: Reads of partitions whose metadata is still loaded, in the order in which they came.
+        self._awaiting: dict[TopicIdPartition, dict[_PartitionRead, None]] = {}
         self._closed = False
         services.storage.set_next_segment(self._reads.find_next)
         metrics, pool = services.metrics, self.pool
@@ -262,7 +262,7 @@ class RemoteReads(Closeable):
         with self._lock:
             self._under_way.pop(pending, None)
             for read in reads if self._awaiting else ():
-                self._awaiting.get(read.request.topic_id_partition, set()).discard(read)
+                self._awaiting.get(read.request.topic_id_partition, {}).pop(read, None)
         deadline.drop()
         for read in reads:
             read.partition.scope.leave(read.token)
@@ -304,7 +304,7 @@ class RemoteReads(Closeable):
             if read.pending.has_ended:
                 return
             is_first = topic_id_partition not in self._awaiting
-            self._awaiting.setdefault(topic_id_partition, set()).add(read)
+            self._awaiting.setdefault(topic_id_partition, {})[read] = None
         if is_first:
             ready.add_done_callback(partial(self._go_on, topic_id_partition))
 
