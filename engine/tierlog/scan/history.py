@@ -8,36 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from tierlog.errors import (
-    ConfigError,
     CorruptDataError,
     EncryptionKeyError,
     ObjectNotFoundError,
     TierlogError,
-    UnknownTopicError,
-    first_of,
 )
 from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
-from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
+from tierlog.remote.api import IndexType, TopicIdPartition
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
-from tierlog.remote.tier.objects.object_keys import key_prefix_hint
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
-from tierlog.scan.scan_request import TopicName
+from tierlog.scan.named_topics import NamedTopics, refuse_ambiguous
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16
 #: Layouts that hold one broker's log, which has no branches.
 SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
-
-
-#: Segments by path and start offset, with the listing that showed them.
-_Kept = dict[tuple[str, int], tuple[Candidate, StoredSegment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +97,6 @@ class TierHistory:
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         faults: Where errors of single segments go: unreadable manifests, whose segments are then left out, and newest
             checkpoints that no key opens; None raises.
-        keep: Cache the descriptions of the last call's segments: the next call fetches those alone whose objects are
-            listed with another size, time or etag. One call at a time then.
 
     Thread safety: any number of threads.
     """
@@ -119,12 +107,10 @@ class TierHistory:
         *,
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
         faults: list[TierlogError] | None = None,
-        keep: bool = False,
     ) -> None:
         self._tier = tier
         self._log_start_offsets = log_start_offsets or {}
         self._faults = faults
-        self._kept: _Kept | None = {} if keep else None
 
     def partitions(
         self,
@@ -145,40 +131,21 @@ class TierHistory:
             ConfigError: one name stands for several topic ids; not where all topics are wanted.
             CorruptObjectError, StoreError and its kinds: as ``Tier.iter_segments``.
         """
-        wanted = None if names is None and assigned is None else _Wanted(names or (), assigned or {})
+        wanted = None if names is None and assigned is None else NamedTopics(names or (), assigned or {})
         found = self._grouped(wanted.pattern if wanted else pattern)
         if wanted:
             found = wanted.chosen(found, self._tier)
         if wanted or pattern is not None:  # a listing of everything shows both
-            _refuse_ambiguous(found)
+            refuse_ambiguous(found)
         ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
         with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
             return list(run_all(pool, lambda item: self.history_of(*item), ordered))
 
     def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
-        for segment in self._segments(pattern):
+        for segment in self._tier.iter_segments(topic_pattern=pattern, faults=self._faults):
             found.setdefault(segment.topic_id_partition, []).append(segment)
         return dict(sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition)))
-
-    def _segments(self, pattern: str | re.Pattern[str] | None) -> Iterator[StoredSegment]:
-        if self._kept is None:
-            yield from self._tier.iter_segments(topic_pattern=pattern, faults=self._faults)
-            return
-        listed = self._tier.find_candidates(SegmentFilter.of(None, pattern, None))
-        candidates = {(each.segment_path, each.start_offset): each for each in listed}
-        same = {key: kept for key, kept in self._kept.items() if candidates.get(key) == kept[0]}
-        fresh = {key: each for key, each in candidates.items() if key not in same}
-        self._kept = same
-        with closing(self._tier.iter_loads(fresh.values())) as loads:
-            for key, loaded in zip(fresh, loads, strict=True):
-                if isinstance(loaded, TierlogError):
-                    if self._faults is None:
-                        raise loaded
-                    self._faults.append(loaded)
-                elif loaded is not None:
-                    same[key] = fresh[key], loaded
-        yield from (segment for _, segment in same.values())
 
     def history_of(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
         """Return the history of one partition, by its segments: at least one, in any order.
@@ -221,54 +188,6 @@ class TierHistory:
         if segment.layout in SINGLE_LOG_LAYOUTS:
             return None, ()
         return None, (_without_checkpoint(segment, reason),)
-
-
-class _Wanted:
-    """Topics asked for by name, some with their topic id."""
-
-    def __init__(self, names: Iterable[str], assigned: Mapping[str, Collection[int]]) -> None:
-        self._partitions: dict[TopicName, frozenset[int] | None] = {}
-        for text in names:
-            self._partitions[TopicName.parse(text)] = None
-        for text, partitions in assigned.items():
-            self._partitions[TopicName.parse(text)] = frozenset(partitions)
-
-    @property
-    def pattern(self) -> str:
-        return "|".join(sorted({re.escape(topic.name) for topic in self._partitions}))
-
-    def chosen(
-        self, found: Mapping[TopicIdPartition, list[StoredSegment]], tier: Tier
-    ) -> dict[TopicIdPartition, list[StoredSegment]]:
-        chosen: dict[TopicIdPartition, list[StoredSegment]] = {}
-        for topic, partitions in self._partitions.items():
-            matching = {partition: segments for partition, segments in found.items() if topic.accepts(partition)}
-            if not matching:
-                raise UnknownTopicError(_unknown(str(topic), tier))
-            missing = sorted((partitions or frozenset()) - {partition.partition for partition in matching})
-            if missing:
-                raise UnknownTopicError(
-                    f"{tier.describe()}: topic {topic.name} has no segments of partitions {missing}"
-                )
-            chosen |= {p: s for p, s in matching.items() if partitions is None or p.partition in partitions}
-        return chosen
-
-
-def _unknown(topic: str, tier: Tier) -> str:
-    names = sorted({known.name for known in tier.topics()})
-    listed = first_of(names, 20)
-    hint = next(filter(None, (key_prefix_hint(name, topic) for name in names)), "")
-    return f"{tier.describe()}: no topic {topic}; there are: {listed or 'none'}{hint}"
-
-
-def _refuse_ambiguous(found: Iterable[TopicIdPartition]) -> None:
-    ids: dict[str, set[Uuid]] = {}
-    for partition in found:
-        ids.setdefault(partition.topic, set()).add(partition.topic_id)
-    for topic, several in ids.items():
-        if len(several) > 1:
-            choices = " or ".join(f"{topic_id}:{topic}" for topic_id in sorted(several))
-            raise ConfigError(f"topic {topic} has {len(several)} topic ids here (it was recreated): ask for {choices}")
 
 
 def _without_checkpoint(segment: StoredSegment, reason: str) -> str:

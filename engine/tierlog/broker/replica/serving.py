@@ -261,7 +261,7 @@ def _metadata_reader(config: ReplicaConfig, machine: Machine) -> Callable[[], Me
     """Make the reader of metadata; its module is imported for a server that has some: imports are most of a start."""
     if not config.metadata.sources:
         return None
-    from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata
+    from tierlog.scan.following.known_partitions import FollowedMetadata
 
     return FollowedMetadata(config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine).read
 

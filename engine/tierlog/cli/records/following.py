@@ -9,20 +9,23 @@ import pyarrow as pa
 
 from tierlog.errors import ObjectNotFoundError, TierlogError, UnknownTopicError
 from tierlog.remote.api import Uuid
+from tierlog.remote.metadata.lineage import Gap
 from tierlog.remote.tier.tier import Tier
-from tierlog.scan.history import PartitionHistory, TierHistory
+from tierlog.scan.following.followed_tier import FollowedTier
+from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.scan_request import LATEST, ScanRequest
 
 Partition = tuple[str, int]
 
 
-class FollowedTier:
+class FollowedRecords:
     """The plans of the records that a tier has gained since the last listing, and the offset up to which each partition
     was printed.
 
     An offset is given once, also where a log was cut and went on with other records. A partition waits in front of
-    offsets that no segment holds, unless data loss is allowed. A topic that was made anew begins at its first offset.
+    offsets that no segment holds; where data loss is allowed, for as long as one may still come that does. A topic that
+    was made anew begins at its first offset.
 
     Args:
         tier: The caller's.
@@ -39,13 +42,7 @@ class FollowedTier:
         self._tier = tier
         self._request = request
         self._tell = tell
-        self._faults: list[TierlogError] = []
-        self._history = TierHistory(
-            tier,
-            log_start_offsets=request.log_start_offsets,
-            faults=None if request.fail_on_data_loss else self._faults,
-            keep=True,
-        )
+        self._followed = FollowedTier(tier, request.topics, log_start_offsets=request.log_start_offsets)
         self._next: dict[Partition, int] = {}
         self._starts: dict[Partition, int] = {}
         self._topic_ids: dict[Partition, Uuid] = {}
@@ -96,18 +93,22 @@ class FollowedTier:
         self._say(f"{error}; tried again at the next listing")
 
     def _listed(self) -> list[PartitionHistory]:
-        topics = self._request.topics
-        self._faults.clear()
-        found = self._history.partitions(topics.names or None, pattern=topics.pattern, assigned=topics.assigned or None)
-        for fault in self._faults:
+        found = self._followed.look()
+        for fault in found.faults.values():
+            if self._request.fail_on_data_loss:
+                raise fault
             self._say(f"left out: {fault}")
-        for each in found:
+        histories = []
+        for each, resolution in found.partitions.items():
+            assert resolution.history is not None
+            histories.append(resolution.history)
             place = each.topic, each.partition
-            topic_id = each.topic_id_partition.topic_id
-            if self._topic_ids.setdefault(place, topic_id) != topic_id:
-                self._topic_ids[place] = topic_id
+            if self._topic_ids.setdefault(place, each.topic_id) != each.topic_id:
+                self._topic_ids[place] = each.topic_id
                 self._next.pop(place, None)
-        return found
+            if resolution.held is not None:
+                self._say(_waits(resolution.history, resolution.held.gap))
+        return histories
 
     def _plan(self, request: ScanRequest, histories: Sequence[PartitionHistory]) -> ScanPlan:
         starts: dict[str, dict[int, int]] = {}
@@ -124,8 +125,7 @@ class FollowedTier:
             starts.setdefault(each.topic, {})[each.partition] = self._starts[place] = start
             gap = next((gap for gap in each.gaps if gap.end_offset_exclusive > start), None)
             if gap is not None and request.fail_on_data_loss:
-                offsets = f"offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}"
-                self._say(f"{_name(each)} waits: {offsets} are in no segment of the tier")
+                self._say(_waits(each, gap))
                 ends.setdefault(each.topic, {})[each.partition] = gap.first_offset
         plan = plan_scan(
             self._tier,
@@ -148,6 +148,11 @@ def _start(request: ScanRequest, history: PartitionHistory) -> int:
     if not isinstance(given, int):
         given = given.get(history.topic, {}).get(history.partition, 0)
     return max(given, 0)
+
+
+def _waits(history: PartitionHistory, gap: Gap) -> str:
+    offsets = f"offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}"
+    return f"{_name(history)} waits: {offsets} are in no segment of the tier"
 
 
 def _name(history: PartitionHistory) -> str:

@@ -222,10 +222,10 @@ def _follow(
     refresh: float,
 ) -> ExitCode:
     """Print the records that are there, then those that are added, until a signal or the limit ends it."""
-    from tierlog.cli.records.following import FollowedTier
+    from tierlog.cli.records.following import FollowedRecords
     from tierlog.cli.records.record_output import open_sink
 
-    followed = FollowedTier(tier, request, complain)
+    followed = FollowedRecords(tier, request, complain)
     first, histories = followed.first_plan(lambda asked, found: _last(tier, asked, found, last, search))
     for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
         complain(f"no topic matches {pattern}")
@@ -235,7 +235,7 @@ def _follow(
         while True:
             try:
                 plan = plan or followed.next_plan()
-                with closing(_scan(tier, plan, output, search, label, progress, more=FollowedTier.COLUMNS)) as found:
+                with closing(_scan(tier, plan, output, search, label, progress, more=FollowedRecords.COLUMNS)) as found:
                     for rows in _limited(found if search is None else search.matching(found), left):
                         write(rows)
                         followed.printed(rows)

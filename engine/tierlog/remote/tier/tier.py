@@ -13,7 +13,7 @@ from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part, iter_windows
-from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
+from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, Layout, Scope, SegmentFilter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.process import Closeable
@@ -165,7 +165,7 @@ class Tier(Closeable):
         """
         if objects is None:  # opening the tier may have listed it just now
             objects, self._listed = self._listed, None
-        return self._layout.find_candidates(wanted or SegmentFilter(), objects)
+        return self._layout.find_candidates(wanted or EVERYTHING, objects)
 
     def iter_loads(self, candidates: Iterable[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
         """Yield, for each candidate in order, the result or the error of ``load``.

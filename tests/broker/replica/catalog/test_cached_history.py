@@ -19,13 +19,13 @@ from tierlog import open_tier
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.cached_history import UNBOUNDED, CachedHistory, HistoryCache
-from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
-from tierlog.broker.replica.catalog.tier_listing import TierKeys
 from tierlog.broker.replica.replica_config import server_config
 from tierlog.broker.replica.replica_partition import ReplicaPartition, SegmentReads
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import LOOP_TIMERS
+from tierlog.scan.following.resolution import Resolution, Resolver
+from tierlog.scan.following.tier_listing import TierKeys
 from tierlog.scan.history import TierHistory
 
 VERSION = 12

@@ -18,7 +18,6 @@ from tests.support.metadata_topic import write_topic
 from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
-from tierlog.broker.replica.catalog.known_partitions import FollowedMetadata
 from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tierlog.remote.metadata.metadata_source import open_metadata
@@ -28,6 +27,7 @@ from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.following.known_partitions import FollowedMetadata
 from tierlog.scan.history import TierHistory
 
 State = RemoteLogSegmentState

@@ -11,9 +11,9 @@ from tests.support.buckets import Bucket
 from tests.support.catalogs import history_of, opened_catalog, relisted, remove, segment, spans_of
 from tests.support.loops import run_on
 from tests.support.waiting import until
-from tierlog.broker.replica.catalog.resolution import LATE_MS
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.following.resolution import LATE_MS
 
 
 def age(bucket: Bucket, name: str, seconds: float) -> None:

@@ -23,9 +23,9 @@ from tests.support.catalogs import (
 from tests.support.loops import run_on
 from tests.support.waiting import until
 from tierlog.broker.replica.catalog.cached_history import CachedHistory
-from tierlog.broker.replica.catalog.resolution import LATE_MS
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.scan.following.resolution import LATE_MS
 from tierlog.scan.history import PartitionHistory
 
 

@@ -20,7 +20,6 @@ from tests.support.waiting import until
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
-from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierListing, list_tier
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.remote.tier import Tier
 from tierlog.runtime.machine import Machine
@@ -28,6 +27,7 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.following.tier_listing import ListedPartition, TierListing, list_tier
 from tierlog.testing.failing_disk import PowerCut
 
 STATE = "/state/listing"

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Final
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatch, PartitionWatches
 from tierlog.broker.partitions import OffsetSnapshot, Partition, Topic
 from tierlog.broker.replica.catalog.cached_history import CachedHistory, HistoryCache
-from tierlog.broker.replica.catalog.resolution import Resolver
 from tierlog.broker.replica.catalog.resolution_queue import ResolutionQueue
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.served_topics import ServedTopics
-from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierKeys, TierListing
 from tierlog.errors import StoreError, TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
 from tierlog.remote.tier.tier import Tier
@@ -23,6 +21,8 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.waiting.loops import Alarm, LoopCalls, TaskCancelledError, Worker
 from tierlog.runtime.waiting.threads import BoundedCalls
+from tierlog.scan.following.resolution import Resolver
+from tierlog.scan.following.tier_listing import ListedPartition, TierKeys, TierListing
 
 if TYPE_CHECKING:
     from tierlog.remote.metadata.metadata_view import MetadataView
@@ -248,7 +248,7 @@ class BucketCatalog:
         self._source = TierKeys(tier)
         if read_metadata is not None:
             # For servers with metadata alone: a start is counted in imports.
-            from tierlog.broker.replica.catalog.known_partitions import KnownPartitions
+            from tierlog.scan.following.known_partitions import KnownPartitions
 
             self._source = KnownPartitions(tier, read_metadata, self.refresh_soon)
         self._saver = None

@@ -16,13 +16,13 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.broker.replica.catalog.resolution_queue import ResolutionQueue
-from tierlog.broker.replica.catalog.tier_listing import ListedPartition
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Alarm
 from tierlog.runtime.weighted_cache import UNBOUNDED
+from tierlog.scan.following.resolution import Resolution, Resolver
+from tierlog.scan.following.tier_listing import ListedPartition
 from tierlog.scan.history import PartitionHistory
 
 _log = logging.getLogger(__name__)

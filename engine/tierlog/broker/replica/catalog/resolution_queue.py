@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tierlog.broker.replica.catalog.resolution import Resolution
 from tierlog.errors import StoreError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.loops import LoopCalls
+from tierlog.scan.following.resolution import Resolution
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,11 @@ from typing import Any, Final
 
 import xxhash
 
-from tierlog.broker.replica.catalog.tier_listing import (
+from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.remote.api import TopicIdPartition, Uuid
+from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine import Machine
+from tierlog.scan.following.tier_listing import (
     NUMBERS,
     SEPARATOR,
     ListedFolder,
@@ -23,10 +27,6 @@ from tierlog.broker.replica.catalog.tier_listing import (
     TierListing,
     group_by_partition,
 )
-from tierlog.errors import ObjectNotFoundError, StoreError
-from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.tier.tier import Tier
-from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition
@@ -40,6 +41,18 @@ class Scope:
         found = parse(key[len(self.key_prefix) :])
         return None if found is None or (self.key_prefix and found.prefix) else found
 
+    def split(self, store: ObjectStore, wanted: SegmentFilter) -> tuple[list[str], list[ObjectInfo]]:
+        """Split what is to be listed of a store, so that folders of other topics are not: (prefixes, in the order of
+        keys; objects that lie beside these). Raises StoreError and its kinds. Cost: a request where topics are chosen.
+        """
+        if not wanted.chooses_topics or self.folder:
+            return [self.folder or self.key_prefix], []
+        prefix = self.key_prefix
+        level = store.list_folder(prefix[: prefix.rfind("/") + 1])
+        folders = [folder for folder in level.folders if folder.startswith(prefix)]
+        held = [folder for folder in folders if may_hold_topic(folder[len(prefix) :], wanted.accepts_topic)]
+        return held, [info for info in level.objects if info.key.startswith(prefix)]
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentFilter:
@@ -48,6 +61,10 @@ class SegmentFilter:
     topic: str | None = None
     topic_pattern: re.Pattern[str] | None = None
     partitions: frozenset[int] | None = None
+
+    @property
+    def chooses_topics(self) -> bool:
+        return self.topic is not None or self.topic_pattern is not None
 
     @classmethod
     def of(
@@ -73,6 +90,10 @@ class SegmentFilter:
         if self.partitions is not None and partition.partition not in self.partitions:
             return False
         return self.accepts_topic(partition.topic)
+
+
+#: The filter of all segments.
+EVERYTHING: Final = SegmentFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +198,7 @@ class ListedLayout(Layout):
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
         """Iterate all objects of the scope but those in the folder of a topic that is not wanted."""
-        prefix = self._scope.key_prefix
-        if (wanted.topic is None and wanted.topic_pattern is None) or self._scope.folder:
-            yield from self._store.iter_objects(self._scope.folder or prefix)
-            return
-        level = self._store.list_folder(prefix[: prefix.rfind("/") + 1])
-        yield from (info for info in level.objects if info.key.startswith(prefix))
-        for folder in level.folders:
-            if folder.startswith(prefix) and may_hold_topic(folder[len(prefix) :], wanted.accepts_topic):
-                yield from self._store.iter_objects(folder)
+        prefixes, beside = self._scope.split(self._store, wanted)
+        yield from beside
+        for prefix in prefixes:
+            yield from self._store.iter_objects(prefix)

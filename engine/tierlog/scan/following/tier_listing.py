@@ -16,7 +16,7 @@ from typing import Final
 
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, SegmentFilter
 from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
@@ -123,20 +123,22 @@ class TierKeys:
 
     Args:
         tier: Stays the caller's.
+        wanted: Folders of other topics are not listed.
 
     Thread safety: any number of threads; one listing at a time.
 
     Raises (all methods): StoreError and its kinds.
     """
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: Tier, wanted: SegmentFilter = EVERYTHING) -> None:
         self.tier = tier
+        self._wanted = wanted
         self._listings = 0
 
     def list_partitions(self, before: TierListing | None) -> TierListing:
         """List all partitions; an unchanged one is the same object."""
         is_whole = before is None or self._listings % WHOLE_LISTING_EACH == 0
-        found = list_tier(self.tier, before, is_whole=is_whole)
+        found = list_tier(self.tier, before, is_whole=is_whole, wanted=self._wanted)
         self._listings += 1
         return found
 
@@ -159,7 +161,9 @@ class TierKeys:
         return relist_partition(self.tier, listed)
 
 
-def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool = True) -> TierListing:
+def list_tier(
+    tier: Tier, previous: TierListing | None = None, *, is_whole: bool = True, wanted: SegmentFilter = EVERYTHING
+) -> TierListing:
     """List a tier.
 
     Args:
@@ -167,6 +171,7 @@ def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool
         previous: Its unchanged parts are reused: the same Python objects.
         is_whole: False passes over objects that ``previous`` has, where that saves requests: deletions and late copies
             are not seen then.
+        wanted: Folders of other topics are not listed, where the layout has some.
 
     Raises:
         StoreError and its kinds.
@@ -174,14 +179,14 @@ def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool
     Cost: the listing; of a log directory also one small file for each partition that changed.
     """
     known = previous.folders if previous else {}
-    reader = _FolderReader(tier)
+    reader = _FolderReader(tier, wanted)
     resumed = None if is_whole or reader.names_below > 1 else find_resumed_listings(tier.store)
     if resumed is not None:
         try:
             return _list_resumed(tier, reader, known, resumed)
         except _UnorderedListingError:
             _log.info("%s: the store does not list in the order of keys: all of it is listed", tier.describe())
-            reader = _FolderReader(tier)
+            reader = _FolderReader(tier, wanted)
     return _listed(tier, reader, known)
 
 
@@ -210,9 +215,9 @@ def _list_resumed(
     """
     large = {path: _only_folder(each) for path, each in known.items() if _only_folder(each).count >= LARGE_FOLDER}
 
-    def objects() -> Iterator[ObjectInfo]:
+    def objects_below(prefix: str) -> Iterator[ObjectInfo]:
         passed: set[str] = set()
-        listing, last = tier.store.iter_objects(reader.prefix), ""
+        listing, last = tier.store.iter_objects(prefix), ""
         while True:
             for info in listing:
                 if info.key <= last:
@@ -226,13 +231,13 @@ def _list_resumed(
                     if known_objects:
                         yield from known_objects
                         last = known_objects[-1].key
-                        listing = resumed.iter_objects_behind(last, reader.prefix)
+                        listing = resumed.iter_objects_behind(last, prefix)
                         break
                 yield info
             else:
                 return
 
-    reader.objects = objects()
+    reader.objects = itertools.chain.from_iterable(map(objects_below, reader.prefixes()))
     return _listed(tier, reader, known)
 
 
@@ -243,7 +248,7 @@ def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | N
     found: list[ListedPartition | ListedFolder] = []
     for folder in listed.folders:
         now: ListedFolder | None = None
-        for each in _FolderReader(tier, folder.path):
+        for each in _FolderReader(tier, prefixes=(folder.path,)):
             if each.path == folder.path:
                 now = each if now is None else now.joined(each)
         if now is not None:
@@ -319,13 +324,24 @@ class _Packer:
 class _FolderReader:
     """The folders of partitions of a listing, in its order; what fits no layout is counted and passed over."""
 
-    def __init__(self, tier: Tier, prefix: str | None = None) -> None:
+    def __init__(
+        self, tier: Tier, wanted: SegmentFilter = EVERYTHING, *, prefixes: tuple[str, ...] | None = None
+    ) -> None:
         self._tier = tier
-        self.prefix = (tier.scope.folder or tier.scope.key_prefix) if prefix is None else prefix
+        self._wanted = wanted
+        self._prefixes = prefixes
         self.objects: Iterator[ObjectInfo] | None = None
         self.names_below = _NAMES_BELOW.get(tier.layout, 1)
         self._parse = PARSERS.get(tier.layout)
         self.foreign_objects = 0
+
+    def prefixes(self) -> Iterable[str]:
+        """What is listed, in the order of keys."""
+        if self._prefixes is not None:
+            return self._prefixes
+        prefixes, beside = self._tier.scope.split(self._tier.store, self._wanted)
+        self.foreign_objects += len(beside)
+        return prefixes
 
     def __iter__(self) -> Iterator[ListedFolder]:
         packer, path = _Packer(""), ""
@@ -350,7 +366,8 @@ class _FolderReader:
         elif self._parse is None:  # one file, with what lies beside it
             yield from self._tier.store.list_folder().objects
         else:
-            yield from self._tier.store.iter_objects(self.prefix)
+            for prefix in self.prefixes():
+                yield from self._tier.store.iter_objects(prefix)
 
     def path_of(self, key: str) -> str:
         end = key.rfind("/")

@@ -10,7 +10,6 @@ from typing import Final
 
 import xxhash
 
-from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierKeys, TierListing
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
 from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
 from tierlog.remote.metadata.metadata_source import is_bootstrap, open_metadata
@@ -21,6 +20,7 @@ from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
+from tierlog.scan.following.tier_listing import ListedPartition, TierKeys, TierListing
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: A running Kafka is asked for its whole topic each time: no more often than after so many times the duration of a

@@ -12,16 +12,16 @@ from tests.support.batches import message
 from tests.support.buckets import Bucket
 from tests.support.golden import bucket_root, config_of, log_folders
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.tier_listing import (
+from tierlog.remote.tier import Tier
+from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.following.tier_listing import (
     WHOLE_LISTING_EACH,
     TierKeys,
     list_tier,
     relist_partition,
 )
-from tierlog.remote.tier import Tier
-from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
-from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 
 def wrote(root: pathlib.Path, topic: str = "orders", partition: int = 0, count: int = 3) -> Bucket:
@@ -187,8 +187,8 @@ class Resuming(PassingStore):
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders count as large from 12 objects on, so that a test need not write thousands."""
-    monkeypatch.setattr("tierlog.broker.replica.catalog.tier_listing.LARGE_FOLDER", 12)
-    monkeypatch.setattr("tierlog.broker.replica.catalog.tier_listing.RELISTED_OBJECTS", 6)
+    monkeypatch.setattr("tierlog.scan.following.tier_listing.LARGE_FOLDER", 12)
+    monkeypatch.setattr("tierlog.scan.following.tier_listing.RELISTED_OBJECTS", 6)
 
 
 def resuming(root: pathlib.Path) -> tuple[Tier, Resuming]:

@@ -17,7 +17,6 @@ from typing import Final
 
 import xxhash
 
-from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierKeys
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import RemoteLogSegmentId
@@ -28,6 +27,7 @@ from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.cancelling import require_wanted
+from tierlog.scan.following.tier_listing import ListedPartition, TierKeys
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,185 @@
+"""Some topics of a tier, looked at again and again."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.batches import message
+from tests.support.buckets import Bucket
+from tests.support.golden import bucket_root, config_of, metadata_folders
+from tierlog.errors import ConfigError, CorruptObjectError, StoreError, StoreUnavailableError, UnknownTopicError
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.metadata.metadata_source import open_metadata
+from tierlog.remote.tier import Tier, open_tier
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.following.followed_tier import FollowedTier, Look
+from tierlog.scan.history import TierHistory
+from tierlog.scan.scan_request import TopicSelection
+
+
+def wrote(bucket: Bucket, first: int, end: int, name: str = "") -> str:
+    name = name or f"s{first}"
+    bucket.segment(name, [message(offset, "m", 0) for offset in range(first, end)], lineage={0: 0})
+    return name
+
+
+def spans(look: Look) -> dict[str, list[tuple[int, int]]]:
+    found = {}
+    for partition, resolution in look.partitions.items():
+        assert resolution.history is not None
+        name = f"{partition.topic}-{partition.partition}"
+        found[name] = [(span.first_offset, span.end_offset_exclusive) for span in resolution.history.spans]
+    return found
+
+
+@pytest.fixture
+def bucket(tmp_path: pathlib.Path) -> Bucket:
+    made = Bucket(tmp_path)
+    wrote(made, 0, 3)
+    return made
+
+
+@pytest.fixture
+def tier(bucket: Bucket) -> Iterator[Tier]:
+    with open_tier(bucket.root) as opened:
+        yield opened
+
+
+NAMED = TopicSelection.of_names(["orders"])
+
+
+def test_each_look_shows_what_is_there(bucket: Bucket, tier: Tier) -> None:
+    """If this fails, a query that follows a topic misses its new segments, or resolves all of it at each look."""
+    other = Bucket(bucket.root, partition=1)
+    wrote(other, 0, 2)
+    followed = FollowedTier(tier, NAMED)
+    first = followed.look()
+    assert spans(first) == {"orders-0": [(0, 3)], "orders-1": [(0, 2)]}
+    wrote(bucket, 3, 5)
+    second = followed.look()
+    assert spans(second) == {"orders-0": [(0, 3), (3, 5)], "orders-1": [(0, 2)]}
+    unchanged = TopicIdPartition(next(iter(first.partitions)).topic_id, "orders", 1)
+    assert second.partitions[unchanged] is first.partitions[unchanged]
+    for name in ("s0", "s3"):
+        bucket.path(name, "rsm-manifest").unlink()
+    assert spans(followed.look()) == {"orders-1": [(0, 2)]}
+
+
+def test_a_gap_is_held_while_it_may_be_filled(bucket: Bucket, tier: Tier) -> None:
+    """If this fails, the records of a segment that comes late are passed over for good."""
+    followed = FollowedTier(tier, NAMED)
+    wrote(bucket, 5, 7)
+    (held,) = followed.look().partitions.values()
+    assert held.held is not None
+    assert held.history is not None
+    assert (held.history.end_offset_exclusive, held.held.gap.first_offset, held.held.gap.end_offset_exclusive) == (
+        3,
+        3,
+        5,
+    )
+    wrote(bucket, 3, 5)
+    assert spans(followed.look()) == {"orders-0": [(0, 3), (3, 5), (5, 7)]}
+    wrote(bucket, 9, 11)
+    for each in bucket.root.rglob("*"):  # older than what comes late
+        os.utime(each, (0, 0))
+    assert spans(followed.look()) == {"orders-0": [(0, 3), (3, 5), (5, 7), (9, 11)]}
+
+
+def test_a_damaged_partition_harms_no_other(bucket: Bucket, tier: Tier) -> None:
+    """If this fails, one bad object stops a query over a hundred partitions without a name."""
+    wrote(Bucket(bucket.root, partition=1), 0, 2)
+    followed = FollowedTier(tier, NAMED)
+    wrote(bucket, 3, 5)
+    manifest = bucket.path("s3", "rsm-manifest")
+    sound = manifest.read_bytes()
+    manifest.write_bytes(b"{")
+    look = followed.look()
+    assert spans(look) == {"orders-1": [(0, 2)]}
+    assert [type(each) for each in look.faults.values()] == [CorruptObjectError]
+    manifest.write_bytes(sound)
+    look = followed.look()
+    assert (spans(look)["orders-0"], look.faults) == ([(0, 3), (3, 5)], {})
+
+
+def test_what_was_named_is_there(bucket: Bucket, tier: Tier) -> None:
+    """If this fails, a topic whose name has a typing error is followed without a word."""
+    with pytest.raises(UnknownTopicError, match="no topic order; there are: orders"):
+        FollowedTier(tier, TopicSelection.of_names(["order"])).look()
+    with pytest.raises(UnknownTopicError, match=r"orders has no segments of partitions \[7\]"):
+        FollowedTier(tier, TopicSelection.assign({"orders": [0, 7]})).look()
+    assert spans(FollowedTier(tier, TopicSelection.assign({"orders": [0]})).look()) == {"orders-0": [(0, 3)]}
+    assert spans(FollowedTier(tier, TopicSelection.matching("order")).look()) == {}
+    assert spans(FollowedTier(tier, TopicSelection.matching("ord.*")).look()) == {"orders-0": [(0, 3)]}
+    again = Bucket(bucket.root, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
+    wrote(again, 0, 1)
+    for topics in (NAMED, TopicSelection.matching("ord.*")):
+        with pytest.raises(ConfigError, match="has 2 topic ids"):
+            FollowedTier(tier, topics).look()
+    one = FollowedTier(tier, TopicSelection.of_names([f"{again.topic_id}:orders"]))
+    assert spans(one.look()) == {"orders-0": [(0, 1)]}
+
+
+def test_other_topics_are_not_listed(bucket: Bucket) -> None:
+    """If this fails, following one topic of a thousand costs the listing of all of them."""
+    for number in range(5):
+        wrote(Bucket(bucket.root, topic=f"other{number}"), 0, 1)
+    listed: list[str] = []
+
+    class Listed(PassingStore):
+        def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            listed.append(prefix)
+            return super().iter_objects(prefix)
+
+    with open_tier(bucket.root, layout="aiven", wrap_store=Listed) as tier:
+        followed = FollowedTier(tier, NAMED)
+        for _ in range(3):
+            assert spans(followed.look()) == {"orders-0": [(0, 3)]}
+    assert listed == [f"orders-{bucket.topic_id}/"] * 3
+
+
+def test_a_look_that_fails_changes_nothing(bucket: Bucket) -> None:
+    """If this fails, a store that is away for a moment has a follower see everything anew, or nothing."""
+    failing: list[StoreError] = []
+
+    class Failing(PassingStore):
+        def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            if failing:
+                raise failing[0]
+            return super().iter_objects(prefix)
+
+    with open_tier(bucket.root, layout="aiven", wrap_store=Failing) as tier:
+        followed = FollowedTier(tier, NAMED)
+        first = followed.look()
+        failing.append(StoreUnavailableError("away"))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                followed.look()
+        failing.clear()
+        assert followed.look().partitions == first.partitions
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+@pytest.mark.parametrize("knows", [False, True])
+def test_real_tiers(run: str, data: pathlib.Path, fixtures: pathlib.Path, *, knows: bool) -> None:
+    """If this fails, what is followed is another history than a batch read has, with metadata or without."""
+    root = next(folder for folder in (data / run, fixtures / run) if metadata_folders(folder))
+    with open_tier(str(bucket_root(root)), layout="aiven") as tier:
+        names = {each.name for each in tier.topics()}  # the metadata may have more than the data here
+    view = open_metadata(metadata_folders(root)) if knows else None
+    with open_tier(str(bucket_root(root)), layout="aiven", config=config_of(root), known=view) as tier:
+        histories = TierHistory(tier).partitions(names)
+        topics = TopicSelection.of_names(names)
+        followed = FollowedTier(tier, topics, read_metadata=None if view is None else lambda: view)
+        look = followed.look()
+        assert not look.faults
+        found = [each.history for each in look.partitions.values() if each.history is not None]
+        assert [(each.topic_id_partition, each.spans) for each in found] == [
+            (each.topic_id_partition, each.spans) for each in histories
+        ]
+        again = followed.look()
+        assert all(again.partitions[each] is look.partitions[each] for each in look.partitions)
