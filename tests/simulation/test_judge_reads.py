@@ -128,6 +128,25 @@ def test_a_replica_may_start_behind_its_leader(made: MadeCluster) -> None:
     _read(made, 1, 2, (1, [batch]))
 
 
+def test_a_replica_without_a_tier_starts_by_its_own_retention() -> None:
+    """A follower's segments end elsewhere than its leader's: it deletes one where that has to leave all; no more."""
+    first, second = Batch(0, (b"a" * 100,)), Batch(1, (b"b" * 100,))
+    size = len(encode(second))
+    made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_bytes=size, retention_ms=-1))
+    made.append(first, second)
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+
+    def read() -> int | None:
+        return made.judge.unreadable(2, PARTITION, 0, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms)
+
+    made.change(2, log_start_offset=1, local_log_start_offset=1, segments=((1, size),))
+    assert read() == 1
+    made.change(2, log_start_offset=2, local_log_start_offset=2, segments=())
+    with breaks(7, "early deletion"):
+        read()
+
+
 def test_a_replica_may_start_where_it_was_local_when_its_tier_went(made: MadeCluster) -> None:
     """Its leader, which had more, has copied that since; else it has lost what lies in front."""
     made.write(b"a", b"b", at=0)

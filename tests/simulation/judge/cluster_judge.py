@@ -290,7 +290,7 @@ class ClusterJudge:
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed, lacks_marker=lacks)
         skipped = known.skipped  # the segment of such an offset may have gone since
         read.check(
-            max(known.published_start, known.left_start),
+            known.latest_start(facts, self._view.replica(broker, partition), self._tier),
             lambda offset: max(self._objects.end_of_expired(tier, offset), skipped.get(offset, offset)),
         )
         if facts.is_compacted:
@@ -312,10 +312,8 @@ class ClusterJudge:
             return None
         facts = self._topics.facts(partition)
         view = self._view.replica(broker, partition)
-        is_out_of_range = view is not None and error == "OFFSET_OUT_OF_RANGE"
-        # An earlier leader's start, which the present one has not heard of; or where it was local when its tier went.
-        start = max(known.published_start, known.left_start)
-        if view is not None and is_out_of_range and offset < view.log_start_offset <= start:
+        start = known.latest_start(facts, view, self._tier)
+        if view is not None and error == "OFFSET_OUT_OF_RANGE" and offset < view.log_start_offset <= start:
             return view.log_start_offset
         end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
         if end > offset:
@@ -328,8 +326,8 @@ class ClusterJudge:
         name = known.contents.transaction_at(offset)
         if is_committed and error == NOTHING and name is not None and self._lacks_marker(known, broker, now_ms, name):
             return None  # it hangs there, as Kafka's would, until its producer writes again or an administrator acts
-        reader = f"read {'' if is_committed else 'un'}committed from broker {broker}"
-        raise Violation(1, "lost write", f"{reader}, {partition} at {offset}: {error}, again and again")
+        text = f"read {'' if is_committed else 'un'}committed from broker {broker}, {partition} at {offset}: {error}"
+        raise Violation(1, "lost write", f"{text}, again and again")
 
     # ---- the tier
 

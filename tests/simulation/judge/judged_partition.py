@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tests.simulation.facts import ReplicaView, TopicFacts
 from tests.simulation.judge.batches import Batch
 from tests.simulation.judge.contents import Contents
 from tests.simulation.judge.producers import Producers
-from tests.simulation.judge.retention import Sizes
+from tests.simulation.judge.retention import Sizes, check_rise
+from tests.simulation.judge.segments import SegmentTable
 
 
 @dataclass
@@ -56,6 +58,17 @@ class JudgedPartition:
     def goes_by_tier_that_went(self, leader_epoch: int) -> bool:
         """Whether a leader is none any more, and may not have heard that what it had copied has left the tier."""
         return leader_epoch <= self.left_epoch and leader_epoch < self.current
+
+    def latest_start(self, facts: TopicFacts, view: ReplicaView | None, tier: SegmentTable) -> int:
+        """Where a replica's log may start: up to a start of a leader, which the present one may not have heard of, or
+        where it was local when its tier went. Without a tier a replica deletes by its own retention, whose segments end
+        elsewhere than the leader's. Raises Violation: that deleted what it has to leave.
+        """
+        start = max(self.published_start, self.left_start)
+        if view is None or facts.is_tiered or view.log_start_offset <= start:
+            return start
+        check_rise(replace(self.sizes, start=start), [facts], view, tier)
+        return view.log_start_offset
 
     def saw(self, batches: list[Batch]) -> None:
         """Batches of below the high watermark were read, of a branch that no unclean election took."""
