@@ -10,10 +10,11 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
+import zstandard
 
 from tests.remote.metadata.snapshots.samples import PARTITION, SEGMENT
 from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
@@ -21,6 +22,7 @@ from tierlog._native.checksums import crc32c
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import OffsetIndex, TimeIndex, TransactionIndex
 from tierlog.records import scan
+from tierlog.records.batch_runs import BatchRuns
 from tierlog.records.control import ControlRecordType
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
@@ -35,6 +37,8 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval, SnapshotState, write_snapshot
+from tierlog.remote.tier.objects.footer import FooterBinding, encode_footer
+from tierlog.remote.tier.objects.footer_builder import FooterBuilder
 from tierlog.runtime.machine import Machine
 
 pytestmark = needs_checkout
@@ -428,3 +432,63 @@ def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
         "sections": (4,),
         "chain": (sections[-1][2],),
     }
+
+
+def test_footer(data: pathlib.Path) -> None:
+    """If this fails, nobody but us can read a footer, or not even we the one of an earlier release."""
+    log = _closed_segments(data)[2].read_bytes()
+    builder = FooterBuilder()
+    for run in BatchRuns([log]):
+        builder.add(run)
+    made = builder.finish()
+    assert made is not None
+    assert made.batches is not None
+    binding = FooterBinding(Uuid(bytes(range(16))), len(log), bytes(range(32)))
+    content = encode_footer(made, binding)
+    head, at = _little_endian("Footer head", content, 0)
+    assert (head["magic"], head["version"], head["flags"]) == (b"TLSF", 1, 0)
+    totals, behind = _little_endian("Footer totals", content, at)
+    assert (behind - at, len(content) - behind) == (head["totalsSize"], head["batchesSize"])
+    assert totals["crc"] == crc32c(content[at + 4 : behind], crc32c(content[:at]))
+    assert totals["batchesCrc"] == crc32c(content[behind:])
+    assert (totals["segmentId"], totals["descriptionDigest"]) == (bytes(range(16)), bytes(range(32)))
+    records = decode(log)
+    assert (totals["sizeBytes"], totals["records"], totals["flags"]) == (len(log), records.num_rows, 15 | 16)
+    assert (totals["leastOffset"], totals["greatestOffset"]) == tuple(
+        records["offset"][place].as_py() for place in (0, -1)
+    )
+    least, width, frame = struct.unpack_from("<7q", content, behind), content[behind + 56 : behind + 63], behind + 63
+    count = totals["batches"]
+    plain = zstandard.ZstdDecompressor().decompress(content[frame:])
+    names = [row[0] for row in _section("footer.md", "Footer batches").tables[1][1:]]
+    columns, place = {}, 0
+    for name, low, size in zip(names, least, width, strict=True):
+        planes = [plain[place + plane * count : place + (plane + 1) * count] for plane in range(size)]
+        columns[name] = [low + int.from_bytes(row, "little") for row in zip(*planes, strict=True)] or [low] * count
+        place += size * count
+    known = scan(log)
+    assert place == len(plain)
+    assert columns["sizeBytes"] == known.size_bytes.tolist()
+    assert columns["recordCount"] == known.record_count.tolist()
+    assert columns["attributes"] == (known.attributes & 127).tolist()
+    offset, time = totals["baseOffset"], totals["firstTimestamp"]
+    for row in range(count):
+        offset += columns["gap"][row]
+        assert offset == known.base_offset[row]
+        offset += columns["missing"][row] + columns["recordCount"][row]
+        assert offset == known.last_offset[row] + 1
+        time += columns["step"][row] >> 1 ^ -(columns["step"][row] & 1)
+        assert time == known.max_timestamp[row]
+        assert time - columns["spread"][row] + 1 <= known.max_timestamp[row]
+    assert totals["lastOffset"] == offset - 1
+
+
+def _little_endian(heading: str, content: bytes, at: int) -> tuple[dict[str, Any], int]:
+    """The fields of a table of ``footer.md`` at a place, and the place behind them."""
+    found: dict[str, Any] = {}
+    kinds = _ITEMS | {"uint16": "H", "int64": "q", "uint8": "B", "uint32": "I", "uuid": "16s"}
+    for position, kind, name, *_ in _section("footer.md", heading).tables[0][1:]:
+        form = "<" + (f"{kind.split()[0]}s" if kind.endswith(" bytes") else kinds[kind])
+        (found[name],) = struct.unpack_from(form, content, at + int(position))
+        end = at + int(position) + struct.calcsize(form)
+    return found, end

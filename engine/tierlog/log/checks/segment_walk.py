@@ -118,12 +118,15 @@ class CheckedRun:
         sound: bool[n]: whether checksum, codec and records of the batch are right.
         record_timestamp_max: int64[n], ms: largest timestamp of the batch's records; -1 if it has none or is not sound.
         markers: Index of a control batch in the run -> type of its first record (0 abort, 1 commit).
+        record_timestamp_min: int64[n], ms: least timestamp of the batch's records; 2^63-1 if it has none. None: records
+            were not looked at.
     """
 
     table: BatchColumns
     sound: NDArray[np.bool_]
     record_timestamp_max: NDArray[np.int64]
     markers: Mapping[int, int]
+    record_timestamp_min: NDArray[np.int64] | None = None
 
     def column(self, name: str) -> NDArray[np.int64]:
         return self.table[name].astype(np.int64, copy=False)

@@ -19,6 +19,7 @@ from tierlog.log.checks.findings import Finding, fault, fault_of, note
 from tierlog.log.checks.segment_walk import CheckedRun
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.records.batch_table import CONTROL
+from tierlog.records.record_times import RecordTimes
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.scheduling import Lock
 
@@ -99,7 +100,8 @@ class LogWalk:
                 break
         self.batches += len(sound)
         self.records += decoding.records
-        return CheckedRun(run.columns, sound, decoding.newest, decoding.markers)
+        newest = np.maximum(decoding.times.greatest, -1)
+        return CheckedRun(run.columns, sound, newest, decoding.markers, decoding.times.least)
 
     def _too_many(self) -> bool:
         if len(self.findings) < self.faults_max:
@@ -171,7 +173,7 @@ class _Decoding:
         self._control = (run.column("attributes") & CONTROL) != 0
         # Keys are asked for only where control records need them.
         self._columns = {"offset", "timestamp", "batchPosition"} | ({"key"} if self._control.any() else set())
-        self.newest = np.full(len(self._positions), -1, np.int64)
+        self.times = RecordTimes(self._positions)
         self.markers: dict[int, int] = {}
         self.records = 0
 
@@ -217,9 +219,7 @@ class _Decoding:
             if rows.num_rows == 0:
                 continue
             self.records += rows.num_rows
-            batch = np.searchsorted(self._positions, rows.column("batchPosition").to_numpy())
-            timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
-            np.maximum.at(self.newest, batch, timestamps)
+            batch = self.times.add(rows)
             for row in np.flatnonzero(self._control[batch]).tolist():
                 key = rows.column("key")[row].as_py()
                 self.markers.setdefault(int(batch[row]), int.from_bytes(key[2:4], "big"))
