@@ -337,7 +337,7 @@ class ConsumerTask:
                 refusals.append(Refusal(offset, partition, InvalidTransitionError(text)))
             elif metadata.state is FINISHED:
                 self.table.unassign(partition)  # and whatever comes later for it is a zombie's
-                self._own_events.fail_all(f"{partition} was removed", which=partial(_is_late, partition, offset))
+                self._own_events.refuse_all(f"{partition} was removed", which=partial(_is_late, partition, offset))
                 if partition not in self._taken:
                     self._removals.forget(partition)
         return refusals, known

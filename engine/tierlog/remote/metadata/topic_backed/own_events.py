@@ -17,6 +17,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
+    RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
     TopicIdPartition,
@@ -189,9 +190,17 @@ class OwnEvents:
 
     def fail_all(self, text: str, *, which: Callable[[OwnEvent], bool] = lambda _: True) -> None:
         """End events with an error that says why, and that they may have been stored."""
+        self._fail_those(
+            self._chosen(which), lambda event: RemoteStorageException(f"{event.subject}: {text}; {MAY_BE_STORED}")
+        )
+
+    def refuse_all(self, text: str, *, which: Callable[[OwnEvent], bool]) -> None:
+        """End events that count for nothing, stored or not, with RemoteResourceNotFoundException."""
+        self._fail_those(self._chosen(which), lambda event: RemoteResourceNotFoundException(f"{event.subject}: {text}"))
+
+    def _chosen(self, which: Callable[[OwnEvent], bool]) -> list[OwnEvent]:
         with self._lock:
-            found = [event for event in self._events() if which(event)]
-        self._fail_those(found, lambda event: RemoteStorageException(f"{event.subject}: {text}; {MAY_BE_STORED}"))
+            return [event for event in self._events() if which(event)]
 
     def end(self, text: str) -> None:
         """End all events with an error, and let none begin; the first text stays."""
