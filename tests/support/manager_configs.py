@@ -40,6 +40,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "remote.log.metadata.custom.metadata.max.bytes": "1000",
         "manifest.digest.enabled": "true",
         "log.index.object.enabled": "true",
+        "footer.object.enabled": "true",
     },
     "aiven-cached": ZSTD
     | {

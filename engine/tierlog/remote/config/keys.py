@@ -78,6 +78,20 @@ class SegmentKeys:
         default=False,
         own=True,
     )
+    footer_object_enabled: bool = key(
+        "Store one more object beside each segment, `.footer`: how many records it has, between which offsets and "
+        "times, and where its batches lie ([formats/footer.md](formats/footer.md)), so that readers count without "
+        "reading. Records that producers compressed are decompressed for it while they are copied. Needs "
+        "`copy.source.verification.enabled`. The plugin ignores the object, on delete too.",
+        default=False,
+        own=True,
+    )
+    footer_path: str | None = key(
+        "Where readers look for footers that are not beside their segments: the place that `tierlog index --to` wrote "
+        "them to, a URL or a local folder, reached by the same keys of the store.",
+        own=True,
+        not_empty=True,
+    )
     broker_id: Int32 = key("The broker's id, which the broker gives.", default=-1, minimum=-1)
 
 

@@ -179,6 +179,8 @@ class StorageConfig(
             yield "segment.format=iceberg is not supported: Tierlog reads and writes Kafka segments (kafka)"
         if self.compression_heuristic_enabled and not self.compression_enabled:
             yield "compression.enabled must be enabled if compression.heuristic.enabled is"
+        if self.footer_object_enabled and not self.copy_source_verification_enabled:
+            yield "copy.source.verification.enabled must be enabled if footer.object.enabled is"
         active = self.encryption_key_pair_id
         if self.encryption_enabled and active is not None and active not in self.encryption_key_pairs:
             yield f"Encryption key '{active}' must be provided: {PAIRS} must list it"

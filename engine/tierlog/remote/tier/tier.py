@@ -14,6 +14,7 @@ from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part, iter_windows
 from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, Layout, Scope, SegmentFilter
+from tierlog.remote.tier.tier_footers import TierFooters
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.process import Closeable
@@ -44,6 +45,7 @@ class Tier(Closeable):
     Attributes:
         url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if unknown.
         scope: Where in the store the segments are.
+        footers: Those of its segments.
 
     Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
     """
@@ -58,6 +60,7 @@ class Tier(Closeable):
         url: str = "",
         scope: Scope | None = None,
         listed: Iterable[ObjectInfo] | None = None,
+        footers_elsewhere: ObjectStore | None = None,
     ) -> None:
         self.url = url
         self.scope = scope or Scope()
@@ -67,6 +70,7 @@ class Tier(Closeable):
         self._machine = machine or Machine()
         self._listed = listed
         self._calls = OrderedCalls(CONCURRENCY, self._machine, "the tier")
+        self.footers = TierFooters(store, self._key_ring, self._machine, elsewhere=footers_elsewhere)
 
     @property
     def layout(self) -> str:
@@ -278,6 +282,7 @@ class Tier(Closeable):
     def close(self) -> None:
         """Wait for pending calls and release threads and the store; idempotent."""
         self._calls.close()
+        self.footers.close()
         self._store.close()
 
 

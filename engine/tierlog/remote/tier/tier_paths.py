@@ -112,9 +112,17 @@ def open_tier(
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
     url, scope, found, listed = _look(path, layout, tier_config, machine)
     store = opened(url)
-    made = _layout(found, store, scope, key_ring, machine)
-    first = listed if list_once else None
-    return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope, listed=first)
+    made = _layout(found, store, scope, key_ring, machine, unlisted_footers=tier_config.footer_path is not None)
+    return Tier(
+        store,
+        made,
+        key_ring=key_ring,
+        machine=machine,
+        url=url,
+        scope=scope,
+        listed=listed if list_once else None,
+        footers_elsewhere=_footer_store(tier_config, machine, store),
+    )
 
 
 def _open_known(
@@ -134,7 +142,24 @@ def _open_known(
         found = url, _scope_by_keys(url, scope, name, opened, known), name
     url, scope, name = found
     store = opened(url)
-    return Tier(store, KnownLayout(store, name, scope, known), key_ring=key_ring, machine=machine, url=url, scope=scope)
+    asks = config.footer_object_enabled or config.footer_path is not None
+    made = KnownLayout(store, name, scope, known, unlisted_footers=asks)
+    elsewhere = _footer_store(config, machine, store)
+    return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope, footers_elsewhere=elsewhere)
+
+
+def _footer_store(config: StorageConfig, machine: Machine, store: ObjectStore) -> ObjectStore | None:
+    """Open the place of footers that are not beside their segments; None if there is none. Closes the store of the tier
+    where it cannot be opened.
+    """
+    if config.footer_path is None:
+        return None
+    try:
+        found = open_configured_store(config.footer_path, config, machine=machine)
+    except BaseException:
+        store.close()
+        raise
+    return stack_store(found, config, machine=machine)
 
 
 def _find_known(
@@ -181,11 +206,13 @@ def _scope(place: Place, config: StorageConfig) -> Scope:
     return Scope(folder=place.inner, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
 
 
-def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine) -> Layout:
+def _layout(
+    name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine, *, unlisted_footers: bool
+) -> Layout:
     if name == "aiven":
-        return AivenLayout(store, scope, key_ring, machine)
+        return AivenLayout(store, scope, key_ring, machine, unlisted_footers=unlisted_footers)
     if name == "kafka":
-        return KafkaLayout(store, scope, machine)
+        return KafkaLayout(store, scope, machine, unlisted_footers=unlisted_footers)
     return LocalTieredLayout(store, scope, machine) if name == "local-tiered" else LogDirLayout(store, scope, machine)
 
 

@@ -221,16 +221,16 @@ class TestRemoval:
         """If this fails, a delete leaves objects behind that cost money for ever."""
         assert plan_removal(config(key_prefix="p/"), METADATA).descriptions == (f"p/{PATH}.rsm-manifest",)
         assert plan_removal(config(key_prefix="p/"), METADATA).others == tuple(
-            f"p/{PATH}.{suffix}" for suffix in ("log", "indexes", "remoteLogIndex")
+            f"p/{PATH}.{suffix}" for suffix in ("log", "indexes", "remoteLogIndex", "footer")
         )
-        assert len(plan_removal(config(layout="kafka"), METADATA).others) == 7
+        assert len(plan_removal(config(layout="kafka"), METADATA).others) == 8
 
     def test_the_place_before_the_prefix_changed_comes_first(self) -> None:
         """If this fails, segments from before a change of key.prefix stay for ever, and delete says it removed them."""
         custom = SegmentCustomMetadata(object_prefix="old/", object_key="a/b/c").encode()
         found = plan_removal(config(key_prefix="new/"), changed(custom_metadata=custom))
         assert found.descriptions == ("old/a/b/c.rsm-manifest", f"new/{PATH}.rsm-manifest")
-        suffixes = ("log", "indexes", "remoteLogIndex")
+        suffixes = ("log", "indexes", "remoteLogIndex", "footer")
         assert found.others == tuple(f"{base}.{suffix}" for base in ("old/a/b/c", f"new/{PATH}") for suffix in suffixes)
         same = SegmentCustomMetadata(object_prefix="new/", object_key=PATH).encode()
         assert plan_removal(config(key_prefix="new/"), changed(custom_metadata=same)).descriptions == (

@@ -222,7 +222,7 @@ class ManifestCache(LoadingCache[_Key, OpenedSegment]):
     def _land(self, load: _Load, found: FoundSegment) -> None:
         """Cache the found description, and land the load."""
         opened = OpenedSegment(found.segment, self._key_ring)
-        self._cache.put(load.key, opened, _size_of(found.segment, found.description_bytes))
+        self._cache.put(load.key, opened, _size_of(found.segment, len(found.description)))
         self._under_way.land(load, opened)
 
     def leave(self, load: _Load) -> None:

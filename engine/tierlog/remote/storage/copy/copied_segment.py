@@ -38,7 +38,7 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copy_checks import read_header
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
-from tierlog.remote.tier.layouts.segment_objects import Removal, log_index_keys, plan_removal
+from tierlog.remote.tier.layouts.segment_objects import Removal, log_index_keys, optional_keys, plan_removal
 from tierlog.runtime.machine.files import ReadableFile
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
@@ -81,9 +81,9 @@ def find_copied_before(
         info = store.find(key)
         if info is None or info.size_bytes != size_bytes:
             return None
-    if config.log_index_object_enabled:  # it may have been copied when it was not
-        shipped = [store.find(key) for key in log_index_keys(config, replace(metadata, custom_metadata=None))]
-        beside_bytes += sum(info.size_bytes for info in shipped if info is not None)
+    for key in optional_keys(config, replace(metadata, custom_metadata=None)):
+        info = store.find(key)
+        beside_bytes += info.size_bytes if info is not None else 0  # it may have been copied when none was asked for
     return CopiedSegment(sum(ends.values()) + beside_bytes, hashlib.sha256(description).digest())
 
 

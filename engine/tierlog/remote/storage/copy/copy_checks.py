@@ -116,7 +116,12 @@ class LogCheck:
     findings: list[Finding] = field(default_factory=list)
 
     def follow(self, windows: Iterator[memoryview]) -> None:
-        """Draw all windows, in order, and check their batches.
+        """Draw all windows, in order, and check their batches. Raises as ``checked``."""
+        for _ in self.checked(windows):
+            pass
+
+    def checked(self, windows: Iterator[memoryview]) -> Generator[memoryview]:
+        """Yield all windows, in order, each behind the check of the batches that end in it.
 
         Raises:
             CorruptRecordError: a batch that is damaged, or out of place. CorruptIndexError: an entry that leads
@@ -140,6 +145,7 @@ class LogCheck:
                 for check in checks:
                     self._raise_first(check.observe(run))
                 self.end_position = walk.end_position
+            yield window
         if walk.is_inside_batch:
             left = self.metadata.segment_size_in_bytes - walk.end_position
             text = f"the log ends inside a batch, of which it has {left} bytes"

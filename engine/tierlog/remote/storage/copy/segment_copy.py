@@ -29,6 +29,7 @@ from typing import Final
 
 from tierlog.errors import ObjectConflictError, PoolClosedError, StoreError
 from tierlog.marks import mark
+from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copied_segment import (
@@ -60,6 +61,7 @@ from tierlog.remote.tier.layouts.segment_objects import (
     plan_objects,
     plan_removal,
 )
+from tierlog.remote.tier.objects.footer_builder import FooterBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine.scheduling import Future
@@ -92,6 +94,7 @@ class _Attempt:
     owns_id: bool = False
     stored_bytes: int = 0
     beside: tuple[tuple[str, bytes], ...] = ()
+    footer: FooterBuilder | None = None
 
 
 class SegmentCopier:
@@ -217,6 +220,7 @@ class SegmentCopier:
                 attempt.beside = ((objects.log_index_key, _log_index(metadata, objects, stored, log)),)
             sources.check_unchanged()
             description = objects.description(stored)
+            attempt.beside += self._footer(attempt, objects, description)
             known = self._make_visible(attempt, objects, description)
             if known is None:
                 known = CopiedSegment(attempt.stored_bytes, hashlib.sha256(description).digest())
@@ -287,9 +291,22 @@ class SegmentCopier:
         """Send the log to the store, as invisible parts, through the checks."""
         windows = copier.windows()
         if self._config.copy_source_verification_enabled:
-            LogCheck(attempt.metadata, parts, attempt.paths, attempt.data.log_segment).follow(windows)
+            checked = LogCheck(attempt.metadata, parts, attempt.paths, attempt.data.log_segment).checked(windows)
+            if self._config.footer_object_enabled:
+                attempt.footer = FooterBuilder()
+                for run in BatchRuns(checked):
+                    attempt.footer.add(run)
+            for _ in checked:
+                pass
         for _ in windows:  # windows that the checks did not draw: without them, all
             pass
+
+    def _footer(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> tuple[tuple[str, bytes], ...]:
+        """Return the footer's object; none where it is not asked for, or cannot be."""
+        made = None if attempt.footer is None else attempt.footer.finish()
+        if attempt.footer is not None and made is None:
+            _log.info("%s gets no footer: %s", attempt.metadata.remote_log_segment_id, attempt.footer.unfit)
+        return () if made is None else ((objects.footer_key, objects.footer(made, description)),)
 
     def _make_visible(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> CopiedSegment | None:
         """Store the objects that make the segment visible. Returns an earlier copy, if that is whole."""

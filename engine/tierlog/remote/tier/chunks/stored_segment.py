@@ -59,6 +59,19 @@ class StoredPart:
 
 
 @dataclass(frozen=True, slots=True)
+class FooterPlace:
+    """What is known of a segment's footer before it is fetched.
+
+    Args:
+        size_bytes: Of the object beside the segment, as listed; -1: it was not listed, and may lie there or elsewhere.
+        description_digest: SHA-256 of the object that describes the segment, which the footer has to name.
+    """
+
+    size_bytes: int
+    description_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSegment:
     """A whole segment as a listing of its tier found it. Immutable, picklable, small, free of secrets.
 
@@ -76,6 +89,7 @@ class StoredSegment:
         encryption: None if the parts are stored in the clear.
         last_modified_ms: Of the log object (of what marks the segment whole, where the layout has that).
         closed: False for the active segment of a log directory: it may grow, and its tail may be torn.
+        footer: None: it is known to have none.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -88,6 +102,7 @@ class StoredSegment:
     encryption: SegmentEncryption | None = None
     last_modified_ms: int = 0
     closed: bool = True
+    footer: FooterPlace | None = field(default=None, compare=False)
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -124,11 +139,12 @@ class StoredSegment:
 
     def narrowed(self, start_position: int, end_position_exclusive: int) -> Self:
         """Return the same segment for a reader of one range of its log: it knows where the chunks of that range lie,
-        and no others, so that its pickle does not grow with the segment.
+        and no others, so that its pickle does not grow with the segment; its footer is the planner's.
         """
         if self.chunk_index is None or start_position == end_position_exclusive:
-            return self
-        return replace(self, chunk_index=self.chunk_index.part(start_position, end_position_exclusive))
+            return self if self.footer is None else replace(self, footer=None)
+        part = self.chunk_index.part(start_position, end_position_exclusive)
+        return replace(self, chunk_index=part, footer=None)
 
     def part(self, index_type: IndexType) -> StoredPart | None:
         """Return the place of a part; None if it is known to be absent."""

@@ -15,10 +15,10 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment, fetch_part, iter_windows
-from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
+from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredPart, StoredSegment, fetch_part, iter_windows
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter, footer_place
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_aiven
+from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -32,9 +32,18 @@ class AivenLayout(ListedLayout):
 
     name = "aiven"
 
-    def __init__(self, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        scope: Scope,
+        key_ring: KeyRing,
+        machine: Machine | None = None,
+        *,
+        unlisted_footers: bool = False,
+    ) -> None:
         self._machine = machine or Machine()
         self._key_ring = key_ring
+        self._unlisted_footers = unlisted_footers
         super().__init__(store, scope, parse_aiven, self._machine)
 
     def find_candidates(
@@ -60,17 +69,26 @@ class AivenLayout(ListedLayout):
                 text, fault="OVER_LIMIT", expected=MANIFEST_BYTES_MAX, found=info.size_bytes, where=name
             )
         try:
-            manifest = parse_manifest(self._store.fetch(info.key), where=name)
+            data = self._store.fetch(info.key)
         except ObjectNotFoundError:
             return None
+        manifest = parse_manifest(data, where=name)
         identity = RemoteLogSegmentId(candidate.topic_id_partition, _segment_id(candidate))
         metadata = manifest.metadata
         if metadata is not None:
             check_identity(metadata, identity, candidate.start_offset, name)
-        segment = self._segment(candidate, manifest, metadata or _provisional(identity, candidate, manifest))
+        footer = footer_place(candidate.objects.get(FOOTER), data, unlisted=self._unlisted_footers)
+        described = metadata or _provisional(identity, candidate, manifest)
+        segment = self._segment(candidate, manifest, described, footer)
         return segment if metadata is not None else self._measured(segment)
 
-    def _segment(self, candidate: Candidate, manifest: Manifest, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
+    def _segment(
+        self,
+        candidate: Candidate,
+        manifest: Manifest,
+        metadata: RemoteLogSegmentMetadata,
+        footer: FooterPlace | None,
+    ) -> StoredSegment:
         info = candidate.objects[MANIFEST]
         return describe_aiven(
             manifest,
@@ -81,6 +99,7 @@ class AivenLayout(ListedLayout):
             log_size=_listed_size(candidate.objects.get("log")),
             indexes_size=_listed_size(candidate.objects.get("indexes")),
             last_modified_ms=info.last_modified_ms,
+            footer=footer,
         )
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
@@ -135,6 +154,7 @@ def describe_aiven(
     log_size: int = -1,
     indexes_size: int = -1,
     last_modified_ms: int = 0,
+    footer: FooterPlace | None = None,
 ) -> StoredSegment:
     """Describe a segment by its manifest.
 
@@ -147,6 +167,7 @@ def describe_aiven(
         log_size: Of the log's object as listed; -1 if it was not.
         indexes_size: The same of the indexes.
         last_modified_ms: Of the manifest.
+        footer: Of the segment.
     """
     indexes = f"{base}.indexes"
     log = f"{base}.log"
@@ -162,6 +183,7 @@ def describe_aiven(
         compression=manifest.compression,
         encryption=manifest.encryption,
         last_modified_ms=last_modified_ms,
+        footer=footer,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from typing_extensions import Buffer
@@ -18,9 +19,15 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
-from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter, footer_place
 from tierlog.remote.tier.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
-from tierlog.remote.tier.objects.object_keys import PART_SUFFIXES, TRANSACTION_INDEX, key_prefix_hint, parse_kafka
+from tierlog.remote.tier.objects.object_keys import (
+    FOOTER,
+    PART_SUFFIXES,
+    TRANSACTION_INDEX,
+    key_prefix_hint,
+    parse_kafka,
+)
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
@@ -35,8 +42,11 @@ class KafkaLayout(ListedLayout):
 
     name = "kafka"
 
-    def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, scope: Scope, machine: Machine | None = None, *, unlisted_footers: bool = False
+    ) -> None:
         super().__init__(store, scope, parse_kafka, machine or Machine())
+        self._unlisted_footers = unlisted_footers
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
@@ -66,7 +76,7 @@ class KafkaLayout(ListedLayout):
             data = self._store.fetch(info.key)
         except ObjectNotFoundError:
             return None
-        return describe_kafka(
+        segment = describe_kafka(
             data,
             folder=info.key[: -len(DESCRIPTION)],
             identity=RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:])),
@@ -75,6 +85,8 @@ class KafkaLayout(ListedLayout):
             sizes={suffix: listed.size_bytes for suffix, listed in candidate.objects.items()},
             last_modified_ms=info.last_modified_ms,
         )
+        footer = footer_place(candidate.objects.get(FOOTER), data, unlisted=self._unlisted_footers)
+        return segment if footer is None else replace(segment, footer=footer)
 
 
 def describe_kafka(

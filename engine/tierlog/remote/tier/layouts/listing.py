@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import Buffer
+
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredSegment
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -109,6 +112,19 @@ class Candidate:
     segment_path: str
     objects: dict[str, ObjectInfo]
     next_start_offset: int | None = None
+
+
+def footer_place(info: ObjectInfo | None, description: Buffer, *, unlisted: bool = False) -> FooterPlace | None:
+    """Return the place of a segment's footer.
+
+    Args:
+        info: The object beside the segment, as it was listed; None if it was not.
+        description: Content of the object that describes the segment.
+        unlisted: Whether there may be one that was not listed.
+    """
+    if info is None and not unlisted:
+        return None
+    return FooterPlace(-1 if info is None else info.size_bytes, hashlib.sha256(description).digest())
 
 
 class Layout(ABC):

@@ -31,7 +31,7 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.aiven import MANIFEST, check_identity, describe_aiven
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_MAX, describe_kafka
-from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
+from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter, footer_place
 from tierlog.remote.tier.layouts.local_tiered import describe_local_tiered
 from tierlog.remote.tier.objects.custom_metadata import (
     SegmentCustomMetadata,
@@ -54,10 +54,10 @@ UNKNOWN_SIZE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment, and the bytes of its description as it was fetched (0 where the layout has none)."""
+    """A segment, and its description as it was fetched (empty where the layout has none)."""
 
     segment: StoredSegment
-    description_bytes: int
+    description: memoryview
 
 
 class DescriptionRead(NamedTuple):
@@ -237,7 +237,7 @@ class _AivenLookup(_Places):
         segment = describe_aiven(
             manifest, base=place.base, metadata=metadata, name=self._scope.name, prefix=place.prefix
         )
-        return FoundSegment(segment, len(data))
+        return FoundSegment(segment, data)
 
 
 class _KafkaLookup(_Places):
@@ -265,7 +265,7 @@ class _KafkaLookup(_Places):
             text = f"begins at {segment.start_offset}, its metadata at {metadata.start_offset}"
             raise CorruptObjectError(text, fault="BAD_OFFSET", base_offset=segment.start_offset, where=name)
         _require_size(segment.size_bytes, metadata, name)
-        return FoundSegment(replace(segment, metadata=metadata), len(data))
+        return FoundSegment(replace(segment, metadata=metadata), data)
 
 
 class _LocalTieredLookup(SegmentLookup):
@@ -279,7 +279,7 @@ class _LocalTieredLookup(SegmentLookup):
         yield from ()
         (base,) = self.bases(metadata)
         name = self._scope.name(f"{base}.{LOG}", self._scope.key_prefix)
-        return FoundSegment(describe_local_tiered(base, metadata, name), 0)
+        return FoundSegment(describe_local_tiered(base, metadata, name), memoryview(b""))
 
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         return [self._scope.key_prefix + _path_of(local_tiered_segment_path, metadata)]
@@ -312,6 +312,7 @@ class KnownLayout(Layout):
         name: Of the layout: one whose segments are found by their ids.
         scope: Where the segments are; those that lie elsewhere are left out.
         known: Which segments there are.
+        unlisted_footers: Whether to ask for footers, since nothing is listed.
 
     Raises:
         ConfigError: the layout has no ids.
@@ -319,8 +320,11 @@ class KnownLayout(Layout):
     Thread safety: any number of threads.
     """
 
-    def __init__(self, store: ObjectStore, name: str, scope: Scope, known: KnownSegments) -> None:
+    def __init__(
+        self, store: ObjectStore, name: str, scope: Scope, known: KnownSegments, *, unlisted_footers: bool = False
+    ) -> None:
         self.name = name
+        self._unlisted_footers = unlisted_footers and name != "local-tiered"
         self._store = store
         self._scope = scope
         self._known = known
@@ -376,7 +380,8 @@ class KnownLayout(Layout):
         assert candidate.metadata is not None
         metadata = candidate.metadata
         try:
-            segment = look_up(self._lookup, self._store, metadata).segment
+            found = look_up(self._lookup, self._store, metadata)
+            segment = found.segment
             if self.name == "local-tiered":
                 segment = self._measured(segment)
         except ObjectNotFoundError as error:
@@ -386,7 +391,8 @@ class KnownLayout(Layout):
                 f"the metadata says that it is there: {error}"
             ) from error
         # The store was not asked for its age: then the metadata's time counts.
-        return replace(segment, last_modified_ms=metadata.event_timestamp_ms)
+        footer = footer_place(None, found.description, unlisted=self._unlisted_footers)
+        return replace(segment, last_modified_ms=metadata.event_timestamp_ms, footer=footer)
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
         """Add the sizes of its parts, which nothing in this layout describes. A transaction index may be absent."""

@@ -1,12 +1,13 @@
 """The objects that a copy of one segment writes, and that a delete removes: keys, order and content, without a store.
 
-A copy writes the log, then the small objects in their order (and the entry of the remote log index, where that is
-asked for), and the description last: without it there is no segment.
+A copy writes the log, then the small objects in their order (and the entry of the remote log index and the footer,
+where those are asked for), and the description last: without it there is no segment.
 A delete takes the description first, so that no reader begins with half a segment.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptObjectError, SizeLimitError
@@ -24,6 +26,7 @@ from tierlog.remote.tier.chunks.chunk_transform import ChunkAssembler
 from tierlog.remote.tier.chunks.key_ring import IV_BYTES, UNIT_OVERHEAD_BYTES, SegmentKey
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata, places_of
+from tierlog.remote.tier.objects.footer import FooterBinding, SegmentFooter, encode_footer
 from tierlog.remote.tier.objects.json_object import INT32_MAX
 from tierlog.remote.tier.objects.manifest import Manifest
 from tierlog.remote.tier.objects.manifest_writing import (
@@ -33,6 +36,7 @@ from tierlog.remote.tier.objects.manifest_writing import (
     stored_chunk_index,
 )
 from tierlog.remote.tier.objects.object_keys import (
+    FOOTER,
     LOG,
     PART_SUFFIXES,
     REMOTE_LOG_INDEX,
@@ -67,12 +71,14 @@ class ObjectKeys(NamedTuple):
         log: Key of the log.
         description: Key of the object that marks the segment whole.
         log_index: Key of its entry in the remote log index, where that is shipped (``log.index.object.enabled``).
+        footer: Key of its footer, where it has one (``footer.object.enabled``).
         others: Keys of what else a copy may have stored.
     """
 
     log: str
     description: str
     log_index: str
+    footer: str
     others: tuple[str, ...]
 
 
@@ -114,10 +120,35 @@ class SegmentObjects(ABC):
         self.log_key = self._base + keys.log
         self.description_key = self._base + keys.description
         self.log_index_key = self._base + keys.log_index
+        self.footer_key = self._base + keys.footer
 
     def new_iv(self) -> bytes | None:
         """Return the IV of one chunk; None where nothing is encrypted. Any number of threads."""
         return None
+
+    def footer(self, footer: SegmentFooter, description: bytes) -> bytes:
+        """Content of the footer's object.
+
+        Args:
+            footer: Made of all of the log.
+            description: Content of the last object.
+
+        Raises:
+            ValueError: the footer is of a log of another size.
+        """
+        metadata = self._metadata
+        digest = hashlib.sha256(description).digest()
+        binding = FooterBinding(metadata.remote_log_segment_id.id, metadata.segment_size_in_bytes, digest)
+        return encode_footer(footer, binding, seal=self._sealed if self.is_encrypted else None)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether all parts of the segment are encrypted."""
+        return False
+
+    def _sealed(self, plain: Buffer) -> bytes:
+        """Return an index, or a part of the footer, as stored: never compressed, and an empty one has no shell."""
+        return bytes(plain)
 
     @abstractmethod
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
@@ -187,7 +218,7 @@ class Removal:
 
 _INDEXES: Final = ".indexes"
 _KAFKA_VERSION: Final = 1
-_AIVEN_KEYS: Final = ObjectKeys(f".{LOG}", ".rsm-manifest", f".{REMOTE_LOG_INDEX}", (_INDEXES,))
+_AIVEN_KEYS: Final = ObjectKeys(f".{LOG}", ".rsm-manifest", f".{REMOTE_LOG_INDEX}", f".{FOOTER}", (_INDEXES,))
 
 
 class AivenObjects(SegmentObjects):
@@ -241,13 +272,17 @@ class AivenObjects(SegmentObjects):
         """Random: 2^32 of them under one key are the limit, which 2^31 bytes of log cannot reach."""
         return None if self._encryption is None else self._rng.secret_bytes(IV_BYTES)
 
-    def _sealed(self, plain: bytes) -> bytes:
-        """Return an index as stored: never compressed, and an empty one has no shell."""
-        iv = self.new_iv() if plain else None
+    @property
+    def is_encrypted(self) -> bool:
+        return self._encryption is not None
+
+    def _sealed(self, plain: Buffer) -> bytes:
+        content = bytes(plain)
+        iv = self.new_iv() if content else None
         if iv is None or self.assembler is None:
-            return plain
-        unit = bytearray(len(plain) + UNIT_OVERHEAD_BYTES)
-        self.assembler.seal(plain, unit, iv=iv)
+            return content
+        unit = bytearray(len(content) + UNIT_OVERHEAD_BYTES)
+        self.assembler.seal(content, unit, iv=iv)
         return bytes(unit)
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
@@ -315,7 +350,7 @@ class KafkaObjects(SegmentObjects):
 def _kafka_keys(metadata: RemoteLogSegmentMetadata) -> ObjectKeys:
     start = f"/{metadata.start_offset:020d}"
     others = tuple(_part_key(kind, metadata) for kind in PART_SUFFIXES)
-    return ObjectKeys(f"{start}.{LOG}", f"/{DESCRIPTION}", f"{start}.{REMOTE_LOG_INDEX}", others)
+    return ObjectKeys(f"{start}.{LOG}", f"/{DESCRIPTION}", f"{start}.{REMOTE_LOG_INDEX}", f"{start}.{FOOTER}", others)
 
 
 def _part_key(kind: IndexType, metadata: RemoteLogSegmentMetadata) -> str:
@@ -354,8 +389,17 @@ def plan_removal(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> R
     bases, keys = _places(config, metadata)
     return Removal(
         descriptions=tuple(base + keys.description for base in bases),
-        others=tuple(base + key for base in bases for key in (keys.log, *keys.others, keys.log_index)),
+        others=tuple(base + key for base in bases for key in (keys.log, *keys.others, keys.log_index, keys.footer)),
     )
+
+
+def optional_keys(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> list[str]:
+    """Return the keys of the objects that a copy stores because a key of the configuration asks for them. Raises as
+    ``plan_removal``.
+    """
+    bases, keys = _places(config, metadata)
+    asked = ((keys.log_index, config.log_index_object_enabled), (keys.footer, config.footer_object_enabled))
+    return [base + key for base in bases for key, enabled in asked if enabled]
 
 
 def log_index_keys(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> list[str]:

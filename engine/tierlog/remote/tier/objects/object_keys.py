@@ -22,6 +22,8 @@ TIME_INDEX: Final = SegmentFileKind.TIME_INDEX.suffix
 TRANSACTION_INDEX: Final = SegmentFileKind.TRANSACTION_INDEX.suffix
 #: Of an object beside a segment, with its entry of the remote log index.
 REMOTE_LOG_INDEX: Final = "remoteLogIndex"
+#: Of an object beside a segment, with its footer.
+FOOTER: Final = "footer"
 #: The leader epochs in Kafka's test storage.
 LOCAL_TIERED_CHECKPOINT: Final = "leader_epoch_checkpoint"
 
@@ -66,7 +68,7 @@ class ObjectKey:
 
 _AIVEN: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
-    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|{REMOTE_LOG_INDEX})"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|{REMOTE_LOG_INDEX}|{FOOTER})"
 )
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
@@ -76,7 +78,7 @@ _LOCAL_TIERED: Final = re.compile(
 _KAFKA: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
     rf"(?P<segment_id>{_ID}))/"
-    rf"(?:(?P<offset>\d{{20}})\.(?P<suffix>{_FILES}|{REMOTE_LOG_INDEX})"
+    rf"(?:(?P<offset>\d{{20}})\.(?P<suffix>{_FILES}|{REMOTE_LOG_INDEX}|{FOOTER})"
     rf"|(?P<whole>segment\.json|{LEADER_EPOCH_CHECKPOINT}))"
 )
 _LOG_DIR: Final = re.compile(
