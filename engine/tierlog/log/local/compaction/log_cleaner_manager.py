@@ -21,6 +21,7 @@ from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError, LogTruncatedError
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.waits import forget_frames
 
 _log = logging.getLogger(__name__)
 
@@ -247,6 +248,7 @@ class LogCleanerManager:
             self._uncleanable[key] = error
         text = "%s/%s-%d: the log is not compacted any more until the next start, and grows: %s"
         _log.warning(text, self.path, *key, error, exc_info=error)
+        forget_frames(error)  # which hold the damaged segment open
 
     @property
     def uncleanable(self) -> Mapping[PartitionKey, Exception]:
