@@ -425,6 +425,34 @@ def test_10_what_a_zombie_begins_in_a_partition_that_is_gone(made: MadeCluster, 
         made.judge.settled(made.now_ms)
 
 
+@pytest.mark.parametrize("before_ms", [100, 10_000])
+def test_10_what_a_zombie_begins_while_its_partition_goes(made: MadeCluster, before_ms: int) -> None:
+    """Its remover may not have read a record of just before; one that it must have read has to be ended."""
+    made.remove_partition(0, 1)
+    made.copy(0, 0, {0: 0}, 0)
+    made.now_ms += before_ms
+    made.remove_partition(2)
+    made.now_ms += 60_000
+    made.look()
+    if before_ms < 2_000:
+        made.judge.settled(made.now_ms)
+        return
+    with breaks(10, "stuck tier"):
+        made.judge.settled(made.now_ms)
+
+
+def test_10_what_a_topic_leaves_in_the_tier(made: MadeCluster) -> None:
+    """Its leader has to remove it, and may crash: nobody else does. A topic that comes back ends what it left."""
+    made.copy(0, 0, {0: 0}, 0)
+    made.judge.topic_changed("orders", 0, dataclasses.replace(FACTS, is_tiered=False), made.now_ms)
+    made.now_ms += 60_000
+    made.look()
+    made.judge.settled(made.now_ms)
+    made.judge.topic_changed("orders", 0, FACTS, made.now_ms)
+    with breaks(10, "stuck tier"):
+        made.judge.settled(made.now_ms)
+
+
 @pytest.mark.parametrize(
     ("anomaly", "break_it"),
     [

@@ -301,6 +301,23 @@ class TestFailures:
         assert list(directories.offline) == PATHS[:1]
         assert files.open_paths() == []
 
+    def test_segments_that_could_not_be_renamed_are_closed(self, files: MemoryFiles, machine: Machine) -> None:
+        """They are none of the log's any more, whose files are closed with it, nor removed later (seed 140142)."""
+        config = LogConfig(segment_bytes=200, retention_bytes=0)
+        directories = LogDirectories.open(PATHS[:1], machine=machine, config=config)
+        log = directories.log("orders", 0)
+        for _ in range(10):
+            append(log, b"a" * 50)
+        log.update_high_watermark(10)
+        assert len(log.log_segments()) > 3
+        with FailingDisk(files, errno.EIO, at=2, kinds={DiskOperation.RENAME}, lasting=True):
+            with pytest.raises(LogOfflineError):
+                log.delete_old_segments()
+            directories.close()
+        gc.collect()
+        assert log.is_closed
+        assert files.open_paths() == []
+
     def test_a_log_that_cannot_be_loaded(self, files: MemoryFiles, machine: Machine) -> None:
         """If this fails, a damaged log takes more than its disk offline."""
         with LogDirectories.open(PATHS, machine=machine) as directories:

@@ -541,7 +541,7 @@ class ClusterJudge:
             is_whole = known_one is not None and not known_one.contents.is_compacted
             if is_whole and not self._topics.is_rotten(view.broker, view.partition):
                 replicas.check_lineage(view)
-        self._objects.check_settled(now_ms)
+        self._objects.check_settled(now_ms, self._topics.untiered)
         for partition, known in self._topics.items():
             leader = None if known.leader is None else views.get((known.leader, partition))
             if leader is None or leader.role != "leader":

@@ -24,11 +24,13 @@ class JudgedTopics:
 
     Attributes:
         partitions: Theirs.
+        untiered: Ids of topics that have left the tier, and not come back.
     """
 
     def __init__(self, sent: Sent) -> None:
         self._sent = sent
         self.partitions: dict[Partition, JudgedPartition] = {}
+        self.untiered: set[bytes] = set()
         self._facts: dict[tuple[str, int], deque[tuple[int, TopicFacts]]] = {}
         self._tombstones: dict[tuple[str, int], TombstoneTimes] = {}
         self._rotten: list[str] = []
@@ -65,6 +67,9 @@ class JudgedTopics:
         before = self._facts.setdefault(key, deque())
         has_left_tier = bool(before) and before[-1][1].is_tiered and not facts.is_tiered
         before.append((now_ms, facts))
+        self.untiered.discard(facts.topic_id)
+        if not facts.is_tiered:
+            self.untiered.add(facts.topic_id)
         self._tombstones.setdefault(key, TombstoneTimes()).configured(facts.delete_retention_ms, now_ms)
         for number in range(facts.partitions):
             partition = Partition(topic, number, generation)

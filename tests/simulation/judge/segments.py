@@ -28,6 +28,10 @@ class UnreadableRecordError(ValueError):
     """Bytes that are no record of the metadata topic."""
 
 
+#: How long a record of the metadata topic may be there before all brokers have read it, while nothing is cut off.
+_UNREAD_MS = 2_000
+
+
 @dataclass(slots=True)
 class Segment:
     """One segment of the tier.
@@ -187,6 +191,7 @@ class SegmentTable:
         if isinstance(record, PartitionChange):
             if record.state == 2:
                 self.ended.add(record.partition)
+                self._forget_late(record.partition, now_ms)
             return None
         known = self.segments.get(record.segment_id)
         if record.segment_id in self.deleted or record.partition in self.ended:
@@ -205,6 +210,15 @@ class SegmentTable:
             del self.segments[known.segment_id], self._by_partition[known.partition][known.segment_id]
             self.deleted.add(known.segment_id)
         return known
+
+    def _forget_late(self, partition: PartitionId, now_ms: int) -> None:
+        """What a zombie began just before a removal finished, its remover had not read: it goes with the partition, and
+        its objects are its copier's to remove.
+        """
+        for each in list(self.of(partition)):
+            if each.state == STARTED and each.since_ms > now_ms - _UNREAD_MS:
+                del self.segments[each.segment_id], self._by_partition[partition][each.segment_id]
+                self.deleted.add(each.segment_id)
 
     def of(self, partition: PartitionId) -> Iterable[Segment]:
         """The segments of a partition that are not deleted."""

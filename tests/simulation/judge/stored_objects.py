@@ -6,6 +6,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from tests.simulation.facts import ReplicaView, Violation
 from tests.simulation.judge.segments import DELETING, FINISHED, STARTED, PartitionId, Segment, SegmentTable
@@ -117,9 +118,11 @@ class StoredObjects:
         keys = [(key, found[0]) for key in stored if (found := segment_of(key)) is not None]
         return any(each not in self._tier.segments and not self._is_forgiven(key) for key, each in keys)
 
-    def check_settled(self, now_ms: int) -> None:
-        """Invariant 10: nothing is half copied, half deleted, but what was begun just now."""
-        segments = self._tier.segments.values()
+    def check_settled(self, now_ms: int, untiered: AbstractSet[bytes]) -> None:
+        """Invariant 10: nothing is half copied, half deleted, but what was begun just now, or is of topics that left the
+        tier: their leader removes it, and nobody does if that crashes before (Kafka's too).
+        """
+        segments = [each for each in self._tier.segments.values() if each.partition[0] not in untiered]
         states = Counter(each.state for each in segments if each.since_ms < now_ms - _UNDER_WAY_MS)
         if states[STARTED] or states[DELETING]:
             text = f"{states[STARTED]} copies and {states[DELETING]} deletions never ended"

@@ -264,9 +264,10 @@ class LocalLog:
         A crash on the way leaves no hole, past which reads would go, though the tier has what was there.
         """
         self._set_segments(self.segments.without(segments))
-        for segment in segments:
-            segment.change_suffix(DELETED)
-            self._machine.files.fsync_directory(self.folder)
+        with _closed_on_failure(segments):
+            for segment in segments:
+                segment.change_suffix(DELETED)
+                self._machine.files.fsync_directory(self.folder)
         self._remove_later(segments)
 
     def create_cleaned(self, base_offset: int) -> LogSegment:
@@ -284,11 +285,12 @@ class LocalLog:
         cleaned.change_suffix(SWAP)
         self.sync_folder()
         self._set_segments(self.segments.without(gone).with_added(cleaned))
-        for segment in gone:
-            segment.change_suffix(DELETED)
-        self.sync_folder()
-        cleaned.change_suffix("")
-        self.sync_folder()
+        with _closed_on_failure(gone):
+            for segment in gone:
+                segment.change_suffix(DELETED)
+            self.sync_folder()
+            cleaned.change_suffix("")
+            self.sync_folder()
         self._remove_later(gone)
         return gone
 
@@ -354,3 +356,14 @@ class LocalLog:
         self.recovery_point = min(self.recovery_point, offset)
         self.synced_offset = min(self.synced_offset, offset)
         self.generation += 1
+
+
+@contextlib.contextmanager
+def _closed_on_failure(segments: Sequence[LogSegment]) -> Iterator[None]:
+    """A block behind which segments that are the log's no more are closed, if it fails: nobody else does."""
+    try:
+        yield
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise
