@@ -176,6 +176,18 @@ class TestMoves:
         assert b"orders 0 29" in files.read_whole(f"{path}/{RECOVERY_POINTS}")
         assert b"orders" not in files.read_whole(f"{before.rpartition('/')[0]}/{RECOVERY_POINTS}")
 
+    def test_an_epoch_whose_first_records_compaction_took(self, directories: LogDirectories) -> None:
+        """If this fails, a follower that diverged there is not cut behind a move, and shows what was never committed
+        (simulation, seed 140237).
+        """
+        log = directories.log("orders", 0)
+        append(log, b"a", b"b", b"c")
+        log.assign_epoch_start_offset(1, 3)
+        log.append_as_follower(encode(Batch(5, (b"x",), epoch=1)), leader_epoch=1)
+        log.update_high_watermark(6)
+        new = moved(directories, log, other_than(log))
+        assert new.leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 3}
+
     def test_a_start_within_a_batch(self, directories: LogDirectories) -> None:
         """If this fails, a log whose oldest records a client deleted can never be moved, nor followed anew."""
         log = directories.log("orders", 0)

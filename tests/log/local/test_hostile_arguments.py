@@ -71,6 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "producer_snapshot": encode_producer_snapshot(()),
     },
     "complete_lineage": {"epochs": [(0, 0)]},
+    "take_lineage": {"epochs": [(0, 0)]},
     "update_config": {"config": LogConfig()},
     "rename_folder": {"folder": "/logs/orders-0.0123-delete"},
     "log_segments": {"from_offset": None, "to_offset": None},

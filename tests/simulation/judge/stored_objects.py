@@ -119,7 +119,7 @@ class StoredObjects:
         return any(each not in self._tier.segments and not self._is_forgiven(key) for key, each in keys)
 
     def check_settled(self, now_ms: int, untiered: AbstractSet[bytes]) -> None:
-        """Invariant 10: nothing is half copied, half deleted, but what was begun just now, or is of topics that left the
+        """Invariant 10: nothing is half copied or deleted, but what was begun just now, or is of topics that left the
         tier: their leader removes it, and nobody does if that crashes before (Kafka's too).
         """
         segments = [each for each in self._tier.segments.values() if each.partition[0] not in untiered]

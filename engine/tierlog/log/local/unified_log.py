@@ -391,6 +391,20 @@ class UnifiedLog(LogView, Closeable):
         with self._changing():
             self._contents.complete_lineage(lineage)
 
+    def take_lineage(self, epochs: Iterable[tuple[int, int]]) -> None:
+        """Take another log's epochs in place of this one's, which has the same records: those of a compacted log that
+        was copied batch by batch begin late, and followers that diverged in front of that would not be cut. Durable on
+        return.
+
+        Args:
+            epochs: (epoch, start offset), ascending.
+
+        Raises ValueError: they do not ascend. Nothing has changed then.
+        """
+        lineage = LeaderEpochs(require_entries("epochs", epochs))
+        with self._changing():
+            self._contents.epochs.replace(lineage)
+
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""
         with self._lock:
@@ -516,6 +530,7 @@ class UnifiedLog(LogView, Closeable):
             future.update_high_watermark(offsets.high_watermark)
             future.update_highest_offset_in_remote_storage(offsets.highest_offset_in_remote_storage)
             future.maybe_increment_log_start_offset(offsets.log_start_offset, "of the log that moves")
+            future.take_lineage(self._contents.epochs.epochs)
             future.flush()
             future.rename_folder(folder)
             with self._local.changing(), self._contents.epochs.undisturbed():
