@@ -42,7 +42,10 @@ def test_the_page_runs(places: dict[str, str]) -> None:
     """These lines are copied into somebody's nightly job; one that fails is noticed at night."""
     blocks = re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", (ROOT / PAGE).read_text(), re.DOTALL | re.MULTILINE)
     said = {heading: run(code, places) for heading, code in blocks}
-    assert list(said) == ["Copy, then verify", "Export", "Orphans", "Restore"]
+    assert list(said) == ["Copy, then verify", "Footers", "Export", "Orphans", "Restore"]
+    before, behind = said["Footers"]
+    assert before.split() == [said["Copy, then verify"][0].split()[0], "0"]
+    assert behind.split()[::2] == [before.split()[0], "0"]
     copied, offsets, checked = said["Copy, then verify"]
     segments, active, is_whole = copied.split()
     assert (int(segments) > 1, active, is_whole) == (True, "1", "True")

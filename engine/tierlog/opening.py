@@ -41,6 +41,7 @@ def open_path(
     machine: Machine | None = None,
     limited: bool = False,
     list_once: bool = False,
+    all_footers: bool = False,
 ) -> Tier:
     """Open the tier of a caller's arguments, which are those of ``tierlog.read``.
 
@@ -53,6 +54,7 @@ def open_path(
         machine: The machine that the tier runs on; this machine by default.
         limited: As for ``tierlog.open_tier``.
         list_once: As for ``tierlog.open_tier``.
+        all_footers: As for ``tierlog.open_tier``.
 
     Returns:
         A Tier; close it.
@@ -80,6 +82,7 @@ def open_path(
         limited=limited,
         known=known,
         list_once=list_once,
+        all_footers=all_footers,
     )
 
 

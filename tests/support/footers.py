@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 
 from typing_extensions import Buffer
 
 from tests.support.closed_segments import ClosedSegment
+from tests.support.golden import config_of
 from tests.support.manager_configs import local_keys
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.upkeep.footer_backfill import index
 
 WITH_FOOTERS = {"footer.object.enabled": "true"}
 
@@ -29,6 +32,54 @@ def fill(
 def footers_in(folder: pathlib.Path) -> list[pathlib.Path]:
     """The footers of a bucket folder, by key."""
     return sorted(folder.rglob("*.footer"))
+
+
+def indexed_copy(run: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Copy the bucket of a golden run, as the plugin wrote it, with footers for all of its segments."""
+    shutil.copytree(run / "objects", folder)
+    result = index(folder, config=config_of(run))
+    assert result.written == result.segments > 0
+    return folder
+
+
+def _flip(paths: list[pathlib.Path]) -> None:
+    for number, path in enumerate(paths):
+        content = bytearray(path.read_bytes())
+        content[number * 37 % len(content)] ^= 1 << number % 8
+        path.write_bytes(content)
+
+
+def _cut(paths: list[pathlib.Path]) -> None:
+    for number, path in enumerate(paths):
+        path.write_bytes(path.read_bytes()[: 11 + 60 * (number % 8)])
+
+
+def _shift(paths: list[pathlib.Path]) -> None:
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(content)
+
+
+def _forget_half(paths: list[pathlib.Path]) -> None:
+    for path in paths[::2]:
+        path.unlink()
+
+
+def _rewrite_manifests(paths: list[pathlib.Path]) -> None:
+    for path in paths[::2]:
+        manifest = path.with_suffix(".rsm-manifest")
+        manifest.write_bytes(manifest.read_bytes() + b" ")
+
+
+#: Ways in which the footers of a bucket are not those of its segments.
+DAMAGE: Mapping[str, Callable[[list[pathlib.Path]], None]] = {
+    "none": lambda _: None,
+    "flipped": _flip,
+    "cut": _cut,
+    "of another segment": _shift,
+    "absent in half": _forget_half,
+    "of a rewritten manifest": _rewrite_manifests,
+}
 
 
 class RangesStore(PassingStore):

@@ -21,6 +21,7 @@ VERBS = (
     "verify",
     "export",
     "copy",
+    "index",
     "orphans",
     "rewrap",
     "restore",

@@ -1,7 +1,8 @@
-"""Looking after tiers and logs without a broker: verify, export, copy between buckets, orphans, restore, key rotation.
+"""Looking after tiers and logs without a broker: verify, export, copy between buckets, footers, orphans, restore, key
+rotation.
 
-``tierlog.upkeep.verify``, ``export``, ``copy``, ``orphans``, ``restore`` and ``restore_copied`` are the jobs, each with
-the arguments of ``tierlog.read`` for its tier, a typed result, and no printing (docs/jobs.md).
+``tierlog.upkeep.verify``, ``export``, ``copy``, ``index``, ``orphans``, ``restore`` and ``restore_copied`` are the
+jobs, each with the arguments of ``tierlog.read`` for its tier, a typed result, and no printing (docs/jobs.md).
 
 What belongs here: jobs over whole partitions that change or judge stored segments. What does not: reading records for a
 user (``tierlog.scan``), the storage manager that does each copy (``remote.storage``), printing (``cli``).
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tierlog.upkeep.exporting.broker_directory import TargetCluster
     from tierlog.upkeep.exporting.partition_export import ExportedPartition
     from tierlog.upkeep.exporting.topic_export import ExportResult, export
+    from tierlog.upkeep.footer_backfill import FooterOutcome, FooterState, IndexResult, index
     from tierlog.upkeep.orphan_search import Orphan, OrphanKind, OrphanReport, orphans
     from tierlog.upkeep.restoring.bucket_metadata import RestoredPartition, RestoredSegment
     from tierlog.upkeep.restoring.metadata_restore import (
@@ -36,6 +38,7 @@ else:
         "tierlog.upkeep.exporting.broker_directory": ("TargetCluster",),
         "tierlog.upkeep.exporting.partition_export": ("ExportedPartition",),
         "tierlog.upkeep.exporting.topic_export": ("ExportResult", "export"),
+        "tierlog.upkeep.footer_backfill": ("FooterOutcome", "FooterState", "IndexResult", "index"),
         "tierlog.upkeep.orphan_search": ("Orphan", "OrphanKind", "OrphanReport", "orphans"),
         "tierlog.upkeep.restoring.bucket_metadata": ("RestoredPartition", "RestoredSegment"),
         "tierlog.upkeep.restoring.metadata_restore": (
@@ -55,6 +58,9 @@ __all__ = [
     "ExportResult",
     "ExportedPartition",
     "Finding",
+    "FooterOutcome",
+    "FooterState",
+    "IndexResult",
     "MovedTopic",
     "Orphan",
     "OrphanKind",
@@ -70,6 +76,7 @@ __all__ = [
     "VerifyResult",
     "copy",
     "export",
+    "index",
     "orphans",
     "restore",
     "restore_copied",

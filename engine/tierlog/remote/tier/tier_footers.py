@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
-from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredPart, StoredSegment, UnitReader, part_name
+from tierlog.remote.tier.chunks.key_ring import IV_BYTES, KeyRing, SegmentEncryption
+from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredPart, StoredSegment, part_name
 from tierlog.remote.tier.objects.footer import (
     TOTALS_BYTES_MAX,
     FooterBatches,
@@ -30,7 +30,7 @@ from tierlog.remote.tier.objects.footer import (
 )
 from tierlog.remote.tier.objects.object_keys import FOOTER, LOG, aiven_segment_path, kafka_segment_path
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.randomness import Rng
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.weighted_cache import WeightedCache
 
@@ -74,6 +74,9 @@ class TierFooters:
         machine: Its clock and locks.
         elsewhere: Where the footers lie that are not beside their segments (``footer.path``); closed with this.
 
+    Attributes:
+        elsewhere: The same.
+
     Thread safety: any number of threads.
     """
 
@@ -82,7 +85,7 @@ class TierFooters:
     ) -> None:
         self._store = store
         self._key_ring = key_ring
-        self._elsewhere = elsewhere
+        self.elsewhere = elsewhere
         self._lock = machine.scheduler.lock()
         self._passed_over = 0
         self._cache: WeightedCache[tuple[str, FooterPlace], _Known] = WeightedCache(
@@ -129,28 +132,34 @@ class TierFooters:
         Raises:
             CorruptObjectError: it lies elsewhere, and the topic's name is none.
         """
-        if footer.size_bytes >= 0 or self._elsewhere is None:
+        if footer.size_bytes >= 0 or self.elsewhere is None:
             key = segment.log.key[: -len(LOG)] + FOOTER
             return FooterObject(self._store, StoredPart(key, 0, footer.size_bytes, footer.size_bytes))
-        return FooterObject(self._elsewhere, StoredPart(separate_key(segment), 0, -1))
+        return FooterObject(self.elsewhere, StoredPart(separate_key(segment), 0, -1))
 
-    def unsealing(self, segment: StoredSegment, part: StoredPart) -> Transform | None:
-        """Return what opens the units of an encrypted segment's footer; None: they lie in the clear.
+    def read(self, segment: StoredSegment) -> tuple[FooterHead, FooterBatches | None] | None:
+        """Read a footer whole, as it is now; None if there is none.
 
         Raises:
-            EncryptionKeyError: no key of the ring opens the segment.
+            CorruptObjectError: there is one that cannot be believed; names it. EncryptionKeyError. StoreError and its
+                kinds.
         """
-        if segment.encryption is None:
+        footer = segment.footer
+        if footer is None:
             return None
-        reader = UnitReader(self._key_ring, segment, part_name(segment, part))
+        found = self.place(segment, footer)
+        try:
+            known = self._read_totals(segment, footer, found)
+            assert known.head is not None
+            return known.head, self._read_batches(segment, found, known)
+        except CorruptObjectError as error:
+            raise error.located(part_name(segment, found.part)) from error.__cause__
+        except ObjectNotFoundError:
+            return None
 
-        def unseal(unit: Buffer) -> memoryview:
-            stored = memoryview(unit).cast("B")
-            plain = new_buffer(reader.decrypted_size(stored, position=0))
-            reader.decrypt_into(stored, plain, position=0)
-            return plain
-
-        return unseal
+    def binding(self, segment: StoredSegment, footer: FooterPlace) -> FooterBinding:
+        """Return what the footer of a segment has to name."""
+        return FooterBinding(segment.metadata.remote_log_segment_id.id, segment.size_bytes, footer.description_digest)
 
     def _known(self, segment: StoredSegment) -> _Known:
         footer = segment.footer
@@ -177,11 +186,9 @@ class TierFooters:
         size = footer.size_bytes if footer.size_bytes >= 0 else TOTALS_BYTES_MAX
         end = max(1, min(size, TOTALS_BYTES_MAX))
         data = memoryview(found.store.fetch_range(found.part.key, start_position=0, end_position_exclusive=end))
-        head = parse_totals(data, unseal=self.unsealing(segment, found.part))
-        binding = FooterBinding(
-            segment.metadata.remote_log_segment_id.id, segment.size_bytes, footer.description_digest
-        )
-        require_bound(head, binding, start_offset=segment.start_offset, end_offset=segment.end_offset)
+        head = parse_totals(data, unseal=unit_opener(self._key_ring, segment.encryption))
+        bounds = {"start_offset": segment.start_offset, "end_offset": segment.end_offset}
+        require_bound(head, self.binding(segment, footer), **bounds)
         if footer.size_bytes not in (-1, head.size_bytes) or len(data) > head.size_bytes:
             text = f"an object of {max(size, len(data))} bytes, the footer has {head.size_bytes}"
             raise CorruptObjectError(text, fault="BAD_SIZE", expected=head.size_bytes, found=max(size, len(data)))
@@ -196,7 +203,7 @@ class TierFooters:
             table = memoryview(
                 found.store.fetch_range(found.part.key, start_position=start, end_position_exclusive=end)
             )
-        return parse_batches(head, table, unseal=self.unsealing(segment, found.part))
+        return parse_batches(head, table, unseal=unit_opener(self._key_ring, segment.encryption))
 
     def _pass_over(self, segment: StoredSegment, error: CorruptObjectError) -> _Known:
         with self._lock:
@@ -209,8 +216,44 @@ class TierFooters:
 
     def close(self) -> None:
         """Release the store of footers elsewhere; idempotent."""
-        if self._elsewhere is not None:
-            self._elsewhere.close()
+        if self.elsewhere is not None:
+            self.elsewhere.close()
+
+
+def unit_opener(key_ring: KeyRing, encryption: SegmentEncryption | None) -> Transform | None:
+    """Return what opens the units of a segment's footer; None: they lie in the clear.
+
+    Raises:
+        EncryptionKeyError: no key of the ring opens the segment.
+    """
+    if encryption is None:
+        return None
+    from cryptography.exceptions import InvalidTag
+
+    cipher, aad = key_ring.cipher(encryption), encryption.aad
+
+    def unseal(unit: Buffer) -> bytes:
+        stored = memoryview(unit).cast("B")
+        try:
+            return cipher.decrypt(bytes(stored[:IV_BYTES]), stored[IV_BYTES:], aad)
+        except (InvalidTag, ValueError) as cause:
+            text = "not authentic: the AES-GCM tag does not fit the content, the key and the AAD"
+            raise CorruptObjectError(text, fault="NOT_AUTHENTIC") from cause
+
+    return unseal
+
+
+def unit_sealer(key_ring: KeyRing, encryption: SegmentEncryption | None, rng: Rng) -> Transform | None:
+    """Return what makes the units of a segment's footer; None: they lie in the clear. Raises as ``unit_opener``."""
+    if encryption is None:
+        return None
+    cipher, aad = key_ring.cipher(encryption), encryption.aad
+
+    def seal(plain: Buffer) -> bytes:
+        iv = rng.secret_bytes(IV_BYTES)
+        return iv + cipher.encrypt(iv, bytes(plain), aad)
+
+    return seal
 
 
 def separate_key(segment: StoredSegment) -> str:

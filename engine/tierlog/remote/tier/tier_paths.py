@@ -67,6 +67,7 @@ def open_tier(
     limited: bool = False,
     known: KnownSegments | None = None,
     list_once: bool = False,
+    all_footers: bool = False,
 ) -> Tier:
     """Open a tier for reading.
 
@@ -82,6 +83,7 @@ def open_tier(
             ``layout`` is auto and none of them can be found.
         list_once: The listing that finds the layout, if it is complete and has at most 1,000 objects, is the first
             listing of the tier: for a caller that lists the tier at once.
+        all_footers: Each segment knows where its footer would be, whether there is one or not: for who writes them.
 
     Returns:
         A Tier; close it (it is a context manager).
@@ -112,7 +114,9 @@ def open_tier(
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
     url, scope, found, listed = _look(path, layout, tier_config, machine)
     store = opened(url)
-    made = _layout(found, store, scope, key_ring, machine, unlisted_footers=tier_config.footer_path is not None)
+    made = _layout(
+        found, store, scope, key_ring, machine, unlisted_footers=all_footers or tier_config.footer_path is not None
+    )
     return Tier(
         store,
         made,

@@ -1,0 +1,58 @@
+"""``tierlog index``: the words and exit codes around ``tierlog.upkeep.index``."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+from tests.support.command import Run, config_file
+from tests.support.footers import footers_in
+
+
+def test_a_bucket(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise a script cannot tell whether there is anything to do, or whether it was done."""
+    run = data / "zstd-aes"
+    bucket = shutil.copytree(run / "objects", tmp_path / "bucket")
+    config = config_file(run, tmp_path)
+    dry = tierlog("index", bucket, *config, "--dry-run", "--output", "json")
+    assert dry.code == 1, dry.text
+    rows = [json.loads(line) for line in dry.out.splitlines()]
+    assert {row["state"] for row in rows} == {"pending"}
+    assert footers_in(bucket) == []
+    done = tierlog("index", bucket, *config)
+    assert done.code == 0, done.text
+    count = len(footers_in(bucket))
+    assert count == len(rows) == done.text.count("written: ")
+    assert f"{count} segments: {count} footers written" in done.text
+    again = tierlog("index", bucket, *config, "--output", "json")
+    assert again.code == 0, again.text
+    told = [json.loads(line) for line in again.out.splitlines()]
+    assert {row["state"] for row in told} == {"present"}
+    assert {row["footer"] for row in told} == {str(path.relative_to(bucket)) for path in footers_in(bucket)}
+
+
+def test_damage(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise a nightly job ends well over a bucket that rots."""
+    bucket = shutil.copytree(data / "main-plain" / "objects", tmp_path / "bucket")
+    log = min(bucket.rglob("*.log"))
+    content = bytearray(log.read_bytes())
+    content[300] ^= 1
+    log.write_bytes(content)
+    found = tierlog("index", bucket, *config_file(data / "main-plain", tmp_path))
+    assert found.code == 3, found.text
+    assert f"{log.name} @ " in found.err
+    assert "1 failed" in found.text + found.err
+    assert len(footers_in(bucket)) == len(list(bucket.rglob("*.log"))) - 1
+
+
+def test_another_place(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise nobody can index what is read-only."""
+    bucket = shutil.copytree(data / "main-plain" / "objects", tmp_path / "bucket")
+    config = config_file(data / "main-plain", tmp_path)
+    inside = tierlog("index", bucket, *config, "--to", bucket / "footers")
+    assert (inside.code, "lies in" in inside.err) == (2, True), inside.err
+    done = tierlog("index", bucket, "fx-txn", *config, "--to", tmp_path / "place")
+    assert done.code == 0, done.text
+    assert footers_in(bucket) == []
+    assert len(footers_in(tmp_path / "place")) > 3
