@@ -17,7 +17,8 @@ from tierlog.errors import CorruptDataError
 from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.planning.probes import ByteBudget, find_last_offset
-from tierlog.scan.reading.read import RecordSummary, ScanCounters, read_scan_range, summarise_range
+from tierlog.scan.reading.read import ScanCounters, read_scan_range, summarise_range
+from tierlog.scan.record_summary import RecordSummary
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 COLUMNS = ("offset", "timestamp", "value")

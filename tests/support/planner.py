@@ -48,6 +48,7 @@ class Plan:
     segments: list[dict[str, Any]] = field(default_factory=list)
     tasks: list[list[dict[str, Any]]] = field(default_factory=list)
     answer: list[list[Any]] | None = None
+    known: list[list[Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -180,6 +181,8 @@ def decoded(frames: Iterator[Frame]) -> Plan:
         elif kind == "T":
             plan.tasks.append([_range(read, plan.segments) for _ in range(read.number())])
             read.end()
+        elif kind == "K":
+            plan.known += json.loads(body)
         elif kind == "W":
             plan.warnings.append(read.text())
         else:

@@ -13,7 +13,9 @@ from tests.bindings.spark.conftest import Read
 from tests.conftest import DATA
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
+from tests.support.footers import footers_in
 from tests.support.segments import Aborted
+from tierlog.upkeep.footer_backfill import index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,6 +166,38 @@ def test_counts_of_real_logs(by_engine: dict[str, Read], isolation: str) -> None
     )
     asked = by_jar.filter(f"timestamp >= timestamp_micros({micros}) AND offset < 1000")
     assert aggregated(asked, ["topic"]) == summaries(kept, ["topic"])
+
+
+def test_footers_change_no_answer(by_engine: dict[str, Read], tier: pathlib.Path) -> None:
+    """Whoever writes footers, for some segments or for all, must not change a report."""
+    options = {"subscribePattern": ".*", "kafka.isolation.level": "read_committed"}
+    everything = by_engine["python"](tier, **options).select(*COLUMNS).collect()
+    assert index(tier).written > 6
+    for path in footers_in(tier)[::3]:
+        path.unlink()
+    frames = {engine: read(tier, **options) for engine, read in by_engine.items()}
+    for condition, holds in [EVERYTHING, *FILTERS[4::5], *FILTERS[20:25]]:
+        wanted = [row for row in everything if holds(row)]
+        for frame in frames.values():
+            assert in_order(frame.filter(condition).select(*COLUMNS).collect()) == in_order(wanted), condition
+        assert aggregated(frames["jar"].filter(condition), ["topic"]) == summaries(wanted, ["topic"]), condition
+
+
+def test_footers_count_beside_what_is_read(by_engine: dict[str, Read], tmp_path: pathlib.Path) -> None:
+    """The newest segments have no footers yet: they are read, and the others still counted, each once."""
+    for topic in ("orders", "returns"):
+        bucket = Bucket(tmp_path, topic=topic)
+        for number in range(3):
+            batches = [Batch(400 * number + 20 * n, (bytes(15_000),) * 20, timestamp_ms=START_MS) for n in range(20)]
+            bucket.segment(f"u{number}", batches, lineage={0: 0})
+    assert index(tmp_path).written == 6
+    next(tmp_path.rglob("orders-*/0/*00400-*.footer")).unlink()
+    next(tmp_path.rglob("returns-*/0/*00000-*.footer")).unlink()
+    by_jar = by_engine["jar"](tmp_path, subscribePattern=".*")
+    ends = at(START_MS), at(START_MS + 19)
+    assert aggregated(by_jar, []) == [(2400, 0, 1199, *ends)]
+    assert aggregated(by_jar, ["topic"]) == [(topic, 1200, 0, 1199, *ends) for topic in ("orders", "returns")]
+    assert by_jar.filter("topic = 'returns' AND offset >= 390").count() == 810
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 63, 10_000])

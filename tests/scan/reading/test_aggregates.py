@@ -21,14 +21,8 @@ from tierlog.records.builder import encode_batch, encode_record
 from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading import read as range_reading
-from tierlog.scan.reading.read import (
-    RecordSummary,
-    ScanCounters,
-    SummaryField,
-    range_decoder,
-    read_scan_range,
-    summarise_range,
-)
+from tierlog.scan.reading.read import ScanCounters, range_decoder, read_scan_range, summarise_range
+from tierlog.scan.record_summary import RecordSummary, SummaryField
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 

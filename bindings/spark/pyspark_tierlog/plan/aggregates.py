@@ -1,4 +1,6 @@
-"""Aggregates that the planner answers itself if a few small reads are enough. Else the executors read headers."""
+"""Aggregates that the planner answers itself: by footers, and for the rest if a few small reads are enough. Else the
+executors read headers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tierlog.remote.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.planning.plan import PreparedScan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
-from tierlog.scan.reading.read import RecordSummary, SummaryField, summarise_range
+from tierlog.scan.reading.read import summarise_range
+from tierlog.scan.record_summary import RecordSummary, SummaryField
 from tierlog.scan.scan_range import ScanRange
 
 if TYPE_CHECKING:
@@ -45,6 +48,26 @@ def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
     return frozenset(found or {"min_offset"})  # without a function the groups alone are asked for
 
 
+def ask_footers(
+    scans: Sequence[tuple[Tier, PreparedScan]], wanted: frozenset[SummaryField]
+) -> tuple[Summaries, list[tuple[Tier, PreparedScan]]]:
+    """Ask the footers for the summary of each partition.
+
+    Returns:
+        What they say, and the scans of the records that no footer knows of.
+
+    Raises:
+        TierlogError: a footer cannot be fetched, or the segment has no key here.
+    """
+    found: Summaries = {}
+    left = []
+    for tier, scan in scans:
+        summaries, rest = scan.answered_by_footers(wanted)
+        _add(found, summaries.items())
+        left.append((tier, rest))
+    return found, left
+
+
 def find_summaries(
     scans: Sequence[tuple[Tier, PreparedScan]],
     wanted: frozenset[SummaryField],
@@ -52,8 +75,8 @@ def find_summaries(
     verify_checksums: bool,
     ends_suffice: bool = True,
 ) -> Summaries | None:
-    """Find the summary of each partition; None if it costs too much here, or if something is damaged, which reading the
-    records will then report.
+    """Find the summary of each partition by small reads; None if it costs too much here, or if something is damaged,
+    which reading the records will then report.
 
     Args:
         scans: The scans that are summed up.
@@ -108,6 +131,14 @@ def _value(function: tuple[str, ...], summary: RecordSummary) -> int | None:
         return summary.min_offset if function[0] == "min" else summary.max_offset
     stamp_ms = summary.min_timestamp if function[0] == "min" else summary.max_timestamp
     return None if stamp_ms is None else 1000 * stamp_ms
+
+
+def add_up(found: Summaries, more: Summaries) -> Summaries:
+    """Return the summaries of both, whose records are others."""
+    joined: Summaries = {}
+    for each in (found, more):
+        _add(joined, each.items())
+    return joined
 
 
 def _add(found: Summaries, more: Iterable[tuple[Partition, RecordSummary]]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark_tierlog.listing import Listing, TierListing, list_tiers
 from pyspark_tierlog.options.source_options import ReadOptions, parse_options
-from pyspark_tierlog.plan.aggregates import fields_of, find_summaries, rows_of
+from pyspark_tierlog.plan.aggregates import add_up, ask_footers, fields_of, find_summaries, rows_of
 from pyspark_tierlog.plan.frames import FrameWriter, PlanProtocolError
 from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
 from pyspark_tierlog.plan.requests import Aggregates, ListRequest, PlanRequest, Request
@@ -120,27 +120,29 @@ class _Answer:
         enough = self._enough(limit)
         if enough is None:
             self.write_head()
-            self._write_tasks(self._iter_tasks())
+            self._write_tasks(self._iter_tasks([part.scan for part in self.parts]))
         else:
             self.write_head(limit_taken=True, tasks=1, bytes=sum(each.size_bytes for each in enough[1]))
             self._write_tasks([enough])
 
     def write_aggregates(self, aggregates: Aggregates) -> None:
-        scans = [(part.tier, part.scan) for part in self.parts]
-        options = self.options
+        options, wanted = self.options, fields_of(aggregates)
+        known, left = ask_footers([(part.tier, part.scan) for part in self.parts], wanted)
         found = find_summaries(
-            scans,
-            fields_of(aggregates),
+            left,
+            wanted,
             verify_checksums=options.verify_checksums,
             ends_suffice=options.fail_on_data_loss or options.trust_headers,
         )
-        tasks = self._iter_tasks()
+        tasks = self._iter_tasks([scan for _, scan in left])
         first = None if found is not None else next(tasks, None)
         if first is None:
             self.write_head(aggregates_taken=True, tasks=0)
-            self.out.write_json("A", rows_of(aggregates, found or {}))
+            self.out.write_json("A", rows_of(aggregates, add_up(known, found or {})))
         else:
             self.write_head(aggregates_taken=True, header_only=True)
+            if any(summary.count for summary in known.values()):
+                self.out.write_json("K", rows_of(aggregates, known))
             self._write_tasks(itertools.chain([first], tasks))
 
     def _enough(self, limit: int | None) -> _Task | None:
@@ -154,9 +156,9 @@ class _Answer:
         except (OverBudgetError, TierlogError):  # the task that reads the damage reports it
             return None
 
-    def _iter_tasks(self) -> Iterator[_Task]:
-        for number, part in enumerate(self.parts):
-            for ranges in part.scan.iter_tasks():
+    def _iter_tasks(self, scans: Sequence[PreparedScan]) -> Iterator[_Task]:
+        for number, scan in enumerate(scans):
+            for ranges in scan.iter_tasks():
                 if any(each.size_bytes for each in ranges):
                     yield number, ranges
 

@@ -1,8 +1,8 @@
 """The offset of a time, as Kafka's ``offsetsForTimes`` answers, and the batch border of an offset, over a tier.
 
 The first segment whose largest timestamp is late enough is searched: time index, offset index, then the batches from
-there on. As there, the first *record* counts, and control records are records: a transaction marker carries the
-broker's clock and can be the answer.
+there on; where the segment has a footer, that says which batches they are, and no index is asked. As there, the first
+*record* counts, and control records are records: a transaction marker carries the broker's clock and can be the answer.
 
 Source: Kafka RemoteLogManager#findOffsetByTimestamp, RemoteIndexCache#lookupTimestamp, LogSegment.
 Unlike there, a search that finds nothing (the late record lies on an abandoned branch) goes on in the next segment.
@@ -39,6 +39,7 @@ from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.objects.footer import FooterBatches
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.scan.history import PartitionHistory
 
@@ -48,6 +49,7 @@ WINDOW_BYTES = 256 << 10
 _TIMESTAMPS_TRIED = 16
 #: Of magic 2; the smallest batch of an older format is half as long, and is not looked at.
 _HEADER_BYTES = 61
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class BatchBorders:
                     fault="BAD_RANGE",
                 )
         return cls(offsets, positions, size_bytes)
+
+    @classmethod
+    def of_footer(cls, batches: FooterBatches) -> Self:
+        """Make the borders of all batches of a log."""
+        return cls(batches.last_offset, batches.position, batches.end_position, complete=True)
 
     @classmethod
     def unknown(cls, size_bytes: int) -> Self:
@@ -203,6 +210,11 @@ def _timestamps_down(tier: Tier, span: Span, least_ms: int) -> list[int]:
     """Return the largest timestamps of the batches of a span, ms, descending, down to ``least_ms``; a few of them,
     since the first is that of a record that counts unless its batch lies across the span's border.
     """
+    batches = tier.footers.fetch_batches(span.segment)
+    if batches is not None:
+        inside = (batches.last_offset >= span.first_offset) & (batches.base_offset < span.end_offset_exclusive)
+        found = np.unique(batches.greatest_timestamp[inside])[-_TIMESTAMPS_TRIED:]
+        return [int(ms) for ms in found[::-1] if ms >= least_ms]
     largest = np.empty(0, np.int64)
     with closing(iter_batch_runs(tier, span.segment)) as runs:  # type: ignore[type-var]
         for run in runs:
@@ -211,6 +223,47 @@ def _timestamps_down(tier: Tier, span: Span, least_ms: int) -> list[int]:
             )
             largest = np.unique(np.concatenate([largest, run.column("max_timestamp")[inside]]))[-_TIMESTAMPS_TRIED:]
     return [int(ms) for ms in largest[::-1] if ms >= least_ms]
+
+
+def offsets_in_time(tier: Tier, span: Span, first_ms: int, end_ms: int, *, by_index: bool) -> tuple[int, int]:
+    """Return the offsets [first, end) of a span outside of which none of its records is of a time in [first, end), as
+    far as its footer knows.
+
+    Args:
+        tier: Has the segment.
+        span: Of the segment.
+        first_ms: First time.
+        end_ms: Behind the last time; 2^63-1 is no bound.
+        by_index: Whether to ask the time index for the first offset, where there is no footer.
+
+    Returns:
+        An empty range if there is no such record.
+
+    Raises:
+        As ``fetch_borders``, but for a damaged index, which says nothing.
+    """
+    whole, none = (span.first_offset, span.end_offset_exclusive), (span.end_offset_exclusive,) * 2
+    end = None if end_ms == _INT64_MAX else end_ms
+    totals = tier.footers.fetch_totals(span.segment)
+    if totals is not None and totals.greatest_timestamp_ms is not None and totals.least_timestamp_ms is not None:
+        least, greatest = totals.least_timestamp_ms, totals.greatest_timestamp_ms
+        if greatest < first_ms or (end is not None and least >= end):
+            return none
+        if least >= first_ms and (end is None or greatest < end):
+            return whole
+    batches = None if totals is None else tier.footers.fetch_batches(span.segment)
+    if batches is None:
+        first = first_late_offset(tier, span.segment, first_ms) if by_index else span.first_offset
+        return max(span.first_offset, first), span.end_offset_exclusive
+    wanted = batches.has_data & (batches.greatest_timestamp >= first_ms)
+    wanted &= (batches.last_offset >= span.first_offset) & (batches.base_offset < span.end_offset_exclusive)
+    if end is not None:
+        wanted &= ~batches.times_known | (batches.least_timestamp < end)
+    found = np.flatnonzero(wanted)
+    if not len(found):
+        return none
+    first, last = int(batches.base_offset[found[0]]), int(batches.last_offset[found[-1]])
+    return max(whole[0], first), min(whole[1], last + 1)
 
 
 def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
@@ -228,12 +281,16 @@ def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> 
 
 
 def fetch_borders(tier: Tier, segment: StoredSegment) -> BatchBorders:
-    """Fetch the batch borders that the segment's offset index knows; none where the layout has no such index.
+    """Fetch the batch borders that the segment's footer or, without one, its offset index knows; none where the layout
+    has no such index.
 
     Raises:
         CorruptIndexError, CorruptObjectError: the index is damaged; names it.
         ObjectNotFoundError, StoreError and its kinds: as ``Tier.fetch_index``.
     """
+    batches = tier.footers.fetch_batches(segment)
+    if batches is not None:
+        return BatchBorders.of_footer(batches)
     data = tier.fetch_index(segment, IndexType.OFFSET)
     if not data:
         return BatchBorders.unknown(segment.size_bytes)
@@ -282,13 +339,12 @@ def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
 
 def _search(tier: Tier, span: Span, timestamp_ms: int) -> TimestampedOffset | None:
     segment = span.segment
-    near = max(span.first_offset, _index_offset(tier, segment, timestamp_ms))
-    try:
-        position = fetch_borders(tier, segment).start_position(near)
-    except CorruptDataError:
-        position = 0
+    begins = _first_late_batch(tier, span, timestamp_ms)
+    if begins is None:
+        return None
+    position, next_offset = begins
     with closing(iter_batch_runs(tier, segment, position, window_bytes=WINDOW_BYTES)) as runs:  # type: ignore[type-var]
-        found, next_offset = None, segment.start_offset
+        found = None
         for run in runs:
             next_offset = _require_order(run, segment, next_offset)
             if found is not None:
@@ -299,6 +355,27 @@ def _search(tier: Tier, span: Span, timestamp_ms: int) -> TimestampedOffset | No
             if found is None and int(run.column("base_offset")[-1]) >= span.end_offset_exclusive:
                 return None
     return found
+
+
+def _first_late_batch(tier: Tier, span: Span, timestamp_ms: int) -> tuple[int, int] | None:
+    """Return the position of a batch before which no record of a span is of that time or later, and an offset that no
+    batch from there on begins below; None if no record is.
+    """
+    segment = span.segment
+    batches = tier.footers.fetch_batches(segment)
+    if batches is not None:
+        late = (batches.greatest_timestamp >= timestamp_ms) & (batches.last_offset >= span.first_offset)
+        found = np.flatnonzero(late & (batches.base_offset < span.end_offset_exclusive))
+        if not len(found):
+            return None
+        first = int(found[0])
+        before = int(batches.last_offset[first - 1]) + 1 if first else segment.start_offset
+        return int(batches.position[first]), before
+    near = max(span.first_offset, _index_offset(tier, segment, timestamp_ms))
+    try:
+        return fetch_borders(tier, segment).start_position(near), segment.start_offset
+    except CorruptDataError:
+        return 0, segment.start_offset
 
 
 def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> int:

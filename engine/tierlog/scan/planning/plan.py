@@ -6,8 +6,9 @@ the newest producer snapshot only for read_committed.
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierlog.errors import ConfigError, DataLossError, TierlogError, first_of
@@ -17,6 +18,7 @@ from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.planning.offset_lookup import find_offset_by_timestamp
 from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets, cut_into
+from tierlog.scan.record_summary import RecordSummary, SummaryField
 from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges
 from tierlog.scan.scan_request import EARLIEST, LATEST, PerPartition, ScanRequest
 from tierlog.scan.transaction_history import find_last_stable_offset
@@ -174,6 +176,7 @@ class PreparedScan:
         bounds: What each partition's request came to.
         warnings: So far: taking the ranges can add to it.
         layout: Of the tier.
+        wanted: The offsets that it reads of each partition.
         limits: Of ranges and tasks, with the estimated size of all.
     """
 
@@ -184,12 +187,12 @@ class PreparedScan:
         self.layout = tier.layout
         self._histories = self._chosen(histories)
         self.bounds = resolve_bounds(tier, request, self._histories, self._lose)
-        self._wanted = [
+        self.wanted = [
             wanted
             for history, bounds in zip(self._histories, self.bounds, strict=True)
             if (wanted := self._offsets_of(history, bounds)) is not None
         ]
-        self.limits = self._limits()
+        self.limits = _limits_of(request, self.wanted, self.warnings.append)
 
     def iter_ranges(self) -> Iterator[ScanRange]:
         """Yield the ranges by topic, partition and offset; never many in memory, perhaps fewer than the requested
@@ -199,7 +202,7 @@ class PreparedScan:
             DataLossError, CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot
                 be fetched.
         """
-        return self._cutter().iter_ranges(self._wanted)
+        return self._cutter().iter_ranges(self.wanted)
 
     def iter_tasks(self) -> Iterator[tuple[ScanRange, ...]]:
         """Yield ranges put together into tasks, in order; as many as the request asks for at least.
@@ -210,8 +213,36 @@ class PreparedScan:
         least = self._request.min_partitions
         if least is None:
             return group_ranges(self.iter_ranges(), self.limits)
-        ranges = cut_into(self._cutter(), self._wanted, least)
+        ranges = cut_into(self._cutter(), self.wanted, least)
         return group_ranges(ranges, replace(self.limits, min_tasks=least, ranges=len(ranges)))
+
+    def answered_by_footers(
+        self, fields: Collection[SummaryField]
+    ) -> tuple[dict[tuple[str, int], RecordSummary], PreparedScan]:
+        """Answer what footers say of the records, without reading any.
+
+        Args:
+            fields: The facts that are needed.
+
+        Returns:
+            The summary of each partition (topic, number), and the same scan of the records that no footer knows of.
+
+        Raises:
+            EncryptionKeyError, StoreError and their kinds: a footer cannot be fetched.
+        """
+        found: dict[tuple[str, int], RecordSummary] = {}
+        left: list[WantedOffsets] = []
+        for wanted, answer in self._cutter().iter_answers(self.wanted, fields):
+            history = wanted.history
+            found.setdefault((history.topic, history.partition), RecordSummary()).add(answer.summary)
+            for first, end in answer.left:
+                if left and left[-1].history is history and left[-1].end_offset_exclusive == first:
+                    left[-1] = replace(left[-1], end_offset_exclusive=end)
+                else:
+                    left.append(WantedOffsets(history, first, end))
+        rest = copy.copy(self)
+        rest.wanted, rest.limits = left, _limits_of(self._request, left, self.warnings.append)
+        return found, rest
 
     def _cutter(self) -> RangeCutter:
         limits = self.limits
@@ -249,31 +280,31 @@ class PreparedScan:
                 self._lose(f"{history.topic}-{history.partition}: {missing} are in no segment of the tier")
         return WantedOffsets(history, first, end)
 
-    def _limits(self) -> TaskLimits:
-        """Choose the limits: smaller ranges for more tasks, larger ones for fewer."""
-        request = self._request
-        total_bytes = total_records = 0
-        for wanted in self._wanted:
-            for span, _ in wanted.iter_spans(request.record_filter.first_timestamp_ms):
-                total_bytes += _estimated_bytes(span)
-                total_records += span.end_offset_exclusive - span.first_offset
-        max_bytes, max_records = request.max_bytes_per_range, request.max_records_per_partition
-        if request.min_partitions is not None:
-            max_bytes = max(1, min(max_bytes, -(-total_bytes // request.min_partitions)))
-        if request.max_partitions is not None:
-            max_bytes = max(max_bytes, -(-total_bytes // request.max_partitions))
-            fewest = -(-total_records // request.max_partitions)
-            if max_records is not None and max_records < fewest:
-                at_most = f"at most {request.max_partitions} tasks are allowed"
-                self.warnings.append(f"tasks are of up to {fewest} offsets, not {max_records}: {at_most}")
-                max_records = fewest
-        return TaskLimits(
-            max_bytes,
-            max_records,
-            request.max_partitions,
-            total_bytes=total_bytes,
-            total_records=total_records,
-        )
+
+def _limits_of(request: ScanRequest, offsets: Iterable[WantedOffsets], warn: Callable[[str], None]) -> TaskLimits:
+    """Choose the limits: smaller ranges for more tasks, larger ones for fewer."""
+    total_bytes = total_records = 0
+    for wanted in offsets:
+        for span, _ in wanted.iter_spans(request.record_filter.first_timestamp_ms):
+            total_bytes += _estimated_bytes(span)
+            total_records += span.end_offset_exclusive - span.first_offset
+    max_bytes, max_records = request.max_bytes_per_range, request.max_records_per_partition
+    if request.min_partitions is not None:
+        max_bytes = max(1, min(max_bytes, -(-total_bytes // request.min_partitions)))
+    if request.max_partitions is not None:
+        max_bytes = max(max_bytes, -(-total_bytes // request.max_partitions))
+        fewest = -(-total_records // request.max_partitions)
+        if max_records is not None and max_records < fewest:
+            at_most = f"at most {request.max_partitions} tasks are allowed"
+            warn(f"tasks are of up to {fewest} offsets, not {max_records}: {at_most}")
+            max_records = fewest
+    return TaskLimits(
+        max_bytes,
+        max_records,
+        request.max_partitions,
+        total_bytes=total_bytes,
+        total_records=total_records,
+    )
 
 
 def prepare_scan(

@@ -1,7 +1,8 @@
 """The ranges of spans that count: pruned by time, cut at batch borders, made lazily.
 
-An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of the caller: a plan
-of a million ranges is never in memory at once unless its caller collects it.
+An index, or a footer in its place, is fetched only where a cut falls inside a segment, several at a time and a little
+ahead of the caller: a plan of a million ranges is never in memory at once unless its caller collects it. An upper bound
+of time cuts segments with footers alone: no index says how early the records behind a place are.
 
 A request for a number of tasks may need finer cuts: an offset index has an entry for every few KiB at best. Where its
 entries are too few, the headers of the batches themselves say where they begin, of logs that are small enough to be
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -26,7 +27,9 @@ from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.scheduling import Future, Pool
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory
-from tierlog.scan.planning.offset_lookup import BatchBorders, fetch_borders, first_late_offset
+from tierlog.scan.planning.footer_answers import FooterAnswer, answer_span
+from tierlog.scan.planning.offset_lookup import BatchBorders, fetch_borders, offsets_in_time
+from tierlog.scan.record_summary import SummaryField
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import ScanRequest
 from tierlog.scan.transaction_history import aborted_transactions
@@ -64,10 +67,17 @@ class WantedOffsets:
 class _Piece:
     """A span that counts, before it is cut."""
 
+    wanted: WantedOffsets
     span: Span
     aborted: NDArray[np.void] | None
     cut_early: bool
-    """The filter by time begins within this segment: its time index knows where."""
+    """The filter by time begins within this segment: its footer, or its time index, knows where."""
+    cut_by_footer: bool = False
+    """The filter by time has an upper bound, and the segment a footer, which knows what is above it."""
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cut_early or self.cut_by_footer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +86,14 @@ class CutPiece:
 
     Attributes:
         first_offset: The first offset that can count.
+        end_offset_exclusive: Behind the last one.
         borders: None: it is read whole.
     """
 
     piece: _Piece
     first_offset: int
+    end_offset_exclusive: int
     borders: BatchBorders | None
-
-    @property
-    def end_offset_exclusive(self) -> int:
-        return self.piece.span.end_offset_exclusive
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,29 @@ class RangeCutter:
             while waiting:
                 yield waiting.popleft().result()
 
+    def iter_answers(
+        self, wanted: Iterable[WantedOffsets], fields: Collection[SummaryField]
+    ) -> Iterator[tuple[WantedOffsets, FooterAnswer]]:
+        """Iterate the answers of the footers of some partitions, in their order, by offset.
+
+        Raises:
+            EncryptionKeyError, StoreError and their kinds: a footer cannot be fetched. And as ``iter_ranges`` where
+                transactions were aborted.
+        """
+
+        def answer(piece: _Piece) -> FooterAnswer:
+            return answer_span(self.tier, piece.span, self.request.record_filter, piece.aborted, fields)
+
+        with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
+            waiting: deque[tuple[WantedOffsets, Future[FooterAnswer]]] = deque()
+            for piece in self._iter_pieces(pool, wanted):
+                waiting.append((piece.wanted, pool.submit(partial(answer, piece))))
+                if len(waiting) > _AHEAD:
+                    each, found = waiting.popleft()
+                    yield each, found.result()
+            for each, found in waiting:
+                yield each, found.result()
+
     def iter_bounds(self, found: CutPiece, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
         """Iterate the positions [start, end) and offsets [first, end) of the ranges of a piece, of at most
         ``max_bytes`` where the borders allow it. One after another: a segment can have half a million.
@@ -175,8 +206,11 @@ class RangeCutter:
             yield from self._pieces(offsets, found.result())
 
     def _pieces(self, wanted: WantedOffsets, aborted: NDArray[np.void] | None) -> Iterator[_Piece]:
-        for span, cut_early in wanted.iter_spans(self.request.record_filter.first_timestamp_ms):
-            yield _Piece(span, _touching(aborted, span), cut_early)
+        chosen = self.request.record_filter
+        has_end = chosen.end_timestamp_exclusive_ms < _INT64_MAX
+        for span, cut_early in wanted.iter_spans(chosen.first_timestamp_ms):
+            by_footer = has_end and span.segment.footer is not None
+            yield _Piece(wanted, span, _touching(aborted, span), cut_early, by_footer)
 
     def _aborted(self, wanted: WantedOffsets) -> NDArray[np.void]:
         """Return the aborted transactions that touch a partition, with the transaction indexes of the spans that are
@@ -193,7 +227,7 @@ class RangeCutter:
         """Return the one range of a segment that is read whole; None if it has to be cut."""
         segment = piece.span.segment
         first, end = piece.span.first_offset, piece.span.end_offset_exclusive
-        if piece.cut_early or first > segment.start_offset or end <= segment.end_offset:
+        if piece.is_cut or first > segment.start_offset or end <= segment.end_offset:
             return None
         if segment.size_bytes > self.max_bytes or (self.max_records is not None and end - first > self.max_records):
             return None
@@ -201,16 +235,22 @@ class RangeCutter:
 
     def _places(self, piece: _Piece, *, whole: bool = True) -> CutPiece:
         """Fetch the borders that a cut of the piece needs; ``whole``: none where the piece is read whole."""
-        segment = piece.span.segment
-        first = piece.span.first_offset
-        if piece.cut_early:
-            first = max(first, first_late_offset(self.tier, segment, self.request.record_filter.first_timestamp_ms))
-            if first >= piece.span.end_offset_exclusive:
-                return CutPiece(piece, first, None)
-            is_whole = self._whole(replace(piece, cut_early=False)) is not None
-            if whole and first == piece.span.first_offset and is_whole:
-                return CutPiece(piece, first, None)
-        return CutPiece(piece, first, self._borders(piece))
+        span, chosen = piece.span, self.request.record_filter
+        first, end = span.first_offset, span.end_offset_exclusive
+        if piece.is_cut:
+            first, end = offsets_in_time(
+                self.tier,
+                span,
+                chosen.first_timestamp_ms,
+                chosen.end_timestamp_exclusive_ms,
+                by_index=piece.cut_early,
+            )
+            if first >= end:
+                return CutPiece(piece, first, end, None)
+            is_whole = self._whole(replace(piece, cut_early=False, cut_by_footer=False)) is not None
+            if whole and (first, end) == (span.first_offset, span.end_offset_exclusive) and is_whole:
+                return CutPiece(piece, first, end, None)
+        return CutPiece(piece, first, end, self._borders(piece))
 
     def _iter_found(self, found: ScanRange | Future[CutPiece]) -> Iterator[ScanRange]:
         if isinstance(found, ScanRange):

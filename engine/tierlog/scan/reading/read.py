@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import pyarrow as pa
 
@@ -36,6 +35,7 @@ from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
+from tierlog.scan.record_summary import RecordSummary, SummaryField
 from tierlog.scan.scan_range import ScanRange
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -61,8 +61,6 @@ _CONSTANT = ("topic", "partition", "segment")
 TARGET_BYTES = 8 << 20
 #: The most that one batch may decompress to.
 DECOMPRESSED_LIMIT = 256 << 20
-
-SummaryField = Literal["count", "min_offset", "max_offset", "min_timestamp", "max_timestamp"]
 
 _logger = logging.getLogger(__name__)
 
@@ -334,25 +332,6 @@ def segment_label(segment: StoredSegment) -> str:
     return str(segment.metadata.remote_log_segment_id.id)
 
 
-@dataclass(slots=True)
-class RecordSummary:
-    """Count and extremes of some records; None for a field that was not requested or has no value. Timestamps in ms."""
-
-    count: int = 0
-    min_offset: int | None = None
-    max_offset: int | None = None
-    min_timestamp: int | None = None
-    max_timestamp: int | None = None
-
-    def add(self, other: RecordSummary) -> None:
-        """Make this one the summary of both."""
-        self.count += other.count
-        self.min_offset = _least(self.min_offset, other.min_offset)
-        self.max_offset = _greatest(self.max_offset, other.max_offset)
-        self.min_timestamp = _least(self.min_timestamp, other.min_timestamp)
-        self.max_timestamp = _greatest(self.max_timestamp, other.max_timestamp)
-
-
 def summarise_range(
     tier: Tier, scan_range: ScanRange, wanted: frozenset[SummaryField], *, verify_checksums: bool = True
 ) -> RecordSummary:
@@ -381,13 +360,3 @@ def summarise_range(
         except CorruptDataError as error:
             raise error.located(scan_range.describe()) from error.__cause__
     return RecordSummary(**decoder.summary)  # type: ignore[arg-type]
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    known = [value for value in (one, other) if value is not None]
-    return min(known) if known else None
-
-
-def _greatest(one: int | None, other: int | None) -> int | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known) if known else None

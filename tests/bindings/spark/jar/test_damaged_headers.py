@@ -19,7 +19,8 @@ from tierlog.errors import TierlogError
 from tierlog.records import scan
 from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
-from tierlog.scan.reading.read import RecordSummary, SummaryField, read_scan_range, summarise_range
+from tierlog.scan.reading.read import read_scan_range, summarise_range
+from tierlog.scan.record_summary import RecordSummary, SummaryField
 from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 
 HEADER_BYTES = 61

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
+from tests.support.footers import footers_in, indexed_copy
 from tests.support.golden import config_of
 from tests.support.planner import PlannerChild, PlannerError, options_of
 from tests.support.segments import Aborted
@@ -19,6 +20,7 @@ from tierlog.errors import TierlogError
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
+from tierlog.upkeep.footer_backfill import index
 
 FUNCTIONS = [["count"], *([name, column] for column in ("offset", "timestamp") for name in ("min", "max"))]
 EXTREMES = [["min", "offset"], ["max", "offset"]]
@@ -96,6 +98,45 @@ def test_large_scans_are_left_to_the_executors(child: PlannerChild, large: dict[
     assert none.answer == [[0, None, None, None, None]]
     grouped = {"group_by": ["topic"], "functions": [["count"]]}
     assert child.plan(large, listing, filters=absent, aggregates=grouped).answer == []
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_footers_answer(child: PlannerChild, data: pathlib.Path, tmp_path: pathlib.Path, isolation: str) -> None:
+    """With footers a count would cost the log, or be another one."""
+    run = data / "zstd-aes"
+    options = options_of(run) | {"kafka.isolation.level": isolation, "path": str(indexed_copy(run, tmp_path / "b"))}
+    listing = child.list(options)
+    if isolation == "read_uncommitted":  # else what lies among aborted records is read
+        for path in (tmp_path / "b").rglob("*.log"):
+            path.unlink()
+    for group_by in GROUPINGS:
+        plan = child.plan(options, listing, aggregates={"group_by": group_by, "functions": FUNCTIONS})
+        assert plan.tasks == []
+        assert plan.answer is not None
+        assert sorted(plan.answer) == by_records(run, isolation, RecordFilter(), group_by)
+
+
+def test_footers_answer_beside_the_executors(child: PlannerChild, tmp_path: pathlib.Path) -> None:
+    """Where the newest segments have no footers yet, all of the topic would be read, or these would not be counted."""
+    bucket = Bucket(tmp_path)
+    for number in range(3):
+        batches = [Batch(400 * number + 20 * n, (bytes(25_000),) * 20) for n in range(20)]
+        bucket.segment(f"u{number}", batches, lineage={0: 0})
+    assert index(tmp_path).written == 3
+    options = {"path": str(tmp_path), "subscribe": "orders"}
+    asked = {"group_by": [], "functions": FUNCTIONS}
+    whole = child.plan(options, aggregates=asked)
+    assert whole.answer == [[1200, 0, 1199, *(1000 * (1_700_000_000_000 + ms) for ms in (0, 19))]]
+    footers_in(tmp_path)[0].unlink()
+    part = child.plan(options, aggregates=asked)
+    assert (part.head["header_only"], part.answer, len(part.tasks)) == (True, None, 1)
+    assert [row[:3] for row in part.known] == [[800, 400, 1199]]
+    assert [(each["fromOffset"], each["toOffset"]) for each in part.tasks[0]] == [(0, 400)]
+    grouped = child.plan(options, aggregates={"group_by": ["topic"], "functions": [["count"]]})
+    assert grouped.known == [["orders", 800]]
+    for path in footers_in(tmp_path):
+        path.unlink()
+    assert child.plan(options, aggregates=asked).known == []
 
 
 def test_the_last_record_is_found_behind_a_tail_of_other_things(child: PlannerChild, tmp_path: pathlib.Path) -> None:

@@ -24,6 +24,7 @@ final class PlanDecoder {
   private final List<StoreLocation> stores = new ArrayList<>();
   private final List<SegmentPlan> segments = new ArrayList<>();
   private final List<TaskPlan> tasks = new ArrayList<>();
+  private final List<List<Object>> known = new ArrayList<>();
   private List<List<Object>> answer;
   private JsonNode head;
 
@@ -42,6 +43,7 @@ final class PlanDecoder {
       case 'S' -> segments.add(segment(frame));
       case 'T' -> tasks.add(task(frame));
       case 'A' -> takeAnswer(json(frame));
+      case 'K' -> takeRows(json(frame), known);
       default -> throw new FrameException("frame " + frame.type() + " does not belong to a plan");
     }
     frame.end();
@@ -67,7 +69,8 @@ final class PlanDecoder {
         flag("trust_headers"),
         List.copyOf(stores),
         tasks,
-        answer);
+        answer,
+        List.copyOf(known));
   }
 
   static JsonNode json(Frame frame) throws FrameException {
@@ -189,21 +192,25 @@ final class PlanDecoder {
   }
 
   private void takeAnswer(JsonNode rows) throws FrameException {
-    if (!rows.isArray()) {
-      throw new FrameException("frame A is no list of rows");
-    }
     if (answer == null) {
       answer = new ArrayList<>();
     }
+    takeRows(rows, answer);
+  }
+
+  private static void takeRows(JsonNode rows, List<List<Object>> taken) throws FrameException {
+    if (!rows.isArray()) {
+      throw new FrameException("a frame of rows is no list of them");
+    }
     for (JsonNode row : rows) {
       if (!row.isArray()) {
-        throw new FrameException("frame A has a row that is no list");
+        throw new FrameException("a frame of rows has a row that is no list");
       }
       List<Object> values = new ArrayList<>(row.size());
       for (JsonNode value : row) {
         values.add(value(value));
       }
-      answer.add(values);
+      taken.add(values);
     }
   }
 
@@ -217,6 +224,6 @@ final class PlanDecoder {
     if (value.isIntegralNumber() && value.canConvertToLong()) {
       return value.longValue();
     }
-    throw new FrameException("frame A has a value that is neither a text nor a whole number");
+    throw new FrameException("a frame of rows has a value that is neither a text nor a whole number");
   }
 }

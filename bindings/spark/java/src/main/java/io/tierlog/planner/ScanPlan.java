@@ -19,6 +19,7 @@ import java.util.OptionalLong;
  * @param tasks in their order
  * @param answer rows that answer the aggregates, the grouping columns first, each a {@link String}, {@link Long} or
  *     null; null where tasks do
+ * @param known partial rows of the same form, beside those of the tasks
  */
 public record ScanPlan(
     OptionalLong rows,
@@ -30,4 +31,5 @@ public record ScanPlan(
     boolean trustHeaders,
     List<StoreLocation> stores,
     List<TaskPlan> tasks,
-    List<List<Object>> answer) {}
+    List<List<Object>> answer,
+    List<List<Object>> known) {}

@@ -4,7 +4,9 @@ import io.tierlog.engine.ReaderSettings;
 import io.tierlog.plan.StoreLocation;
 import io.tierlog.planner.ScanPlan;
 import java.io.Serializable;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -14,7 +16,10 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.StructType;
 
-/** Tasks that answer aggregates with partial rows out of batch headers; Spark puts them together. */
+/**
+ * Tasks that answer aggregates with partial rows out of batch headers, and partial rows that the planner knows from
+ * footers; Spark puts them together.
+ */
 final class HeaderScan implements Scan, Batch {
   private final String description;
   private final PushedAggregates aggregates;
@@ -55,12 +60,42 @@ final class HeaderScan implements Scan, Batch {
 
   @Override
   public InputPartition[] planInputPartitions() {
-    return plan.tasks().stream().map(TaskPartition::new).toArray(InputPartition[]::new);
+    Stream<InputPartition> known =
+        plan.known().isEmpty() ? Stream.empty() : Stream.of(new KnownRows(new ArrayList<>(plan.known())));
+    return Stream.concat(known, plan.tasks().stream().map(TaskPartition::new)).toArray(InputPartition[]::new);
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
     return new Factory(plan.stores(), aggregates, settings);
+  }
+
+  /** Partial rows as the planner told them, which travel to a task that reads nothing. */
+  private record KnownRows(ArrayList<List<Object>> rows) implements InputPartition {
+    private static final long serialVersionUID = 1L;
+  }
+
+  /** The reader of partial rows that are there. */
+  private static final class KnownRowsReader implements PartitionReader<InternalRow> {
+    private final InternalRow[] rows;
+    private int next;
+
+    KnownRowsReader(InternalRow[] rows) {
+      this.rows = rows;
+    }
+
+    @Override
+    public boolean next() {
+      return next < rows.length && ++next > 0;
+    }
+
+    @Override
+    public InternalRow get() {
+      return rows[next - 1];
+    }
+
+    @Override
+    public void close() {}
   }
 
   /** The state that all tasks share. */
@@ -69,6 +104,9 @@ final class HeaderScan implements Scan, Batch {
 
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      if (partition instanceof KnownRows known) {
+        return new KnownRowsReader(aggregates.rows(known.rows()));
+      }
       return new HeaderReader(((TaskPartition) partition).task(), stores, aggregates, settings);
     }
   }

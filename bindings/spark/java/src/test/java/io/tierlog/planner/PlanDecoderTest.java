@@ -13,6 +13,8 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
@@ -117,6 +119,19 @@ class PlanDecoderTest {
     assertEquals(200, range.chunks().lastOriginalSize());
     assertTrue(plan.tasks().get(0).failOnDataLoss());
     assertTrue(plan.tasks().get(0).trustHeaders());
+  }
+
+  @Test
+  void rowsThatThePlannerKnowsAreNoAnswer() throws IOException {
+    Writer writer = new Writer().raw(HEAD).frame('P').raw("[[\"orders\",3,null]]").frame('K');
+    ScanPlan plan = decode(writer.raw("[[\"returns\",4,5]]").frame('K').all.toByteArray());
+    assertEquals(null, plan.answer());
+    assertEquals(Arrays.asList(Arrays.asList("orders", 3L, null), List.of("returns", 4L, 5L)), plan.known());
+    assertEquals(List.of(), decode(answer()).known());
+    for (String rows : new String[] {"{}", "[3]", "[[3.5]]", "["}) {
+      byte[] damaged = new Writer().raw(HEAD).frame('P').raw(rows).frame('K').all.toByteArray();
+      assertThrows(FrameException.class, () -> decode(damaged), rows);
+    }
   }
 
   @Test
