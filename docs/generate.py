@@ -64,8 +64,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Partitions to read. Exactly one of `subscribe`, `subscribePattern`, `assign` is needed.",
     ),
     "starting_offsets": (
-        '`earliest`, `{"topic": {"0": 23, "1": -2}}`',
-        "First offset of each partition; -2 is earliest.",
+        '`earliest`, `latest`, `{"topic": {"0": 23, "1": -2}}`',
+        "First offset of each partition; -2 is earliest, -1 latest. Default: earliest; of a stream latest.",
     ),
     "ending_offsets": ('`latest`, `{"topic": {"0": 99, "1": -1}}`', "Where to end, **exclusive**; -1 is latest."),
     "starting_timestamp": ("ms since 1970", "Begin each partition at its first record of that time or later."),
@@ -115,6 +115,22 @@ MEANINGS: dict[str, tuple[str, str]] = {
             "`true`: the jar counts records by headers whose batches were not checked; see "
             "[spark.md](../spark.md#counts-and-extremes-with-the-jar)."
         ),
+    ),
+    "max_offsets_per_trigger": (
+        "offsets",
+        "Streams: at most about so many offsets a batch, shared by the partitions as what each has.",
+    ),
+    "min_offsets_per_trigger": (
+        "offsets",
+        "Streams: no batch with fewer, unless `maxTriggerDelay` is over.",
+    ),
+    "max_trigger_delay": (
+        "`500ms`, `30s`, `15m`, `1h`",
+        "Streams: time since the last batch after which there is one with fewer than `minOffsetsPerTrigger`.",
+    ),
+    "refresh_interval": (
+        "`500ms`, `30s`, `15m`, `1h`",
+        "Streams: how often the bucket is looked at, at most.",
     ),
     "push_down_predicate": (
         "`true`, `false`",
@@ -229,6 +245,8 @@ def default_text(name: str) -> str:
         return f"`{str(value).lower()}`"
     if name in ("max_bytes_per_partition", "off_heap_bytes_per_task"):
         return f"{value >> 20} MiB"
+    if name in ("max_trigger_delay", "refresh_interval"):
+        return f"`{value // 1000}s`"
     return f"`{value}`"
 
 

@@ -19,19 +19,47 @@ _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
 def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING) -> ScanRequest:
-    """Make the scan request of the options, the same for each of their paths."""
-    records = options.table == "records"
-    return ScanRequest(
-        topics=topic_selection(options),
-        starting_offsets=_offsets(options.starting_offsets),
+    """Make the scan request of a batch read's options, the same for each of their paths. Raises ConfigError: it cannot
+    begin where they say.
+    """
+    return replace(
+        _request(options),
+        starting_offsets=_offsets(options.first_offsets()),
         ending_offsets=_offsets(options.ending_offsets),
         starting_timestamps=_timestamps(options.starting_timestamp, options.starting_offsets_by_timestamp),
         ending_timestamps=_timestamps(options.ending_timestamp, options.ending_offsets_by_timestamp),
-        no_match=options.starting_offsets_by_timestamp_strategy,
         record_filter=record_filter,
+    )
+
+
+def first_request(options: ReadOptions) -> ScanRequest:
+    """Make the request that says where a stream begins; LATEST among its starting offsets counts as EARLIEST."""
+    start: int | dict[str, dict[int, int]] = EARLIEST_OFFSET
+    if isinstance(options.starting_offsets, Mapping):
+        given = options.starting_offsets.items()
+        start = _by_topic({each: EARLIEST_OFFSET if offset == LATEST_OFFSET else offset for each, offset in given})
+    return replace(
+        _request(options),
+        starting_offsets=start,
+        starting_timestamps=_timestamps(options.starting_timestamp, options.starting_offsets_by_timestamp),
+    )
+
+
+def stream_request(
+    options: ReadOptions, start: dict[str, dict[int, int]], end: dict[str, dict[int, int]]
+) -> ScanRequest:
+    """Make the request of one batch of a stream."""
+    return replace(_request(options), starting_offsets=start, ending_offsets=end)
+
+
+def _request(options: ReadOptions) -> ScanRequest:
+    records = options.table == "records"
+    return ScanRequest(
+        topics=topic_selection(options),
+        no_match=options.starting_offsets_by_timestamp_strategy,
         # A batch is a row as it lies in the log, whole: aborted or not, and never in two tasks.
         isolation_level=options.isolation_level if records else "read_uncommitted",
-        log_start_offsets=_log_start_offsets(options.log_start_offset),
+        log_start_offsets=log_start_offsets(options),
         max_bytes_per_range=options.max_bytes_per_partition,
         min_partitions=options.min_partitions,
         max_partitions=options.max_partitions,
@@ -85,8 +113,9 @@ def _timestamps(for_all: int | None, bound: PartitionNumbers | None) -> int | di
     return None if bound is None else _by_topic(bound)
 
 
-def _log_start_offsets(bound: str | PartitionNumbers | None) -> dict[str, dict[int, int]]:
-    """Return the log start offsets of the option. Earliest (-2) adds nothing, since the bucket shows that by itself."""
+def log_start_offsets(options: ReadOptions) -> dict[str, dict[int, int]]:
+    """Return the log start offsets of the options. Earliest (-2) adds nothing: the bucket shows that by itself."""
+    bound = options.log_start_offset
     if not isinstance(bound, Mapping):
         return {}
     return _by_topic({partition: offset for partition, offset in bound.items() if offset != EARLIEST_OFFSET})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from pyspark_tierlog.plain_errors import hide_traceback, told_in_one_line
-from pyspark_tierlog.refusals import NoStream, is_written_to, refuse_writing
+from pyspark_tierlog.refusals import is_written_to, refuse_writing
 from pyspark_tierlog.spark_workers import is_first
 
 if TYPE_CHECKING:
@@ -82,13 +82,22 @@ class DefaultSource(DataSource):
         from pyspark_tierlog.reader import make_reader
 
         options = self._read_options or _checked(recalled(schema, self._given))
+        if warning := options.ineffective():
+            logger.warning("tierlog: %s", warning)
         reader = make_reader(options, self._listing or list_tiers(options), schema)
         # Spark ships this instance with the reader to every task: without what only the driver needs.
         self.__dict__.clear()
         return reader
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  Spark's
-        return NoStream()
+    @told_in_one_line()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Return a reader that follows the tier."""
+        from pyspark_tierlog.options.catalog_tables import recalled
+        from pyspark_tierlog.stream.spark_versions import make_stream_reader
+
+        reader = make_stream_reader(self._read_options or _checked(recalled(schema, self._given)), schema)
+        self.__dict__.clear()  # as above
+        return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002  Spark's signature
         """Raise ConfigError, always: this source is only read."""

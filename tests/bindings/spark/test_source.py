@@ -352,22 +352,6 @@ def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
     assert sorted(row.offset for row in frame.collect()) == wanted
 
 
-def test_streaming_is_refused_in_words(spark: SparkSession, engine: str, jar: str | None) -> None:
-    """ReadStream over a source without streams fails deep inside of Spark otherwise."""
-
-    def stream() -> DataFrame:
-        return spark.readStream.format("tierlog").option("subscribe", "fx-txn").option("engine", engine).load(str(TXN))
-
-    if jar is not None:  # with it Spark asks for no more
-        with pytest.raises(Exception, match="tierlog does not stream in this version") as caught:
-            stream()
-    else:
-        query = stream().writeStream.format("noop").trigger(availableNow=True).start()
-        with pytest.raises(Exception, match="tierlog does not stream in this version") as caught:
-            query.awaitTermination()
-    assert "Traceback" not in str(caught.value)
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_writing_is_refused_in_words(
     spark: SparkSession, read: Read, engine: str, mode: str, tmp_path: pathlib.Path

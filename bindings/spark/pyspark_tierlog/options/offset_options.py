@@ -1,4 +1,4 @@
-"""The JSON and the numbers of Spark's Kafka options: offsets, timestamps, assignments, sizes.
+"""The JSON and the numbers of Spark's Kafka options: offsets, timestamps, assignments, sizes, times.
 
 Each function takes the option's text and raises ``ValueError`` with a message that shows the right form; the option's
 name is put in front by :mod:`pyspark_tierlog.options.source_options`. Forms and special values are those of Spark's
@@ -25,6 +25,8 @@ PartitionNumbers = Mapping[TopicPartition, int]
 
 _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d|)", re.IGNORECASE)
+_DURATION_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_partition_numbers(text: str, *, example: str) -> PartitionNumbers:
@@ -135,6 +137,19 @@ def parse_flag(text: str) -> bool:
     if word not in ("true", "false"):
         raise ValueError(f"expected true or false, got {text!r}")
     return word == "true"
+
+
+def parse_duration_ms(text: str) -> int:
+    """Read a time as Spark does: a number with ``ms``, ``s``, ``m``, ``min``, ``h`` or ``d``; milliseconds without.
+
+    Raises:
+        ValueError: not of that form, or 0.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    duration_ms = int(match[1]) * _DURATION_MS[match[2].lower()] if match else 0
+    if not 0 < duration_ms <= INT64_MAX:
+        raise ValueError(f"expected a time above 0 as 500ms, 30s, 15m or 1h, got {text!r}")
+    return duration_ms
 
 
 def parse_size_bytes(text: str) -> int:

@@ -36,6 +36,7 @@ from pyspark_tierlog.options.offset_options import (
     TopicPartition,
     parse_assignment,
     parse_columns,
+    parse_duration_ms,
     parse_flag,
     parse_names,
     parse_offsets,
@@ -51,11 +52,17 @@ IGNORED = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
 )
-"""Options of Spark's Kafka source that mean nothing without a broker or outside a stream."""
+"""Options of Spark's Kafka source that mean nothing without a broker."""
+
+_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "refreshInterval")
+_OF_BATCHES = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "pushDownPredicate",
+    "reportPartitioning",
+)
 
 _OF_RECORDS = ("kafka.isolation.level", "maxRecordsPerPartition", "headerAnswers")
 _OF_LOGS = (
@@ -89,6 +96,7 @@ def _parsed(parse: Callable[[str], object]) -> BeforeValidator:
 Flag = Annotated[bool, _parsed(parse_flag)]
 Offsets = Annotated[Literal["earliest", "latest"] | PartitionNumbers, _parsed(parse_offsets)]
 Timestamps = Annotated[PartitionNumbers, _parsed(parse_timestamps)]
+Duration = Annotated[int, _parsed(parse_duration_ms)]
 
 
 class ReadOptions(BaseModel):
@@ -109,7 +117,7 @@ class ReadOptions(BaseModel):
     subscribe: Annotated[tuple[str, ...] | None, _parsed(parse_names)] = None
     subscribe_pattern: str | None = None
     assign: Annotated[frozenset[TopicPartition] | None, _parsed(parse_assignment)] = None
-    starting_offsets: Offsets = "earliest"
+    starting_offsets: Offsets | None = None
     ending_offsets: Offsets = "latest"
     starting_timestamp: int | None = Field(None, ge=0)
     ending_timestamp: int | None = Field(None, ge=0)
@@ -131,6 +139,10 @@ class ReadOptions(BaseModel):
     verify_checksums: Flag = True
     header_answers: Flag = False
     push_down_predicate: Flag | None = None
+    max_offsets_per_trigger: PositiveInt | None = None
+    min_offsets_per_trigger: PositiveInt | None = None
+    max_trigger_delay: Duration = 15 * 60 * 1000
+    refresh_interval: Duration = 10_000
     engine: Annotated[Literal["auto", "jar", "python"], Word] = "auto"
     planner_python: str | None = None
     native_directory: str | None = None
@@ -139,6 +151,34 @@ class ReadOptions(BaseModel):
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
     metadata_client: Mapping[str, SecretStr] = Field({}, repr=False)
+
+    def first_offsets(self) -> Literal["earliest", "latest"] | PartitionNumbers:
+        """Where a batch read begins. Raises ConfigError: where none can."""
+        start = "earliest" if self.starting_offsets is None else self.starting_offsets
+        if start == "latest" or LATEST_OFFSET in _values_of(start):
+            raise ConfigError("startingOffsets can't be latest (-1) for a batch query")
+        return start
+
+    def ineffective(self) -> str | None:
+        """Return a warning about options that a batch read has no use for; None if there are none."""
+        return _without_effect(sorted(name for name in _OF_STREAMS if _field_name(name) in self.model_fields_set))
+
+    def check_stream(self) -> None:
+        """Check the options of a stream.
+
+        Raises:
+            ConfigError: one is of batch reads alone, or asks for what a stream cannot give.
+        """
+        refused = [name for name in _OF_BATCHES if _field_name(name) in self.model_fields_set]
+        if refused:
+            raise ConfigError(f"option {refused[0]} is not valid in a streaming query")
+        if self.table != "records":
+            raise ConfigError(f"a stream has the records: table={self.table} is for spark.read")
+        if len(self.paths) > 1:
+            raise ConfigError("a stream reads one path: its offsets are those of one bucket")
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
 
     @property
     def trust_headers(self) -> bool:
@@ -262,13 +302,15 @@ def _warning_of(values: dict[str, object], ignored: list[str]) -> str | None:
             ignored.append(f"{weaker} (after {given[0]})")
     table = str(values.get("table", "records")).strip().lower()
     ignored += [f"{name} (table={table})" for name in sorted(values.keys() & set(_BESIDE_THE_POINT.get(table, ())))]
-    return f"options without effect here: {', '.join(ignored)}" if ignored else None
+    return _without_effect(ignored)
+
+
+def _without_effect(names: list[str]) -> str | None:
+    return f"options without effect here: {', '.join(names)}" if names else None
 
 
 def _check_bounds(options: ReadOptions) -> None:
     start, end = options.starting_offsets, options.ending_offsets
-    if start == "latest" or LATEST_OFFSET in _values_of(start):
-        raise ValueError("startingOffsets can't be latest (-1) for a batch query")
     if end == "earliest" or EARLIEST_OFFSET in _values_of(end):
         raise ValueError("endingOffsets can't be earliest (-2) for a batch query")
     if options.log_start_offset == "latest" or LATEST_OFFSET in _values_of(options.log_start_offset):

@@ -66,7 +66,34 @@ class PlanRequest(_Words):
         return found, exact
 
 
-Request = ListRequest | PlanRequest
+class StreamRequest(_Words):
+    """A question about a stream, which is opened when it is not known: the child may be a new one.
+
+    Attributes:
+        ask: Where it begins, where the tier ends, where the next batch ends, or what a batch reads.
+        stream: A name that no other stream has.
+        topic_ids: Of the topics that the query has read.
+        start, end: Of a batch, as a checkpoint has them.
+        final: Where the query ends; None: it goes on.
+        limited: Whether the limits of a trigger count.
+        fresh: Whether the tier is looked at now.
+    """
+
+    op: Literal["stream"]
+    ask: Literal["begin", "ends", "next", "plan"]
+    stream: str
+    options: dict[str, str] = Field(repr=False)
+    topic_ids: dict[str, str] = {}
+    start: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    final: dict[str, dict[str, int]] | None = None
+    limited: bool = False
+    fresh: bool = False
+    columns: list[str] = []
+    blobs: Annotated[int, Field(ge=0, le=0)] = 0
+
+
+Request = ListRequest | PlanRequest | StreamRequest
 _REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
 
 

@@ -37,7 +37,9 @@ def test_defaults_are_those_of_the_table_of_options() -> None:
     options = parsed()
     assert options.paths == ("s3://bucket/prefix",)
     assert (options.layout, options.table, options.engine) == ("auto", "records", "auto")
-    assert (options.starting_offsets, options.ending_offsets) == ("earliest", "latest")
+    assert (options.starting_offsets, options.first_offsets(), options.ending_offsets) == (None, "earliest", "latest")
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
+    assert (options.max_trigger_delay, options.refresh_interval) == (900_000, 10_000)
     assert (options.isolation_level, options.fail_on_data_loss) == ("read_uncommitted", True)
     assert (options.max_bytes_per_partition, options.verify_checksums) == (128 << 20, True)
     assert options.min_partitions is options.max_records_per_partition is options.columns is None
@@ -81,7 +83,7 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
     options, warning = parse_options(
         BASE | {"startingtimestamp": "5", "startingoffsets": '{"orders":{"0":7}}', "startingoffsetsbytimestamp": "{]"}
     )
-    assert (options.starting_timestamp, options.starting_offsets) == (5, "earliest")
+    assert (options.starting_timestamp, options.starting_offsets) == (5, None)
     assert warning is not None
     assert "startingOffsets (after startingTimestamp)" in warning
 
@@ -102,8 +104,12 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
         ({"path": "x", "assign": '{"a":0}'}, 'expected e.g. {"topicA":[0,1]'),
         ({"path": "x", "assign": '{"a":[-1]}'}, "-1 is not a partition number"),
         ({"path": "x", "assign": "{}"}, "names no partition"),
-        (BASE | {"startingoffsets": "latest"}, "startingOffsets can't be latest"),
-        (BASE | {"startingoffsets": '{"orders":{"0":-1}}'}, "startingOffsets can't be latest (-1)"),
+        (
+            BASE | {"maxtriggerdelay": "soon"},
+            "option maxTriggerDelay: expected a time above 0 as 500ms",
+        ),
+        (BASE | {"refreshinterval": "0s"}, "option refreshInterval: expected a time above 0"),
+        (BASE | {"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger"),
         (BASE | {"startingoffsets": '{"orders":{"0":-3}}'}, "orders-0: offset -3"),
         (BASE | {"startingoffsets": '{"orders":{"0":1.5}}'}, "1.5 is not a 64-bit integer"),
         (BASE | {"startingoffsets": '{"orders":{"0":true}}'}, "True is not a 64-bit integer"),
@@ -257,8 +263,33 @@ def test_every_known_option_is_documented() -> None:
         *IGNORED,
         *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate", "maxPartitions"),
         *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning", "headerAnswers"),
-        "metadata",
+        *("metadata", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "refreshInterval"),
     }
+
+
+@pytest.mark.parametrize("start", ["latest", '{"orders":{"0":-1}}'])
+def test_only_a_stream_begins_at_the_end(start: str) -> None:
+    """A batch read of what is to come has no record, which no user means."""
+    options = parsed(startingoffsets=start)
+    options.check_stream()
+    with pytest.raises(ConfigError, match=r"startingOffsets can't be latest \(-1\) for a batch query"):
+        options.first_offsets()
+
+
+def test_what_a_batch_has_no_use_for_is_told() -> None:
+    """Whoever limits a batch read by maxOffsetsPerTrigger would read all of it without a word."""
+    given = {"maxoffsetspertrigger": "5", "refreshinterval": "1m"}
+    assert parsed(**given).ineffective() == "options without effect here: maxOffsetsPerTrigger, refreshInterval"
+    assert parsed().ineffective() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [("5", 5), ("5ms", 5), ("30 s", 30_000), ("2m", 120_000), ("2min", 120_000), ("1H", 3_600_000)],
+)
+def test_times_are_sparks(text: str, duration_ms: int) -> None:
+    """A maxTriggerDelay of other units than there holds records back for an hour, or for no time."""
+    assert parsed(maxtriggerdelay=text).max_trigger_delay == duration_ms
 
 
 def test_options_survive_a_pickle() -> None:

@@ -84,10 +84,19 @@ public final class PlannerClient implements AutoCloseable {
     words.put("limit", request.limit());
     words.put("aggregates", request.aggregates() == null ? null : request.aggregates().words());
     words.put("blobs", request.listing().frames().size());
+    return planned(words, request.listing().frames());
+  }
+
+  /**
+   * Plans.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  ScanPlan planned(Map<String, Object> request, List<byte[]> blobs) {
     ScanPlan[] plan = new ScanPlan[1];
     ask(
-        words,
-        request.listing().frames(),
+        request,
+        blobs,
         () -> {
           PlanDecoder decoder = new PlanDecoder();
           return new Answer() {
@@ -103,6 +112,29 @@ public final class PlannerClient implements AutoCloseable {
           };
         });
     return plan[0];
+  }
+
+  /**
+   * Asks about offsets.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  JsonNode offsets(Map<String, Object> request) {
+    JsonNode[] found = new JsonNode[1];
+    ask(
+        request,
+        List.of(),
+        () ->
+            frame -> {
+              if (frame.type() != 'O') {
+                throw new FrameException("frame " + frame.type() + " does not belong to offsets");
+              }
+              found[0] = PlanDecoder.json(frame);
+            });
+    if (found[0] == null) {
+      throw PlannerException.broken("the planner " + python + " gave no offsets", null);
+    }
+    return found[0];
   }
 
   /** Ends the children; a later request starts another. Never waits for a request that runs: that one fails. */

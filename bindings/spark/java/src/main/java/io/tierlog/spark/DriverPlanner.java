@@ -16,9 +16,18 @@ final class DriverPlanner {
 
   /** The planner of the interpreter that the options, the environment or Spark's configuration name. */
   static PlannerClient of(SourceOptions options) {
+    return CLIENTS.computeIfAbsent(
+        python(options), chosen -> new PlannerClient(chosen, DriverPlanner::endWithApplication));
+  }
+
+  /** A planner of the same interpreter that nobody else asks; the caller closes it. */
+  static PlannerClient own(SourceOptions options) {
+    return new PlannerClient(python(options), DriverPlanner::endWithApplication);
+  }
+
+  private static PythonCommand python(SourceOptions options) {
     String configured = SparkContext.getOrCreate().getConf().get("spark.pyspark.python", null);
-    PythonCommand python = PythonCommand.choose(options.plannerPython(), System.getenv(), configured);
-    return CLIENTS.computeIfAbsent(python, chosen -> new PlannerClient(chosen, DriverPlanner::endWithApplication));
+    return PythonCommand.choose(options.plannerPython(), System.getenv(), configured);
   }
 
   /**

@@ -12,8 +12,6 @@ import java.util.function.Predicate;
  * <p>Where Spark asks by other ways than today's, the table's capabilities have Spark refuse in its own words.
  */
 final class Purpose {
-  private static final String STREAMS =
-      "tierlog does not stream in this version: use spark.read instead of spark.readStream";
   private static final String WRITES =
       "tierlog only reads: a tier is written by Kafka's brokers, or by the command tierlog copy";
 
@@ -23,27 +21,20 @@ final class Purpose {
 
   private Purpose() {}
 
-  /** Fails if Spark is asked to stream or to write. */
-  static void check() {
+  /** Whether Spark is asked for a stream. Fails if it is asked to write. */
+  static boolean isStream() {
     List<String> asking =
         StackWalker.getInstance()
             .walk(frames -> frames.map(StackWalker.StackFrame::getClassName).filter(Purpose::asks).toList())
             .stream()
             .map(name -> name.substring(name.lastIndexOf('.') + 1))
             .toList();
-    String refusal = refusal(asking);
-    if (refusal != null) {
-      throw SparkErrors.failure(new PlannerException("ConfigError", refusal));
-    }
-  }
-
-  /** A writer asks for its table itself; behind the analysis of a query it is only where the query's rows go. */
-  private static String refusal(List<String> asking) {
+    // A writer asks for its table itself; behind the analysis of a query it is only where the query's rows go.
     if (!asking.isEmpty() && WRITERS.contains(asking.get(0))) {
-      return WRITES;
+      throw SparkErrors.failure(new PlannerException("ConfigError", WRITES));
     }
     Predicate<String> known = name -> READERS.contains(name) || WRITERS.contains(name);
-    return asking.stream().filter(known).findFirst().filter("DataStreamReader"::equals).map(name -> STREAMS).orElse(null);
+    return asking.stream().filter(known).findFirst().filter("DataStreamReader"::equals).isPresent();
   }
 
   private static boolean asks(String className) {

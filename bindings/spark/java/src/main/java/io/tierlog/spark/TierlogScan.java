@@ -28,6 +28,7 @@ import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.partitioning.KeyGroupedPartitioning;
 import org.apache.spark.sql.connector.read.partitioning.Partitioning;
 import org.apache.spark.sql.connector.read.partitioning.UnknownPartitioning;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -65,6 +66,12 @@ final class TierlogScan
   @Override
   public Batch toBatch() {
     return this;
+  }
+
+  /** A stream over a table of Spark's catalog, of which Spark does not say beforehand that it is one. */
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+    return new TierlogMicroBatchStream(table.options(), columns, checkpointLocation);
   }
 
   /** The schema, known without a plan: a plan is made only if tasks are run or sizes compared. */

@@ -74,6 +74,9 @@ final class TierlogScanBuilder
 
   @Override
   public Scan build() {
+    if (table.isFollowed()) {
+      return new TierlogStreamScan(table.options(), columns, description(columns));
+    }
     if (aggregated && aggregatePlan.answer() != null) {
       return new AggregateScan(description(aggregates.schema()), aggregates, aggregatePlan.answer());
     }

@@ -46,7 +46,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap given) {
-    Purpose.check();
+    Purpose.isStream();
     SourceOptions options = new SourceOptions(given.asCaseSensitiveMap());
     if (!options.hasPath() || options.makesTable() || EngineChoice.pythonReason(options).isPresent()) {
       return python.inferSchema(given);
@@ -60,7 +60,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    Purpose.check();
+    boolean isStream = Purpose.isStream();
     Map<String, String> remembered = remembered(schema);
     SourceOptions options = new SourceOptions(remembered == null ? properties : remembered);
     if (remembered == null && (!options.hasPath() || options.makesTable())) {
@@ -73,7 +73,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
     }
     try {
       RecordColumns.check(options, schema);
-      return TierlogTable.pinned(schema, options);
+      return isStream ? TierlogTable.followed(schema, options) : TierlogTable.pinned(schema, options);
     } catch (PlannerException e) {
       throw SparkErrors.failure(e);
     }

@@ -14,7 +14,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Records as they were listed at {@code load()}: every query over the DataFrame plans from that listing.
+ * Records as they were listed at {@code load()}: every query over the DataFrame plans from that listing. Or those of a
+ * stream.
  *
  * <p>A listing that failed is an error of the query, not of {@code load()}, as on the Python path; options that are
  * wrong are one of {@code load()}.
@@ -56,6 +57,11 @@ final class TierlogTable implements Table, SupportsRead {
     }
   }
 
+  /** Makes the table of a stream, which lists when its query starts. */
+  static TierlogTable followed(StructType schema, SourceOptions options) {
+    return new TierlogTable(schema, options, null, null, null);
+  }
+
   @Override
   public String name() {
     return TierlogSource.NAME;
@@ -69,7 +75,7 @@ final class TierlogTable implements Table, SupportsRead {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return Set.of(TableCapability.BATCH_READ);
+    return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
   }
 
   /** Options of the query ({@code SELECT … WITH (…)}) that differ from those of the load have it listed again. */
@@ -79,7 +85,8 @@ final class TierlogTable implements Table, SupportsRead {
     merged.putAll(given);
     if (!merged.equals(new CaseInsensitiveStringMap(options.given()))) {
       try {
-        return pinned(schema, new SourceOptions(merged)).scanBuilder();
+        SourceOptions changed = new SourceOptions(merged);
+        return (isFollowed() ? followed(schema, changed) : pinned(schema, changed)).scanBuilder();
       } catch (PlannerException e) {
         throw SparkErrors.failure(e);
       }
@@ -89,6 +96,11 @@ final class TierlogTable implements Table, SupportsRead {
 
   private ScanBuilder scanBuilder() {
     return new TierlogScanBuilder(this);
+  }
+
+  /** Whether it is the table of a stream, which has no listing. */
+  boolean isFollowed() {
+    return planner == null;
   }
 
   SourceOptions options() {

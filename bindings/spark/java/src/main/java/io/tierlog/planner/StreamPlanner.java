@@ -1,0 +1,133 @@
+package io.tierlog.planner;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.UUID;
+
+/**
+ * Asks about one stream, by a child of its own, which remembers what the tier had. A child that was killed is started anew,
+ * and looks at all of the tier again.
+ *
+ * <p>Thread safety: one thread at a time, but for {@link #close()}.
+ */
+public final class StreamPlanner implements AutoCloseable {
+  private final PlannerClient client;
+  private final Map<String, String> options;
+  private final List<String> columns;
+  private final String name = UUID.randomUUID().toString();
+  private final SortedMap<String, String> topicIds = new TreeMap<>();
+
+  /**
+   * The limits of a trigger; null: there is none.
+   *
+   * @param maxOffsets of all partitions together
+   * @param minOffsets without which there is no batch before the delay is over
+   * @param maxDelayMillis since the last batch
+   */
+  public record Limits(Long maxOffsets, Long minOffsets, long maxDelayMillis) {}
+
+  /**
+   * An answer.
+   *
+   * @param offsets by topic and partition
+   * @param limits that the options give
+   */
+  public record Offsets(JsonNode offsets, Limits limits) {}
+
+  /**
+   * @param client this stream's alone; ended with it
+   * @param options of the load
+   * @param columns that are read
+   * @param topicIds by topic, of what the query has read before
+   */
+  public StreamPlanner(
+      PlannerClient client, Map<String, String> options, List<String> columns, Map<String, String> topicIds) {
+    this.client = client;
+    this.options = options;
+    this.columns = List.copyOf(columns);
+    this.topicIds.putAll(topicIds);
+  }
+
+  /** The topic ids by topic, of what was seen so far. */
+  public SortedMap<String, String> topicIds() {
+    return new TreeMap<>(topicIds);
+  }
+
+  /**
+   * Where a new query begins.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public Offsets begin() {
+    return ask("begin", Map.of());
+  }
+
+  /**
+   * Where the tier ends.
+   *
+   * @param fresh look at it now
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public Offsets ends(boolean fresh) {
+    return ask("ends", Map.of("fresh", fresh));
+  }
+
+  /**
+   * Where the next batch ends.
+   *
+   * @param last where the query ends; null: it goes on
+   * @param limited whether the limits of a trigger count
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public Offsets next(Object start, Object last, boolean limited) {
+    Map<String, Object> words = new LinkedHashMap<>();
+    words.put("start", start);
+    words.put("final", last);
+    words.put("limited", limited);
+    return ask("next", words);
+  }
+
+  /**
+   * Plans a batch.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public ScanPlan plan(Object start, Object end) {
+    return client.planned(request("plan", Map.of("start", start, "end", end)), List.of());
+  }
+
+  @Override
+  public void close() {
+    client.close();
+  }
+
+  private Offsets ask(String what, Map<String, Object> more) {
+    JsonNode told = client.offsets(request(what, more));
+    told.path("topic_ids").fields().forEachRemaining(each -> topicIds.put(each.getKey(), each.getValue().asText()));
+    JsonNode limits = told.path("limits");
+    return new Offsets(
+        told.path("offsets"),
+        new Limits(
+            number(limits, "max_offsets"), number(limits, "min_offsets"), limits.path("max_delay_ms").asLong()));
+  }
+
+  private static Long number(JsonNode limits, String name) {
+    return limits.path(name).isNumber() ? (Long) limits.path(name).asLong() : null;
+  }
+
+  private Map<String, Object> request(String what, Map<String, Object> more) {
+    Map<String, Object> words = new LinkedHashMap<>();
+    words.put("op", "stream");
+    words.put("ask", what);
+    words.put("stream", name);
+    words.put("options", options);
+    words.put("topic_ids", topicIds);
+    words.put("columns", columns);
+    words.putAll(more);
+    return words;
+  }
+}

@@ -1,0 +1,122 @@
+package io.tierlog.spark;
+
+import com.fasterxml.jackson.core.type.TypeReference;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.tierlog.planner.PlannerException;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileContext;
+import org.apache.hadoop.fs.Options.CreateOpts;
+import org.apache.hadoop.fs.Options.Rename;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The files of a stream below {@code sources/N} of its checkpoint: where it began, as Spark's Kafka source writes that, and
+ * the ids of its topics, which that source does not look at.
+ *
+ * <p>Source: KafkaSourceInitialOffsetWriter, HDFSMetadataLog.
+ */
+final class StreamCheckpoint {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final String VERSION = "v1\n";
+
+  private final Path folder;
+  private final FileContext files;
+
+  /**
+   * @throws UncheckedIOException the file system is not there
+   */
+  StreamCheckpoint(String location, Configuration configuration) {
+    this.folder = new Path(location);
+    try {
+      this.files = FileContext.getFileContext(folder.toUri(), configuration);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /**
+   * The offsets with which the query began; null: it is a new one.
+   *
+   * @throws PlannerException the file is of something else
+   */
+  TierlogOffset initialOffset() {
+    String text = read(initial());
+    if (text == null) {
+      return null;
+    }
+    String known = text.startsWith("\0") ? text.substring(1) : text; // as Spark 2.1 wants it
+    if (!known.startsWith(VERSION)) {
+      throw new PlannerException("ConfigError", initial() + " is not of version 1 of Spark's Kafka source");
+    }
+    return TierlogOffset.parse(known.substring(VERSION.length()));
+  }
+
+  /** Writes the offsets with which the query begins. */
+  void begin(TierlogOffset offset) {
+    write(initial(), "\0" + VERSION + offset.json());
+  }
+
+  /** The ids of the topics that the query has read, by topic. */
+  SortedMap<String, String> topicIds() {
+    String text = read(topics());
+    try {
+      return text == null ? new TreeMap<>() : JSON.readValue(text, new TypeReference<TreeMap<String, String>>() {});
+    } catch (IOException e) {
+      throw new PlannerException("ConfigError", topics() + " has no ids of topics: " + e.getMessage());
+    }
+  }
+
+  /** Writes the ids of the topics. */
+  void keep(Map<String, String> topicIds) {
+    try {
+      write(topics(), JSON.writeValueAsString(topicIds));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private Path initial() {
+    return new Path(folder, "0");
+  }
+
+  private Path topics() {
+    return new Path(folder, "tierlog-topics");
+  }
+
+  /** The text of a file; null: it is not there. */
+  private String read(Path path) {
+    try (FSDataInputStream in = files.open(path)) {
+      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+    } catch (FileNotFoundException e) {
+      return null;
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Writes all of a file, or nothing. */
+  private void write(Path path, String text) {
+    Path begun = new Path(folder, "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
+    try {
+      try (FSDataOutputStream out =
+          files.create(begun, EnumSet.of(CreateFlag.CREATE), CreateOpts.createParent())) {
+        out.write(text.getBytes(StandardCharsets.UTF_8));
+      }
+      files.rename(begun, path, Rename.OVERWRITE);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+}

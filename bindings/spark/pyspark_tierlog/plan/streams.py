@@ -1,0 +1,42 @@
+"""The streams of a planner: opened when they are first asked about, and kept until the child ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark_tierlog.options.source_options import parse_options
+from pyspark_tierlog.plan.frames import FrameWriter
+from pyspark_tierlog.plan.plan_answer import PlanAnswer, PlannedTier
+from pyspark_tierlog.plan.requests import StreamRequest
+from pyspark_tierlog.stream.stream_offsets import from_json, to_json
+from pyspark_tierlog.stream.tier_stream import TierStream
+from pyspark_tierlog.stream.trigger_limits import trigger_limits
+from pyspark_tierlog.table_columns import picked_schema
+
+_STREAMS: Final[dict[str, TierStream]] = {}
+
+
+def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
+    """Write all frames of an answer but its last one. Raises: as the methods of TierStream."""
+    options, warning = parse_options(request.options)
+    stream = _STREAMS.get(request.stream)
+    if stream is None:
+        stream = _STREAMS[request.stream] = TierStream(options, topic_ids=request.topic_ids)
+        if warning is not None:
+            out.warn(warning)
+    limits = trigger_limits(options)
+    if request.ask == "plan":
+        picked_schema(options, request.columns)
+        scan = stream.plan(from_json(request.start), from_json(request.end))
+        PlanAnswer(options, [PlannedTier(stream.tier, scan)], out).write_records(None)
+        stream.told(scan.warnings)
+        return
+    if request.ask == "begin":
+        offsets = stream.initial_offsets()
+    elif request.ask == "ends":
+        offsets = stream.tier_ends(is_fresh=request.fresh)
+    else:
+        final = None if request.final is None else from_json(request.final)
+        offsets = stream.next_offsets(from_json(request.start), limits if request.limited else None, final=final)
+    told = {"offsets": to_json(offsets), "topic_ids": stream.topic_ids, "limits": limits.to_json()}
+    out.write_json("O", told)
