@@ -21,10 +21,12 @@ from tierlog.errors import ConfigError, EncryptionKeyError, ObjectConflictError,
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier import open_tier
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.tier.objects.footer import FooterTotals
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.testing.failing_store import FailingStore
+from tierlog.upkeep.footer_backfill import index
 from tierlog.upkeep.key_rotation import KeyRotation, Rewrap, RewrapState, rotation_key_ring
 
 
@@ -82,6 +84,71 @@ def bucket(request: pytest.FixtureRequest, data: pathlib.Path) -> Iterator[Seale
     made = Sealed(server.upload(data / "zstd-aes/objects", f"rotated/{uuid.uuid4()}"), dict(server.options), data)
     made.before = made.objects()
     yield made
+
+
+def totals_of(bucket: Sealed, key_id: str) -> list[FooterTotals | None]:
+    """What the footers say to a reader with one pair alone."""
+    with open_tier(bucket.url, config=bucket.options | pairs(bucket.data, key_id, active=key_id)) as tier:
+        segments = list(tier.iter_segments())
+        batches = [tier.footers.fetch_batches(segment) for segment in segments]
+        totals = [tier.footers.fetch_totals(segment) for segment in segments]
+    assert [found is None for found in batches] == [found is None for found in totals]
+    return totals
+
+
+def test_footers_go_with_their_manifests(bucket: Sealed) -> None:
+    """If this fails, a rotation costs the footers of a bucket, or they are read by the old pair for ever."""
+    config = bucket.options | pairs(bucket.data, "k1", active="k1")
+    assert index(bucket.url, config=config).written == len(bucket.manifests())
+    wanted = totals_of(bucket, "k1")
+    assert None not in wanted
+    before = {key: content for key, content in bucket.objects().items() if key.endswith(".footer")}
+    assert states(bucket.run(apply=False)) == {RewrapState.PENDING}
+    assert {key: bucket.objects()[key] for key in before} == before
+    assert states(bucket.run()) == {RewrapState.REWRAPPED}
+    assert totals_of(bucket, "k2") == wanted
+    after = bucket.objects()
+    assert all(after[key] != content for key, content in before.items())
+    assert all(after[key][40:] != content[40:] for key, content in before.items())  # a new IV
+    assert index(bucket.url, config=bucket.options | pairs(bucket.data, "k2", active="k2")).written == 0
+
+
+def test_footers_of_other_manifests_go(folder: Sealed) -> None:
+    """If this fails, a stale footer is made one of the new manifest, and counts what is not there."""
+    index(folder.url, config=pairs(folder.data, "k1", active="k1"))
+    paths = sorted(pathlib.Path(folder.url).rglob("*.footer"))
+    stale, damaged, absent = paths[:3]
+    manifest = stale.with_suffix(".rsm-manifest")
+    manifest.write_bytes(manifest.read_bytes() + b" ")
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    absent.unlink()
+    assert states(folder.run()) == {RewrapState.REWRAPPED}
+    assert sorted(pathlib.Path(folder.url).rglob("*.footer")) == paths[3:]
+    assert totals_of(folder, "k2").count(None) == 3
+
+
+def test_a_rotation_that_ends_before_the_footer(folder: Sealed) -> None:
+    """If this fails, a crash between a manifest and its footer gives wrong counts."""
+    index(folder.url, config=pairs(folder.data, "k1", active="k1"))
+
+    def wrap(store: ObjectStore) -> ObjectStore:
+        put = store.put
+
+        def failing(key: str, data: Buffer, *, expected_etag: str | None = None) -> StoredObject:
+            if key.endswith(".footer"):
+                raise StoreUnavailableError("away")
+            return put(key, data, expected_etag=expected_etag)
+
+        store.put = failing  # type: ignore[method-assign, assignment]
+        return store
+
+    with pytest.raises(StoreUnavailableError):
+        folder.run(wrap=wrap)
+    config = pairs(folder.data, "k1", "k2", active="k2")
+    with open_tier(folder.url, config=config) as tier:
+        found = [tier.footers.fetch_totals(segment) for segment in tier.iter_segments()]
+        assert 0 < found.count(None) == tier.footers.passed_over
+    assert index(folder.url, config=config).written == found.count(None)
 
 
 def states(outcomes: list[Rewrap]) -> set[RewrapState]:

@@ -7,15 +7,19 @@ an interrupted one: manifests under the active pair are left alone.
 A segment's metadata may hold the SHA-256 of its manifest (``manifest.digest.enabled``): a new manifest of such a
 segment would be refused by its brokers, for good, since no wrapping ever comes again. Only the metadata topic says
 which segments these are; they are left alone.
+
+A footer names the manifest that it was written with: behind a new manifest it is written anew, with the same content,
+or, if it cannot be believed, removed. Until then readers pass over it.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tierlog.errors import (
@@ -33,10 +37,12 @@ from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.layouts.aiven import MANIFEST
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.tier.objects.footer import parse_totals, rebind_footer
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
-from tierlog.remote.tier.objects.object_keys import ObjectKey
+from tierlog.remote.tier.objects.object_keys import FOOTER, ObjectKey
 from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier_footers import unit_opener, unit_sealer
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.upkeep.object_groups import listed_key
 
@@ -105,6 +111,7 @@ class KeyRotation:
         self._apply = apply
         self._workers = workers
         self.counts: Counter[str] = Counter()
+        self._footers: set[str] = set()
         self._lock = tier.machine.scheduler.lock()
 
     def __iter__(self) -> Iterator[Rewrap]:
@@ -130,6 +137,8 @@ class KeyRotation:
             key = listed_key(self._tier, info.key)
             if key is not None and key.suffix == MANIFEST:
                 listed.append((info.key, key))
+            elif key is not None and key.suffix == FOOTER:
+                self._footers.add(info.key)
         yield from sorted(listed, key=lambda each: each[0])
 
     def _outcome(self, manifest: tuple[str, ObjectKey]) -> Rewrap | None:
@@ -155,6 +164,7 @@ class KeyRotation:
             if not self._apply:
                 return Rewrap(name, key, RewrapState.PENDING, key_id)
             self._replace(full_key, name, data, moved, info.etag)
+            self._rebind_footer(full_key, name, data, moved)
         except ObjectNotFoundError:
             return None
         except _OF_ONE_SEGMENT as error:
@@ -188,6 +198,30 @@ class KeyRotation:
         if bytes(self._store.fetch(full_key)) != moved:
             text = "the manifest does not come back as it was written; the old one has the data key under the old pair"
             raise CorruptObjectError(text, fault="NOT_EQUAL", where=name)
+
+    def _rebind_footer(self, full_key: str, name: str, data: bytes, moved: bytes) -> None:
+        """Write the footer of a segment for its new manifest, if there is one.
+
+        Raises:
+            EncryptionKeyError. StoreError and its kinds.
+        """
+        footer_key = full_key[: -len(MANIFEST)] + FOOTER
+        if footer_key not in self._footers:
+            return
+        encryption = parse_manifest(data, where=name).encryption
+        unseal = unit_opener(self._key_ring, encryption)
+        try:
+            stored = self._store.fetch(footer_key)
+            binding = parse_totals(stored, unseal=unseal).binding
+            if binding.description_digest != hashlib.sha256(data).digest():
+                raise CorruptObjectError("of another manifest", fault="NOT_EQUAL", where=footer_key)
+            binding = replace(binding, description_digest=hashlib.sha256(moved).digest())
+            seal = unit_sealer(self._key_ring, encryption, self._tier.machine.rng)
+            self._store.put(footer_key, rebind_footer(stored, binding, seal=seal, unseal=unseal))
+        except CorruptObjectError:
+            self._store.delete([footer_key])
+        except ObjectNotFoundError:
+            return
 
 
 def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:

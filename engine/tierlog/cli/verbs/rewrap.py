@@ -46,9 +46,10 @@ def rewrap(
 ) -> ExitCode:
     """Put the data key of every encrypted segment under the active key pair. Only that text of each manifest changes.
 
-    Logs and indexes are neither read nor written. A manifest is replaced only if it has not changed since it was read,
-    and is read back. The next run continues an interrupted one; manifests under the active pair are left alone. A
-    manifest that cannot be read, or that no key of FILE opens, is named and left alone (3).
+    Logs and indexes are neither read nor written; a footer beside a segment is written for the new manifest. A manifest
+    is replaced only if it has not changed since it was read, and is read back. The next run continues an interrupted
+    one; manifests under the active pair are left alone. A manifest that cannot be read, or that no key of FILE opens,
+    is named and left alone (3).
 
     A segment that was copied with manifest.digest.enabled has the digest of its manifest in the metadata topic: brokers
     would refuse another manifest for good. --apply therefore needs --metadata, which shows these segments (they are
