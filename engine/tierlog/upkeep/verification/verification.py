@@ -1,8 +1,9 @@
 """Verify a tier: its segments, several side by side, and that together they are a log without holes.
 
 Checks of a segment: each batch's checksum, payload and records; each index entry against the log; the producer
-snapshot; leader epochs; sizes and checksums of objects against their description; chunks and their authenticity (by
-reading them all). Logs are streamed: memory is some windows, the largest batch, and the indexes of a segment.
+snapshot; leader epochs; the footer, if there is one; sizes and checksums of objects against their description; chunks
+and their authenticity (by reading them all). Logs are streamed: memory is some windows, the largest batch, the indexes
+of a segment and, for its footer, some bytes a batch.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.waiting.threads import Arrivals, Event
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
 from tierlog.upkeep.verification.file_verification import verify_file
+from tierlog.upkeep.verification.footer_check import FooterCheck
 from tierlog.upkeep.verification.log_walk import FILE_WINDOW_BYTES, LogWalk
 from tierlog.upkeep.verification.segment_checks import EpochCheck, ProducerChecks, RangeCheck
 
@@ -197,7 +199,19 @@ class _SegmentVerification:
             checks.append(LiveIndexCheck(times, where) if live and untrimmed else times)
         checks += self._epoch_checks(parts[IndexType.LEADER_EPOCH])
         checks.append(self._producer_checks(parts))
+        checks += self._footer_checks()
         return checks
+
+    def _footer_checks(self) -> Iterator[SegmentCheck]:
+        """Yield the check of a footer; one that readers pass over is reported at once."""
+        try:
+            found = self._tier.footers.read(self._segment)
+        except TierlogError as error:
+            self._say(finding_of(error, self._segment.name))
+            return
+        if found is not None:
+            head, batches = found
+            yield FooterCheck(head.totals, batches, f"{self._segment.name} (footer)")
 
     def _fetch(self, kind: IndexType) -> memoryview | bytes | None:
         part = self._segment.part(kind)
