@@ -102,7 +102,7 @@ class TierlogReader(DataSourceReader):
 
     def _table_rows(self, tier: Tier, task: HistoriesTask) -> Iterator[pa.RecordBatch]:
         if self._table == "segments":
-            table = segments_table(task.histories, timestamp_unit="us")
+            table = segments_table(task.histories, timestamp_unit="us", tier=tier)
         else:
             table = transactions_table(tier, task.histories)
         yield from table.select(self._schema.names).to_batches()

@@ -56,3 +56,20 @@ def test_another_place(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path)
     assert done.code == 0, done.text
     assert footers_in(bucket) == []
     assert len(footers_in(tmp_path / "place")) > 3
+
+
+def test_ls_tells_the_records(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise how many records a segment has is asked of a reader of the whole topic."""
+    bucket = shutil.copytree(data / "main-plain" / "objects", tmp_path / "bucket")
+    config = config_file(data / "main-plain", tmp_path)
+    tierlog("index", bucket, "fx-txn", *config)
+    rows = tierlog("ls", bucket, *config, "--records", "--output", "json").lines
+    counted = tierlog("cat", bucket, "fx-txn", *config, "--count")
+    assert sum(row["recordCount"] for row in rows if row["topic"] == "fx-txn") == int(counted.text)  # type: ignore[misc]
+    assert {row["recordCount"] for row in rows if row["topic"] != "fx-txn"} == {None}
+    assert {row["recordCount"] for row in tierlog("ls", bucket, *config, "--output", "json").lines} == {None}
+    text = tierlog("ls", bucket, *config, "--records").text
+    assert "RECORDS" in text
+    assert "RECORDS" not in tierlog("ls", bucket, *config).text
+    refused = tierlog("ls", bucket, *config, "--records", "--totals")
+    assert (refused.code, "--records" in refused.err) == (2, True)

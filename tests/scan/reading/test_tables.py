@@ -8,17 +8,20 @@ import pathlib
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
+from tests.support.footers import footers_in, indexed_copy
 from tests.support.golden import config_of
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.segments import Aborted
 from tierlog import open_tier
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import read_scan_range, records_schema
 from tierlog.scan.reading.tables import (
     TRANSACTIONS_SCHEMA,
     batches_schema,
@@ -124,6 +127,41 @@ def test_segments_are_those_of_the_manifests(data: pathlib.Path) -> None:
         assert row["storedBytes"] == (root / row["object"]).stat().st_size
         assert row["maxTimestamp"].timestamp() * 1000 == pytest.approx(metadata["maxTimestampMs"], abs=0.5)
         assert (row["compression"], row["encryptionKeyId"]) == (True, about["encryption"]["dataKey"].partition(":")[0])
+
+
+def test_segments_count_by_their_footers(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """How many records a segment has could be asked of no table, or a bucket without keys could not be listed."""
+    run = data / "zstd-aes"
+    folder = indexed_copy(run, tmp_path / "bucket")
+    footers_in(folder)[0].unlink()
+    with open_tier(str(folder), config=config_of(run)) as tier:
+        histories = TierHistory(tier).partitions(pattern=".*")
+        rows = segments_table(histories, tier=tier).to_pylist()
+        assert all(row["recordCount"] is None for row in segments_table(histories).to_pylist())
+        assert [row["recordCount"] is None for row in rows].count(True) == 1
+        for row in rows:
+            request = ScanRequest(
+                TopicSelection.assign({row["topic"]: [row["partition"]]}),
+                starting_offsets=row["startOffset"],
+                ending_offsets=row["endOffset"] + 1,
+                clamp_offsets=True,
+            )
+            columns = ("offset", "timestamp")
+            plan = plan_scan(tier, request)
+            found = pa.Table.from_batches(
+                [part for each in plan.ranges for part in read_scan_range(tier, each, columns=columns)],
+                schema=records_schema(columns),
+            )
+            if row["recordCount"] is not None:
+                assert (row["recordCount"], row["minTimestamp"]) == (
+                    found.num_rows,
+                    pc.min(found["timestamp"]).as_py(),
+                )
+                assert 0 < row["batchCount"] <= row["recordCount"]
+    with open_tier(str(folder), config={"key.prefix": config_of(run).get("key.prefix", "")}) as tier:
+        faults: list[TierlogError] = []
+        blind = segments_table(TierHistory(tier, faults=faults).partitions(pattern=".*"), tier=tier).to_pylist()
+        assert [row["recordCount"] for row in blind] == [None] * len(rows)
 
 
 def test_transactions_aborted_and_open(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyspark_tierlog.options.source_options import ReadOptions
-from pyspark_tierlog.plan.aggregates import add_up, ask_footers, fields_of, find_summaries, rows_of
+from pyspark_tierlog.plan.aggregates import Summaries, add_up, ask_footers, fields_of, find_summaries, rows_of
 from pyspark_tierlog.plan.frames import FrameWriter
 from pyspark_tierlog.plan.requests import Aggregates
 from pyspark_tierlog.plan.segment_frames import TaskFrames, write_store
@@ -70,13 +70,13 @@ class PlanAnswer:
 
     def write_aggregates(self, aggregates: Aggregates) -> None:
         options, wanted = self.options, fields_of(aggregates)
-        known, left = ask_footers([(part.tier, part.scan) for part in self.parts], wanted)
-        found = find_summaries(
-            left,
-            wanted,
-            verify_checksums=options.verify_checksums,
-            ends_suffice=options.fail_on_data_loss or options.trust_headers,
-        )
+        left = [(part.tier, part.scan) for part in self.parts]
+        known: Summaries = {}
+        # Where damage may be left out, only reading finds it.
+        trusts = options.fail_on_data_loss or options.trust_headers
+        if trusts:
+            known, left = ask_footers(left, wanted)
+        found = find_summaries(left, wanted, verify_checksums=options.verify_checksums, ends_suffice=trusts)
         tasks = self._iter_tasks([scan for _, scan in left])
         first = None if found is not None else next(tasks, None)
         if first is None:

@@ -48,7 +48,7 @@ _TOTALS_HEADINGS = ("PARTITIONS", "SEGMENTS", "RECORDS", "BYTES", "STORED", "LAS
 _DESCRIBED = ("aiven", "kafka")
 #: Descriptions of one prefix that are tried, where the first ones are damaged.
 _TRIED_MAX = 3
-_TIMES = ("maxTimestamp", "eventTimestamp", "lastModified")
+_TIMES = ("minTimestamp", "maxTimestamp", "eventTimestamp", "lastModified")
 
 
 class Order(enum.StrEnum):
@@ -81,6 +81,13 @@ def ls(
             "--times", help="Also the time of each segment's first record, by one small read for each segment."
         ),
     ] = False,
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records",
+            help="Also the number of records of each segment that has a footer, by one small read for each of these.",
+        ),
+    ] = False,
     totals: Annotated[
         bool,
         typer.Option(
@@ -111,19 +118,18 @@ def ls(
     from tierlog.cli.tiers import TopicChoice
     from tierlog.errors import TierlogError
     from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
-    from tierlog.scan.reading.tables import segments_table
 
     check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
     if metadata:
-        if topics or times or totals or sort:
-            raise ConfigError("--metadata goes with none of --topics, --times, --totals, --sort")
+        if topics or times or records or totals or sort:
+            raise ConfigError("--metadata goes with none of --topics, --times, --records, --totals, --sort")
         with open_path(path, layout=layout, config=config) as tier:
             return _compare(
                 tier, lambda: read_metadata(metadata, command_config, remember_departed=True), choice, partition, output
             )
-    if (topics and (totals or sort)) or (totals and times):
-        raise ConfigError("--topics goes with neither --totals nor --sort, and --totals not with --times")
+    if (topics and (totals or sort)) or (totals and (times or records)):
+        raise ConfigError("--topics goes with neither --totals nor --sort, --totals with neither --times nor --records")
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
         if topics:
@@ -139,14 +145,7 @@ def ls(
         if totals:
             _print_totals(found, sort, output)
         for each in found if not totals else ():
-            rows = _plain(segments_table([each]).to_pylist())
-            firsts = _first_times(tier, each) if times else {}
-            for row in rows:
-                row["firstTimestamp"] = firsts.get(str(row["object"]))
-                row["layout"] = tier.layout
-            _print_json(rows) if output is Output.JSON else _print_text(each, rows, _prefixes(tier, each))
-            for warning in each.warnings:
-                complain(f"warning: {warning}")
+            _print_segments(tier, each, output, times=times, records=records)
         for each in found:
             _warn_of_prefixes(tier, each)
         if tier.foreign_objects and tier.layout not in SINGLE_LOG_LAYOUTS:  # a broker's disk holds files of its own
@@ -395,12 +394,28 @@ def _first_times(tier: Tier, history: PartitionHistory) -> dict[str, int]:
     return firsts
 
 
+def _print_segments(tier: Tier, history: PartitionHistory, output: Output, *, times: bool, records: bool) -> None:
+    from tierlog.scan.reading.tables import segments_table
+
+    rows = _plain(segments_table([history], tier=tier if records else None).to_pylist())
+    firsts = _first_times(tier, history) if times else {}
+    for row in rows:
+        row["firstTimestamp"] = firsts.get(str(row["object"]))
+        row["layout"] = tier.layout
+    if output is Output.JSON:
+        _print_json(rows)
+    else:
+        _print_text(history, rows, _prefixes(tier, history), records=records)
+    for warning in history.warnings:
+        complain(f"warning: {warning}")
+
+
 def _print_json(rows: Sequence[Row]) -> None:
     for row in rows:
         print(json.dumps({**row, "state": _state(row)}, ensure_ascii=False))
 
 
-def _print_text(history: PartitionHistory, rows: Sequence[Row], prefixes: Sequence[str]) -> None:
+def _print_text(history: PartitionHistory, rows: Sequence[Row], prefixes: Sequence[str], *, records: bool) -> None:
     size_bytes = sum(row["sizeBytes"] for row in {str(row["object"]): row for row in rows}.values())
     print(
         one_line(
@@ -412,7 +427,11 @@ def _print_text(history: PartitionHistory, rows: Sequence[Row], prefixes: Sequen
         if rows
         else one_line(f"{history.topic}-{history.partition}  no segments")
     )
-    for line in table([_HEADINGS, *map(_cells, rows)], numbers=4):
+    lines = [_HEADINGS, *map(_cells, rows)]
+    if records:
+        counts = ["RECORDS", *("-" if row["recordCount"] is None else str(row["recordCount"]) for row in rows)]
+        lines = [(*line[:2], count, *line[2:]) for line, count in zip(lines, counts, strict=True)]
+    for line in table(lines, numbers=5 if records else 4):
         print(f"  {line}")
     for gap in history.gaps:
         print(f"  GAP: no segment holds offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")

@@ -11,22 +11,26 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tierlog.errors import CorruptDataError
+from tierlog.errors import CorruptDataError, EncryptionKeyError
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.objects.footer import FooterTotals
 from tierlog.remote.tier.tier import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
     Tier,
     iter_batch_runs,
 )
+from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.transaction_history import aborted_in, open_transactions
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown(5)", "unknown(6)", "unknown(7)")
+#: Footers that are fetched at once.
+_CONCURRENCY = 16
 _NO_TIMESTAMP_MS = -1
 _UNKNOWN_TIMESTAMP_MS = 2**63 - 1
 
@@ -66,11 +70,12 @@ def batches_schema(timestamp_unit: str = "ms") -> pa.Schema:
 
 
 def segments_schema(timestamp_unit: str = "ms") -> pa.Schema:
-    """Return the schema of one row a segment of the tier, from its description alone.
+    """Return the schema of one row a segment of the tier, from its description, and its footer if it has one.
 
-    ``firstOffset`` to ``lastOffset`` are the offsets that the segment contributes to the log, null (and ``referenced``
-    false) for a duplicate or an abandoned branch; a segment that contributes several runs of offsets has one row for
-    each.
+    ``recordCount`` (no control records), ``batchCount`` and ``minTimestamp`` are the footer's, of the whole segment;
+    null without one. ``firstOffset`` to ``lastOffset`` are the offsets that the segment contributes to the log, null
+    (and ``referenced`` false) for a duplicate or an abandoned branch; a segment that contributes several runs of
+    offsets has one row for each.
     """
     stamp = pa.timestamp(timestamp_unit, tz="UTC")
     return pa.schema(
@@ -87,6 +92,9 @@ def segments_schema(timestamp_unit: str = "ms") -> pa.Schema:
             ("referenced", pa.bool_()),
             ("sizeBytes", pa.int64()),
             ("storedBytes", pa.int64()),
+            ("recordCount", pa.int64()),
+            ("batchCount", pa.int64()),
+            ("minTimestamp", stamp),
             ("maxTimestamp", stamp),
             ("eventTimestamp", stamp),
             ("lastModified", stamp),
@@ -137,10 +145,38 @@ def read_batches(
         raise error.located(scan_range.describe()) from error.__cause__
 
 
-def segments_table(histories: Sequence[PartitionHistory], *, timestamp_unit: str = "ms") -> pa.Table:
-    """Return all segments of some partitions, by topic, partition and start offset; no request is made."""
+def segments_table(
+    histories: Sequence[PartitionHistory], *, timestamp_unit: str = "ms", tier: Tier | None = None
+) -> pa.Table:
+    """Return all segments of some partitions, by topic, partition and start offset.
+
+    Args:
+        histories: The partitions.
+        timestamp_unit: "ms" or "us".
+        tier: Has the footers, one small request each; None: no request is made, and their columns are null.
+
+    Raises:
+        StoreError and its kinds: a footer cannot be fetched.
+    """
     rows = [row for history in histories for row in _segment_rows(history)]
-    return _table(rows, segments_schema(timestamp_unit))
+    if tier is not None:
+        _add_footers(tier, rows)
+    return _table([row for _, row in rows], segments_schema(timestamp_unit))
+
+
+def _add_footers(tier: Tier, rows: Sequence[tuple[StoredSegment, dict[str, object]]]) -> None:
+    def totals(segment: StoredSegment) -> FooterTotals | None:
+        try:
+            return tier.footers.fetch_totals(segment)
+        except EncryptionKeyError:  # the description tells all that its reader may know
+            return None
+
+    chosen = [row for row in rows if row[0].footer is not None]
+    with tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-footers") as pool:
+        for (_, row), found in zip(chosen, run_all(pool, totals, [segment for segment, _ in chosen]), strict=True):
+            if found is not None:
+                row["recordCount"], row["batchCount"] = found.records, found.batches
+                row["minTimestamp"] = None if found.least_timestamp_ms is None else _known(found.least_timestamp_ms)
 
 
 def transactions_table(tier: Tier, histories: Sequence[PartitionHistory]) -> pa.Table:
@@ -171,14 +207,14 @@ def _aborted_rows(tier: Tier, span: Span) -> Iterator[dict[str, object]]:
         }
 
 
-def _segment_rows(history: PartitionHistory) -> Iterator[dict[str, object]]:
+def _segment_rows(history: PartitionHistory) -> Iterator[tuple[StoredSegment, dict[str, object]]]:
     spans = [(span.segment, span) for span in history.spans]
     used = {id(segment) for segment, _ in spans}
     idle = [span.segment for span in history.lineage.spans if id(span.segment) not in used]
     others = {id(segment): segment for segment in (*idle, *history.unreferenced)}
     everything = [*spans, *((segment, None) for segment in others.values())]
     for segment, span in sorted(everything, key=lambda item: (item[0].start_offset, item[1] is None, item[0].name)):
-        yield _segment_row(history, segment, span)
+        yield segment, _segment_row(history, segment, span)
 
 
 def _segment_row(history: PartitionHistory, segment: StoredSegment, span: Span | None) -> dict[str, object]:
@@ -196,6 +232,9 @@ def _segment_row(history: PartitionHistory, segment: StoredSegment, span: Span |
         "referenced": span is not None,
         "sizeBytes": segment.size_bytes,
         "storedBytes": segment.log.size_bytes,
+        "recordCount": None,
+        "batchCount": None,
+        "minTimestamp": None,
         "maxTimestamp": _known(metadata.max_timestamp_ms),
         "eventTimestamp": _known(metadata.event_timestamp_ms),
         "lastModified": _known(segment.last_modified_ms),
