@@ -18,6 +18,7 @@ from tierlog.errors import TierlogError
 if TYPE_CHECKING:
     from tierlog import aio, broker, errors, log, records, remote, replication, scan, testing, upkeep
     from tierlog.reading import read, topics
+    from tierlog.record_dataset import RecordDataset, dataset
     from tierlog.record_reader import RecordReader
     from tierlog.remote.tier import open_tier
     from tierlog.runtime.machine import Machine
@@ -27,6 +28,7 @@ else:
         __name__,
         {
             "tierlog.reading": ("read", "topics"),
+            "tierlog.record_dataset": ("RecordDataset", "dataset"),
             "tierlog.record_reader": ("RecordReader",),
             "tierlog.remote.tier": ("open_tier",),
             "tierlog.runtime.machine": ("Machine",),
@@ -38,12 +40,14 @@ else:
 __all__ = [
     "Machine",
     "PartitionInfo",
+    "RecordDataset",
     "RecordReader",
     "TierlogError",
     "TopicInfo",
     "__version__",
     "aio",
     "broker",
+    "dataset",
     "errors",
     "log",
     "open_tier",

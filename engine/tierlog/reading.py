@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -19,7 +20,6 @@ from tierlog.arguments import (
     require_int_map,
     require_ints,
     require_names,
-    require_path,
     require_text,
     require_type,
     wrong_type,
@@ -27,9 +27,10 @@ from tierlog.arguments import (
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.opening import Config, Metadata, Path, open_path, topic_names
 from tierlog.record_reader import RecordReader
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.history import TierHistory
-from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan
 from tierlog.scan.reading.read import DEFAULT_COLUMNS, read_scan_range, records_schema
 from tierlog.scan.scan_request import (
@@ -140,9 +141,85 @@ def read(
 
     Thread safety: the reader belongs to one thread at a time; any may close it.
     """
-    require_path("path", path)
     wanted = DEFAULT_COLUMNS if columns is None else require_names("columns", columns)
     schema = records_schema(wanted)
+    reading = reading_of(
+        topic,
+        partitions=partitions,
+        start=start,
+        end=end,
+        isolation_level=isolation_level,
+        log_start_offsets=log_start_offsets,
+        verify_checksums=verify_checksums,
+        fail_on_data_loss=fail_on_data_loss,
+        threads=threads,
+    )
+    tier = open_path(
+        path,
+        layout=layout,
+        config=config,
+        metadata=metadata,
+        metadata_client=metadata_client,
+        machine=machine,
+        list_once=True,
+    )
+    try:
+        plan = plan_scan(tier, reading.request)
+        reading.require_some(tier, plan.bounds)
+    except BaseException:
+        tier.close()
+        raise
+    return RecordReader(schema, reading.scan(tier, plan, wanted, on_close=tier.close))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read of a tier, and how: the checked arguments of ``read`` and of ``dataset``.
+
+    Attributes:
+        topic: As it was given.
+        request: Of all that may be read.
+        verify_checksums, threads: As of ``read``.
+    """
+
+    topic: Topics
+    request: ScanRequest
+    verify_checksums: bool
+    threads: int | None
+
+    def require_some(self, tier: Tier, found: Collection[object]) -> None:
+        """Raise UnknownTopicError: a pattern fits no topic of the tier, or none of its partitions."""
+        if isinstance(self.topic, re.Pattern) and not found:
+            text = f"no topic, or none of these partitions, fits {self.topic.pattern!r}"
+            raise UnknownTopicError(f"{tier.describe()}: {text}")
+
+    def scan(
+        self, tier: Tier, plan: ScanPlan, columns: Sequence[str], *, on_close: Callable[[], None] = lambda: None
+    ) -> ParallelScan:
+        """Begin to read a plan: the batches of its records, when they are asked for."""
+        read_range = partial(
+            read_scan_range,
+            tier,
+            columns=columns,
+            verify_checksums=self.verify_checksums,
+            target_bytes=BATCH_BYTES,
+        )
+        return ParallelScan(plan.ranges, read_range, threads=self.threads, machine=tier.machine, on_close=on_close)
+
+
+def reading_of(
+    topic: Topics,
+    *,
+    partitions: Iterable[int] | None,
+    start: Bound | None,
+    end: Bound | None,
+    isolation_level: IsolationLevel,
+    log_start_offsets: ByPartition | None,
+    verify_checksums: bool,
+    fail_on_data_loss: bool,
+    threads: int | None,
+) -> Reading:
+    """Check the arguments of ``read``. Raises TypeError, ConfigError."""
     topics, record_filter = _topics(topic, partitions)
     starting, starting_ms = _bound("start", start, topics)
     ending, ending_ms = _bound("end", end, topics)
@@ -160,33 +237,7 @@ def read(
         max_bytes_per_range=RANGE_BYTES,
         fail_on_data_loss=require_flag("fail_on_data_loss", fail_on_data_loss),
     )
-    read_range = partial(
-        read_scan_range,
-        columns=wanted,
-        verify_checksums=require_flag("verify_checksums", verify_checksums),
-        target_bytes=BATCH_BYTES,
-    )
-    workers = _workers(threads)
-    tier = open_path(
-        path,
-        layout=layout,
-        config=config,
-        metadata=metadata,
-        metadata_client=metadata_client,
-        machine=machine,
-        list_once=True,
-    )
-    try:
-        plan = plan_scan(tier, request)
-        if isinstance(topic, re.Pattern) and not plan.bounds:
-            raise UnknownTopicError(f"{tier.describe()}: no topic, or none of these partitions, fits {topic.pattern!r}")
-    except BaseException:
-        tier.close()
-        raise
-    scan = ParallelScan(
-        plan.ranges, partial(read_range, tier), threads=workers, machine=tier.machine, on_close=tier.close
-    )
-    return RecordReader(schema, scan)
+    return Reading(topic, request, require_flag("verify_checksums", verify_checksums), _workers(threads))
 
 
 def topics(
