@@ -20,6 +20,7 @@ import dataclasses
 import json
 import mmap
 import pathlib
+import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,6 +93,14 @@ def read_description(path: pathlib.Path) -> ClosedSegment:
         txn_idx_empty=True,
     )
     return ClosedSegment(metadata, data)
+
+
+def positions(size_bytes: int, count: int, chance: random.Random) -> list[int]:
+    """The positions of mebibytes in a segment that are read."""
+    return [chance.randrange(size_bytes - READ_BYTES) for _ in range(count)]
+
+
+# ---- managers
 
 
 def form_keys(form: str, chunk_bytes: int = CHUNK) -> dict[str, str]:
