@@ -31,6 +31,7 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
     ),
     "length": lambda frame: frame.selectExpr("sum(length(value))").collect()[0][0],
     "count": lambda frame: frame.count(),
+    "latest": lambda frame: str(frame.selectExpr("max(timestamp)").collect()[0][0]),
 }
 """What is asked, and its answer; all sources have to give the same."""
 
@@ -72,6 +73,7 @@ def loaders(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Cal
         "tierlog-python": lambda: tierlog("python"),
         "tierlog-jar": lambda: tierlog("jar"),
         "tierlog-jar-headers": lambda: tierlog("jar", headerAnswers="true"),
+        "tierlog-jar-footers": lambda: tierlog("jar", **{"rsm.footer.path": arguments.footers}),
         "parquet-none": lambda: parquet("none"),
         "parquet-snappy": lambda: parquet("snappy"),
         "parquet-zstd": lambda: parquet("zstd"),
@@ -121,6 +123,7 @@ def main() -> None:
     parser.add_argument("--until", default="", help="endingOffsets, of all but Parquet")
     parser.add_argument("--options", default="{}", help="more options of Tierlog's sources, JSON")
     parser.add_argument("--parquet", default="", help="a folder of copies, which are written where they are missing")
+    parser.add_argument("--footers", default="", help="where the footers of the tier are")
     parser.add_argument("--checks", nargs="*", choices=QUERIES, default=(), help="queries of the warm-up alone")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--jars", default="")

@@ -1,6 +1,7 @@
 """The storage manager: copies and fetches of one segment, on a folder and on a real S3 server on loopback.
 
-    TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [plugin steps requests] [--scale 0.1] [--rounds 5] [--forms zstd]
+    TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [plugin steps requests footers] [--scale 0.1] [--rounds 5]
+                                                       [--forms zstd]
 
 One segment of 256 MiB in chunks of 4 MiB, zstd at level 3, everything in the page cache; copies are read back and
 compared before anything is timed.
@@ -11,7 +12,8 @@ nothing and checks no batch; ours checks every batch of a copy and of a fetch, a
 says *without fsync*. Whole segments and random mebibytes are read into a buffer of the reader's on both sides; *by
 views* is our read without that copy. *steps*: a copy against pread, ZSTD_compress2, AES-256-GCM and write with fsync,
 one after another in one thread. *requests*: the store requests of a copy and of fetches, and the seconds of ten copies
-at once.
+at once. *footers*: of batches of 16 KiB, what they take, what `tierlog index` takes of the time of `tierlog verify` of
+the same four segments, and an hour of a day by time, planned and read.
 """
 
 from __future__ import annotations
@@ -28,7 +30,20 @@ from functools import partial
 import numpy as np
 
 from bench import bare
-from bench.harness import MIB, Round, Rounds, Side, Suite, arguments, measured, work_folder
+from bench.data import bench_log
+from bench.harness import (
+    MIB,
+    Round,
+    Rounds,
+    Side,
+    Suite,
+    arguments,
+    in_turn,
+    measured,
+    quotient,
+    spread,
+    work_folder,
+)
 from bench.storage_sides import (
     CHUNK,
     FORMS,
@@ -43,11 +58,19 @@ from bench.storage_sides import (
     write_description,
 )
 from tests.support.closed_segments import ClosedSegment
+from tests.support.footers import DAY_KEYS, HOUR_MS, RangesStore, fill_day, stored_between
 from tests.support.peers import plugin
+from tests.support.segments import make_segment
 from tests.support.servers import seaweed
+from tierlog import upkeep
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.scan.history import TierHistory
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import read_scan_range
+from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 PLUGIN, UNSYNCED = "the plugin", "ours without fsync"
 WARM, OUR_WARM = 15, 2
@@ -58,6 +81,8 @@ UNSYNCED_BARS = {"plain": 3.0, "zstd": 1.0, "AES": 1.0, "zstd + AES": 1.0}
 WHOLE_BARS = {"plain": 1.2, "zstd": 1.9, "AES": 2.2, "zstd + AES": 2.2}
 RANDOM_BARS = {"plain": 1.0, "zstd": 1 / 0.75, "AES": 2.0, "zstd + AES": 1 / 0.7}
 OF_STEPS_MIN, OF_ZSTD_MIN, RSS_MIB_MAX = 0.8, 0.9, 256
+#: Of the time that `tierlog verify` takes.
+INDEX_MAX, INDEXED = 1.0, 4
 FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX, PART = 20, 104, 16 * MIB
 
 
@@ -316,8 +341,77 @@ def _read(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, ran
                 raise SystemExit("a short answer")
 
 
+# ---- footers
+
+
+def measure_footers(suite: Suite, folder: pathlib.Path, size_bytes: int, rounds: int) -> None:
+    """What footers of small batches take, as the store has them, and what writing them later takes."""
+    for codec in ("none", "zstd"):
+        log = bench_log(codec, batch_bytes=16 << 10, mean_size=1000, total_bytes=size_bytes)
+        source = make_segment(log.data, lineage={0: 0}).closed_in(folder / f"small-{codec}").with_id(1)
+        for form in ("plain", "zstd + AES"):
+            root, keys = folder / "indexed", form_keys(form)
+            with manager_over(dict(keys) | folder_keys(root)) as (manager, _):
+                for number in range(INDEXED):
+                    attempt = source.with_id(1 + number)
+                    manager.copy_log_segment_data(attempt.metadata, attempt.data)
+            config = {"key.prefix": "", **{name: value for name, value in keys.items() if "encryption.key" in name}}
+
+            def indexed(root: pathlib.Path = root, config: dict[str, str] = config) -> None:
+                for path in root.rglob("*.footer"):
+                    path.unlink()
+                if upkeep.index(root, config=config).written != INDEXED:
+                    raise SystemExit("a segment got no footer")
+
+            def verified(root: pathlib.Path = root, config: dict[str, str] = config) -> None:
+                if not upkeep.verify(root, config=config).is_sound:
+                    raise SystemExit("a segment is not sound")
+
+            found = in_turn({"tierlog verify": verified, "ours": indexed}, rounds)
+            what = f"tierlog index, {codec} batches, {form}"
+            walls = {name: [each.wall for each in taken] for name, taken in found.items()}
+            told = f"{spread(walls['ours'], '.2f')} s, tierlog verify {spread(walls['tierlog verify'], '.2f')} s"
+            told += suite.cpu_of(found, "ours", "tierlog verify")
+            value = quotient(walls["ours"], walls["tierlog verify"])
+            suite.add(f"{what}, time by tierlog verify's", told, value, INDEX_MAX, least=False)
+            size = max(path.stat().st_size for path in root.rglob("*.footer"))
+            told = f"{size} bytes, {len(log.table)} batches, {100 * size / len(log.data):.3f} % of the log"
+            suite.add(f"footer, {codec} batches, {form}, bytes a batch", told, size / len(log.table), 10, least=False)
+            shutil.rmtree(root)
+    _hour(suite, folder / "day")
+
+
+def _hour(suite: Suite, folder: pathlib.Path) -> None:
+    """The bytes that one hour of a day costs, of those of the chunks that hold it."""
+    fill_day(folder, partitions=8)
+    stores: list[RangesStore] = []
+
+    def wrap(store: ObjectStore) -> ObjectStore:
+        stores.append(RangesStore(store))
+        return stores[-1]
+
+    first, end = 9 * HOUR_MS, 10 * HOUR_MS
+    with open_tier(str(folder / "bucket"), config={"key.prefix": "", **DAY_KEYS}, wrap_store=wrap) as tier:
+        histories = TierHistory(tier).partitions(["orders"])
+        stores[-1].ranges.clear()
+        chosen = RecordFilter(None, 0, 2**63 - 1, first, end)
+        request = ScanRequest(TopicSelection.of_names(["orders"]), record_filter=chosen)
+        ranges = plan_scan(tier, request, histories=histories).ranges
+        records = sum(rows.num_rows for each in ranges for rows in read_scan_range(tier, each, columns=("offset",)))
+        fetched, probes = sum(size for _, _, size in stores[-1].ranges), len(stores[-1].of("indexes"))
+        chunks = stored_between(tier, histories, first, end)
+    told = f"{fetched} bytes for {records} records, their chunks {chunks}; {probes} reads of indexes"
+    suite.add(
+        "an hour of a day, 8 partitions, zstd + AES, bytes by the hour's chunks",
+        told,
+        fetched / chunks,
+        1.1,
+        least=False,
+    )
+
+
 def main() -> None:
-    chosen = arguments(__doc__, ("plugin", "steps", "requests"), forms=",".join(FORMS), warm=WARM)
+    chosen = arguments(__doc__, ("plugin", "steps", "requests", "footers"), forms=",".join(FORMS), warm=WARM)
     suite = Suite("storage", bare.versions())
     with work_folder() as folder:
         segment = bench_segment(folder / "source", max(8 * MIB, int(SEGMENT_BYTES * chosen.scale)))
@@ -331,6 +425,8 @@ def main() -> None:
             measure_steps(suite, segment, folder, chosen.rounds)
         if "requests" in chosen.parts:
             measure_requests(suite, segment, folder, chosen.rounds)
+        if "footers" in chosen.parts:
+            measure_footers(suite, folder, max(8 * MIB, int(SEGMENT_BYTES * chosen.scale)), chosen.rounds)
     suite.save()
 
 

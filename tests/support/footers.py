@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import pathlib
+import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 from typing_extensions import Buffer
 
 from tests.support.closed_segments import ClosedSegment
 from tests.support.golden import config_of
-from tests.support.manager_configs import local_keys
+from tests.support.manager_configs import KEYS, ZSTD, local_keys
+from tests.support.segments import make_segment
+from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.history import PartitionHistory
 from tierlog.upkeep.footer_backfill import index
 
 WITH_FOOTERS = {"footer.object.enabled": "true"}
@@ -96,3 +102,46 @@ class RangesStore(PassingStore):
     def of(self, kind: str) -> list[tuple[int, int]]:
         """The ranges of one kind of object."""
         return [(start, size) for found, start, size in self.ranges if found == kind]
+
+
+HOUR_MS = 3_600_000
+DAY_KEYS = ZSTD | KEYS | {"chunk.size": str(64 << 10)}
+_DAY_RECORDS = 6000
+
+
+def fill_day(folder: pathlib.Path, *, partitions: int = 2, record_bytes: int = 1600) -> None:
+    """Fill ``folder/bucket`` with a day of records, two segments a partition, batches of ten records, compressed and
+    encrypted by DAY_KEYS; times rise but for some seconds.
+    """
+    chance = random.Random(24)
+    made = []
+    for partition in range(partitions):
+        for first in (0, _DAY_RECORDS // 2):
+            log, offset = bytearray(), first
+            while offset < first + _DAY_RECORDS // 2:
+                builder = RecordBatchBuilder(offset, leader_epoch=0)
+                for _ in range(10):
+                    stamp = offset * (24 * HOUR_MS // _DAY_RECORDS) + chance.randint(-2000, 2000)
+                    builder.append(None, chance.randbytes(record_bytes), timestamp_ms=max(0, stamp))
+                    offset += 1
+                log += builder.build()
+            segment = make_segment(bytes(log), partition=partition, lineage={0: 0})
+            made.append(segment.closed_in(folder / "logs" / str(partition)))
+    fill(folder / "bucket", made, DAY_KEYS)
+
+
+def stored_between(tier: Tier, histories: Iterable[PartitionHistory], first_ms: int, end_ms: int) -> int:
+    """Stored bytes of the chunks that hold records of a time."""
+    total = 0
+    for history in histories:
+        for span in history.spans:
+            segment = span.segment
+            batches = tier.footers.fetch_batches(segment)
+            assert segment.chunk_index is not None
+            assert batches is not None
+            inside = (batches.greatest_timestamp >= first_ms) & (batches.least_timestamp < end_ms)
+            if inside.any():
+                rows = np.flatnonzero(inside)
+                start, end = batches.position[rows[0]], batches.position[rows[-1]] + batches.size_bytes[rows[-1]]
+                total += int(segment.chunk_index.views(int(start), int(end))["transformed_size"].sum())
+    return total

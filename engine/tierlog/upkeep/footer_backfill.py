@@ -369,7 +369,7 @@ def index(
         config: As for ``tierlog.read``.
         layout: As for ``tierlog.read``.
         dry_run: Say what would be done, and write nothing.
-        workers: Segments that are read side by side; None for one a core.
+        workers: Segments under way at once; None for one a core, and one more that waits for its footer to be stored.
         on_segment: Called with the outcome of each segment as soon as it is known.
         on_bytes: Called, in any thread, with the stored bytes of logs that were read since the last call, and with
             those of all.
@@ -396,7 +396,7 @@ def index(
             topic=name,
             partitions=chosen,
             dry_run=dry_run,
-            workers=workers or machine.scheduler.cores,
+            workers=workers or machine.scheduler.cores + 1,
             on_bytes=lambda done: on_bytes(done, run.stored_bytes),
         )
         for outcome in run:

@@ -8,19 +8,27 @@ import random
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.support.batches import Batch
-from tests.support.footers import DAMAGE, RangesStore, fill, footers_in, indexed_copy
+from tests.support.footers import (
+    DAMAGE,
+    DAY_KEYS,
+    HOUR_MS,
+    RangesStore,
+    fill,
+    fill_day,
+    footers_in,
+    indexed_copy,
+    stored_between,
+)
 from tests.support.golden import config_of
-from tests.support.manager_configs import KEYS, ZSTD
 from tests.support.segments import make_segment
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.tier import Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.scan.history import PartitionHistory, TierHistory
+from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.offset_lookup import find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.planning.plan import ScanPlan, plan_scan, prepare_scan
 from tierlog.scan.reading.read import read_scan_range, records_schema, summarise_range
@@ -143,35 +151,9 @@ def asked(folder: pathlib.Path, config: dict[str, str]) -> tuple[Tier, list[Rang
     return open_tier(str(folder), config=config, wrap_store=wrap), stores
 
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-CHUNK = 64 << 10
-DAY_KEYS = ZSTD | KEYS | {"chunk.size": str(CHUNK)}
-
-
-def day(folder: pathlib.Path, *, partitions: int = 2) -> None:
-    """A day of records in two segments a partition, batches of 16 KiB, in chunks that are compressed and encrypted."""
-    chance = random.Random(24)
-    made = []
-    for partition in range(partitions):
-        for half in range(2):
-            log, offset = bytearray(), 3000 * half
-            while offset < 3000 * (half + 1):
-                builder = RecordBatchBuilder(offset, leader_epoch=0)
-                for _ in range(10):
-                    jitter = chance.randint(-2000, 2000)
-                    stamp = offset * (DAY_MS // 6000) + jitter
-                    builder.append(None, chance.randbytes(1600), timestamp_ms=max(0, stamp))
-                    offset += 1
-                log += builder.build()
-            segment = make_segment(bytes(log), partition=partition, lineage={0: 0})
-            made.append(segment.closed_in(folder / "logs" / str(partition)))
-    fill(folder / "bucket", made, DAY_KEYS)
-
-
 def test_an_hour_of_a_day(tmp_path: pathlib.Path) -> None:
     """If this fails, an hour of a day costs indexes, or the bytes of more than the hour."""
-    day(tmp_path)
+    fill_day(tmp_path)
     first, end = 9 * HOUR_MS, 10 * HOUR_MS
     request = ScanRequest(
         TopicSelection.of_names(["orders"]), record_filter=RecordFilter(None, 0, 2**63 - 1, first, end)
@@ -187,7 +169,7 @@ def test_an_hour_of_a_day(tmp_path: pathlib.Path) -> None:
         assert (times.min() >= first, times.max() < end) == (True, True)
         assert stores[-1].of("indexes") == []
         fetched = sum(size for _, _, size in stores[-1].ranges)
-        assert fetched <= 1.1 * hours_chunks(tier, histories, first, end)
+        assert fetched <= 1.1 * stored_between(tier, histories, first, end)
     for path in footers_in(tmp_path / "bucket"):
         path.unlink()
     tier, stores = asked(tmp_path / "bucket", {"key.prefix": "", **DAY_KEYS})
@@ -196,26 +178,9 @@ def test_an_hour_of_a_day(tmp_path: pathlib.Path) -> None:
         assert sum(size for _, _, size in stores[-1].ranges) > 2 * fetched  # no index has an upper bound of time
 
 
-def hours_chunks(tier: Tier, histories: list[PartitionHistory], first_ms: int, end_ms: int) -> int:
-    """Stored bytes of the chunks that hold records of a time."""
-    total = 0
-    for history in histories:
-        for span in history.spans:
-            segment = span.segment
-            assert segment.chunk_index is not None
-            batches = tier.footers.fetch_batches(segment)
-            assert batches is not None
-            inside = (batches.greatest_timestamp >= first_ms) & (batches.least_timestamp < end_ms)
-            if inside.any():
-                rows = np.flatnonzero(inside)
-                start, end = batches.position[rows[0]], batches.position[rows[-1]] + batches.size_bytes[rows[-1]]
-                total += int(segment.chunk_index.views(int(start), int(end))["transformed_size"].sum())
-    return total
-
-
 def test_a_count_reads_no_log(tmp_path: pathlib.Path) -> None:
     """If this fails, count(*) of a day costs the day."""
-    day(tmp_path)
+    fill_day(tmp_path)
     tier, stores = asked(tmp_path / "bucket", {"key.prefix": "", **DAY_KEYS})
     with tier:
         scan = prepare_scan(tier, ScanRequest(TopicSelection.of_names(["orders"])))

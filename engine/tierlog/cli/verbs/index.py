@@ -45,7 +45,7 @@ def index(
     output: OutputOption = Output.TEXT,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Segments to read side by side; by default one for each core."),
+        typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once; by default one more than cores."),
     ] = None,
 ) -> ExitCode:
     """Write a footer beside each segment that lacks one: counts, times and batches, so that readers need not read.

@@ -44,8 +44,7 @@ class FooterBuilder:
     def add(self, run: BatchRun) -> None:
         """Add the batches of a run, whose records are read for their times."""
         if self._fits(run.columns):
-            least, known = least_timestamps(run)
-            self.add_timed(run.columns, least, known)
+            self._add(run.columns, *least_timestamps(run))
 
     def add_timed(self, columns: BatchColumns, least_timestamp: NDArray[np.int64], known: NDArray[np.bool_]) -> None:
         """Add batches whose times are known already.
@@ -55,8 +54,10 @@ class FooterBuilder:
             least_timestamp: int64[n], ms: as of FooterBatches.
             known: bool[n]: its ``times_known``.
         """
-        if not self._fits(columns):
-            return
+        if self._fits(columns):
+            self._add(columns, least_timestamp, known)
+
+    def _add(self, columns: BatchColumns, least_timestamp: NDArray[np.int64], known: NDArray[np.bool_]) -> None:
         base, last, position, size, count, greatest = (columns[name].astype(np.int64) for name in _INT64)
         attributes = (columns["attributes"].astype(np.int64) & ATTRIBUTES_MASK).astype(np.uint8)
         run = FooterBatches(base, last, position, size, count, greatest, least_timestamp, known, attributes)
