@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from tests.support.footers import fill, footers_in, indexed_copy
 from tests.support.golden import config_of
 from tests.support.manager_configs import KEYS, ZSTD
 from tests.support.segments import make_segment, sound_log
+from tierlog import upkeep
 from tierlog.errors import ConfigError, CorruptRecordError, StoreUnavailableError, UnknownTopicError
 from tierlog.opening import open_path
 from tierlog.remote.tier import Tier, open_tier
@@ -271,6 +274,62 @@ def test_a_store_that_fails_ends_the_run(data: pathlib.Path, tmp_path: pathlib.P
         with pytest.raises(StoreUnavailableError):
             list(FooterBackfill(tier))
         assert footers_in(bucket) == []
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+def test_a_copy_has_footers_of_its_own(data: pathlib.Path, tmp_path: pathlib.Path, run: str, asked: bool) -> None:
+    """If this fails, a copied bucket has footers of the other one, which nobody believes, or lacks those asked for."""
+    bucket = indexed_copy(data / run, tmp_path / "bucket")
+    target = {"key.prefix": "copied/", "footer.object.enabled": str(asked).lower()} | (ZSTD | KEYS if asked else {})
+    for copied in (len(footers_in(bucket)), 0):
+        result = upkeep.copy(bucket, tmp_path / "dest", config=config_of(data / run), dest_config=target)
+        assert (result.is_whole, result.copied) == (True, copied)
+    found = totals_of(tmp_path / "dest", target)
+    assert found == (totals_of(bucket, config_of(data / run)) if asked else [None] * len(found))
+    assert upkeep.verify(tmp_path / "dest", config=target).is_sound
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_other_jobs_do_not_see_them(data: pathlib.Path, tmp_path: pathlib.Path, run: str) -> None:
+    """If this fails, footers are taken for orphans, or a restored cluster has other segments because of them."""
+    config = config_of(data / run)
+    bucket = indexed_copy(data / run, tmp_path / "bucket")
+    plain = data / run / "objects"
+    report = upkeep.orphans(bucket, config=config, older_than=datetime.timedelta(0))
+    before = upkeep.orphans(plain, config=config, older_than=datetime.timedelta(0))
+    assert (report.orphans, report.segments, report.foreign) == ([], before.segments, before.foreign)
+    assert report.objects == before.objects + before.segments
+    told = [restored(each, config) for each in (plain, bucket)]
+    assert told[0] == told[1]
+    assert told[0]
+
+
+def test_a_late_footer_does_not_make_a_segment_young(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """If this fails, a nightly index hides orphans for ever, and keeps a lost cluster from being restored."""
+    bucket, config = tmp_path / "bucket", config_of(data / "main-plain")
+    shutil.copytree(data / "main-plain" / "objects", bucket)
+    for path in bucket.rglob("*.log"):
+        for each in path.parent.glob(f"{path.stem}.*"):
+            os.utime(each, (1_700_000_000, 1_700_000_000))
+    index(bucket, config=config)
+    newest: list[int] = []
+    upkeep.restore(bucket, config=config, on_partition=lambda found: newest.append(found.newest_ms))
+    assert set(newest) == {1_700_000_000_000}
+    manifest = min(bucket.rglob("*.rsm-manifest"))
+    manifest.unlink()
+    (orphan,) = upkeep.orphans(bucket, config=config).orphans  # older than a day
+    assert [key.rpartition(".")[2] for key in orphan.keys] == ["footer", "indexes", "log"]
+    for suffix in (".log", ".indexes"):
+        manifest.with_suffix(suffix).unlink()
+    report = upkeep.orphans(bucket, config=config)
+    assert (report.orphans, report.young) == ([], 1)
+
+
+def restored(bucket: pathlib.Path, config: dict[str, str]) -> list[object]:
+    found: list[upkeep.RestoredPartition] = []
+    upkeep.restore(bucket, config=config, on_partition=found.append)
+    return [segment.metadata for partition in found for segment in partition.segments]
 
 
 @pytest.mark.parametrize("keys", [{}, ZSTD | KEYS, {"layout": "kafka"}], ids=["plain", "zstd-aes", "kafka"])

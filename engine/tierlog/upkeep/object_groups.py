@@ -12,6 +12,7 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId
 from tierlog.remote.tier.layouts.kafka import describe_kafka
 from tierlog.remote.tier.objects.manifest import parse_manifest
 from tierlog.remote.tier.objects.object_keys import (
+    FOOTER,
     LOCAL_TIERED_NEEDED_SUFFIXES,
     LOG,
     NEEDED_SUFFIXES,
@@ -50,7 +51,11 @@ class ObjectGroup:
 
     @property
     def newest_ms(self) -> int:
-        times = [info.last_modified_ms for info in self.objects.values()]
+        """When the newest object was written, or upload begun; a footer, which may come years later, tells nothing of
+        the segment's copy where there are others.
+        """
+        copied = [info for suffix, info in self.objects.items() if suffix != FOOTER] or self.objects.values()
+        times = [info.last_modified_ms for info in copied]
         return max(times + [upload.started_ms for upload in self.uploads])
 
 

@@ -37,7 +37,7 @@ from tierlog.remote.config import StorageConfig
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
-from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES, LOG, PARSERS
+from tierlog.remote.tier.objects.object_keys import FOOTER, LOCAL_TIERED_NEEDED_SUFFIXES, LOG, PARSERS
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.remote.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.machine.process import Closeable
@@ -332,7 +332,8 @@ class BucketMetadata(Closeable):
             objects.setdefault(key.segment_path, {})[key.suffix] = info
             if self._tier.layout != "kafka" or key.suffix == LOG:
                 starts[key.segment_path] = key.start_offset
-            if (info.last_modified_ms, info.key) > (listing.newest_ms, listing.newest):
+            newer = (info.last_modified_ms, info.key) > (listing.newest_ms, listing.newest)
+            if newer and key.suffix != FOOTER:  # which no broker needs to write
                 listing.newest_ms, listing.newest = info.last_modified_ms, self._name(info.key)
         for path in sorted(objects, key=lambda path: (starts.get(path, -1), path)):
             if path[-22:] in known:
@@ -401,11 +402,16 @@ class BucketMetadata(Closeable):
             digest = hashlib.sha256(self._store.fetch(candidate.objects[description].key)).digest()
         return SegmentCustomMetadata.of(
             fields,
-            remote_size=stored_bytes,
+            remote_size=stored_bytes - self._added_later_bytes(candidate),
             object_prefix=folder.lead,
             object_key=candidate.segment_path[len(folder.lead) if not self._tier.scope.key_prefix else 0 :],
             digest=digest,
         ).encode()
+
+    def _added_later_bytes(self, candidate: Candidate) -> int:
+        """Return the size of a footer that the segment's copy did not write, as far as the configuration says."""
+        footer = candidate.objects.get(FOOTER)
+        return 0 if footer is None or self._config.footer_object_enabled else footer.size_bytes
 
     def _resolve(self, found: tuple[_Listing, list[_Outcome]]) -> RestoredPartition:
         listing, outcomes = found
