@@ -24,6 +24,7 @@ from tierlog.scan.scan_request import EARLIEST, LATEST, PerPartition, ScanReques
 from tierlog.scan.transaction_history import find_last_stable_offset
 
 CONCURRENCY = 16
+_INT64_MIN = -(2**63)
 
 _logger = logging.getLogger(__name__)
 
@@ -230,6 +231,8 @@ class PreparedScan:
         Raises:
             EncryptionKeyError, StoreError and their kinds: a footer cannot be fetched.
         """
+        if not any(span.segment.footer for wanted in self.wanted for span, _ in wanted.iter_spans(_INT64_MIN)):
+            return {}, self
         found: dict[tuple[str, int], RecordSummary] = {}
         left: list[WantedOffsets] = []
         for wanted, answer in self._cutter().iter_answers(self.wanted, fields):

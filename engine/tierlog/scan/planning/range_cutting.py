@@ -162,14 +162,15 @@ class RangeCutter:
             return answer_span(self.tier, piece.span, self.request.record_filter, piece.aborted, fields)
 
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
-            waiting: deque[tuple[WantedOffsets, Future[FooterAnswer]]] = deque()
+            waiting: deque[tuple[WantedOffsets, FooterAnswer | Future[FooterAnswer]]] = deque()
             for piece in self._iter_pieces(pool, wanted):
-                waiting.append((piece.wanted, pool.submit(partial(answer, piece))))
-                if len(waiting) > _AHEAD:
-                    each, found = waiting.popleft()
-                    yield each, found.result()
-            for each, found in waiting:
-                yield each, found.result()
+                without = piece.span.segment.footer is None
+                found = answer(piece) if without else pool.submit(partial(answer, piece))
+                waiting.append((piece.wanted, found))
+                while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0][1], FooterAnswer)):
+                    yield _answered(*waiting.popleft())
+            for each in waiting:
+                yield _answered(*each)
 
     def iter_bounds(self, found: CutPiece, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
         """Iterate the positions [start, end) and offsets [first, end) of the ranges of a piece, of at most
@@ -291,6 +292,10 @@ class RangeCutter:
             least,
             greatest,
         )
+
+
+def _answered(wanted: WantedOffsets, found: FooterAnswer | Future[FooterAnswer]) -> tuple[WantedOffsets, FooterAnswer]:
+    return wanted, found if isinstance(found, FooterAnswer) else found.result()
 
 
 def _touching(aborted: NDArray[np.void] | None, span: Span) -> NDArray[np.void] | None:

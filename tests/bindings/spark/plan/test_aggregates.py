@@ -116,6 +116,20 @@ def test_footers_answer(child: PlannerChild, data: pathlib.Path, tmp_path: pathl
         assert sorted(plan.answer) == by_records(run, isolation, RecordFilter(), group_by)
 
 
+def test_footers_at_another_place(child: PlannerChild, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Of a bucket that is read-only nothing could be counted by footers."""
+    run = data / "zstd-aes"
+    index(run / "objects", to=tmp_path / "footers", config=config_of(run))
+    options = options_of(run) | {"rsm.footer.path": str(tmp_path / "footers")}
+    listing = child.list(options)
+    plan = child.plan(options, listing, aggregates={"group_by": ["topic"], "functions": FUNCTIONS})
+    assert sorted(plan.answer or []) == by_records(run, "read_uncommitted", RecordFilter(), ["topic"])
+    for path in (tmp_path / "footers").rglob("*.footer"):
+        path.write_bytes(b"none")
+    again = child.plan(options, listing, aggregates={"group_by": ["topic"], "functions": FUNCTIONS})
+    assert again.answer == plan.answer
+
+
 def test_footers_answer_beside_the_executors(child: PlannerChild, tmp_path: pathlib.Path) -> None:
     """Where the newest segments have no footers yet, all of the topic would be read, or these would not be counted."""
     bucket = Bucket(tmp_path)
