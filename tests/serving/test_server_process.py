@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -68,6 +69,16 @@ def test_a_signal_ends_the_server(number: signal.Signals) -> None:
     assert f"event=signal name={number.name}" in err
     assert "Warning" not in err
     assert "Error" not in err
+
+
+def test_signals_that_come_again() -> None:
+    """A supervisor that asks twice would take a clean stop for a crash: the second one came behind the loop's end."""
+    with server_process() as (process, _):
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert (process.returncode, out) == (0, "ended 0 1\n"), err
 
 
 def test_a_signal_ends_a_server_that_still_starts() -> None:

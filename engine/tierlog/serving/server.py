@@ -303,9 +303,10 @@ def run_server(
 ) -> int:
     """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT.
 
-    They may come while it still starts. SIGHUP has it read its certificate and its users. From the call on the process
-    may have as many descriptors as it is allowed to ask for, and hardly ever looks through all its objects for cycles,
-    which would hold up the loop for a tenth of a second and more.
+    They may come while it still starts, and again while it stops; from its end on the process ignores them. SIGHUP has
+    it read its certificate and its users. From the call on the process may have as many descriptors as it is allowed to
+    ask for, and hardly ever looks through all its objects for cycles, which would hold up the loop for a tenth of a
+    second and more.
 
     Args:
         start: Of the server, as the next two; called on the loop.
@@ -340,8 +341,8 @@ def run_server(
             _log.info("event=signal name=%s", number.name)
             ending.set()
 
-        for number in _ENDING:
-            loop.add_signal_handler(number, end, number)
+        for number in _ENDING:  # the loop would give them back to the system while it ends
+            signal.signal(number, lambda given, _: loop.call_soon_threadsafe(end, signal.Signals(given)))
         loop.add_signal_handler(signal.SIGHUP, reload)
 
         def look_at_stdin() -> None:
@@ -368,6 +369,8 @@ def run_server(
             await asyncio.wait((starting, waiting))
             await stop()
             await asyncio.gather(*reloads)
+            for number in _ENDING:  # one that comes again would kill the process behind its clean stop
+                signal.signal(number, signal.SIG_IGN)
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
