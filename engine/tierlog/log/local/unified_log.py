@@ -397,13 +397,13 @@ class UnifiedLog(LogView, Closeable):
         return.
 
         Args:
-            epochs: (epoch, start offset), ascending.
+            epochs: (epoch, start offset), ascending. They are cut to this log's start, which may be above the other's.
 
         Raises ValueError: they do not ascend. Nothing has changed then.
         """
         lineage = LeaderEpochs(require_entries("epochs", epochs))
         with self._changing():
-            self._contents.epochs.replace(lineage)
+            self._contents.epochs.replace(lineage.truncate_from_start(self._contents.log_start))
 
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""

@@ -210,7 +210,7 @@ class LogLoader:
             self._flush_recovered()
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
-        self._cut_epochs(end_offset)
+        self._cut_epochs(log_start, end_offset)
         self._restore_producers(log_start, end_offset)
         if self._has_synced or any(action.kind != "rebuilt" for action in self._report.actions):
             self._machine.files.fsync_directory(self._folder)
@@ -434,16 +434,16 @@ class LogLoader:
         self._report.add("created", segment.log_path, "the log has no segment")
         return self._log_start
 
-    def _cut_epochs(self, end_offset: int) -> None:
+    def _cut_epochs(self, log_start: int, end_offset: int) -> None:
         before = self._epochs.epochs
         # It was cut to a log start that was lost; elsewhere it stays: an epoch may begin where no batch lies.
-        whole = complete_from_batches(before, self.segments, log_start_offset=self._log_start, end_offset=end_offset)
+        whole = complete_from_batches(before, self.segments, log_start_offset=log_start, end_offset=end_offset)
         if whole != self._epochs.epochs:
             self._epochs.replace(whole)
         self._epochs.truncate_from_end(end_offset)
-        self._epochs.truncate_from_start(self._log_start)
+        self._epochs.truncate_from_start(log_start)
         if self._epochs.epochs != before:
-            text = f"cut to offsets {self._log_start} … {end_offset}"
+            text = f"cut to offsets {log_start} … {end_offset}"
             self._report.add("epochs", f"{self._folder}/leader-epoch-checkpoint", text)
         self._epochs.flush()
 
