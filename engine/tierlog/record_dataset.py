@@ -49,22 +49,22 @@ def dataset(
     ``scan_pyarrow_dataset``, and both read the columns and the records alone that a query needs.
 
     Args:
-        path: As for ``read``, and so are all others.
-        topic: See ``path``.
-        partitions: See ``path``.
-        start: See ``path``.
-        end: See ``path``.
+        path: As for ``read``.
+        topic: As for ``read``.
+        partitions: As for ``read``.
+        start: As for ``read``.
+        end: As for ``read``.
         columns: The columns that the dataset has.
-        isolation_level: See ``path``.
-        config: See ``path``.
-        layout: See ``path``.
-        metadata: See ``path``.
-        metadata_client: See ``path``.
-        log_start_offsets: See ``path``.
-        verify_checksums: See ``path``.
-        fail_on_data_loss: See ``path``.
-        threads: See ``path``.
-        machine: See ``path``.
+        isolation_level: As for ``read``.
+        config: As for ``read``.
+        layout: As for ``read``.
+        metadata: As for ``read``.
+        metadata_client: As for ``read``.
+        log_start_offsets: As for ``read``.
+        verify_checksums: As for ``read``.
+        fail_on_data_loss: As for ``read``.
+        threads: As for ``read``.
+        machine: As for ``read``.
 
     Returns:
         The dataset. The tier is listed once, here: each query over it sees the same segments.

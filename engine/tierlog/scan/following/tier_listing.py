@@ -336,7 +336,7 @@ class _FolderReader:
         self.foreign_objects = 0
 
     def prefixes(self) -> Iterable[str]:
-        """What is listed, in the order of keys."""
+        """The prefixes under which the tier is listed, in the order of keys."""
         if self._prefixes is not None:
             return self._prefixes
         prefixes, beside = self._tier.scope.split(self._tier.store, self._wanted)

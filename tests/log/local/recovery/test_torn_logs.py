@@ -256,6 +256,15 @@ def test_epochs_come_from_the_batches_and_are_cut_at_both_ends() -> None:
     assert files.read_whole(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n4 7\n"
 
 
+def test_epochs_are_cut_to_the_first_segment_where_the_checkpoint_of_the_start_is_behind() -> None:
+    """Otherwise a log that was killed between both writes answers with epochs of records that it has no more."""
+    files = MemoryFiles()
+    put_log(files, {10: run_of(10, 5, epoch=2)})
+    files.put(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs_of((0, 0), (1, 5), (2, 8)))
+    assert load(files, log_start=3).log_start_offset == 10
+    assert files.read_whole(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n2 10\n"
+
+
 def test_a_tiered_log_begins_where_its_checkpoint_says() -> None:
     """Otherwise records that are in the tier alone cannot be read any more."""
     files = MemoryFiles()
