@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,16 +17,28 @@ from tests.support.batches import Batch, message
 from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.remote.tier import open_tier
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import SystemClock
 from tierlog.scan.reading.read import read_scan_range
 
 Open = Callable[..., TierStream]
 ORDERS = ("orders", 0)
 
 
+class HastyClock(SystemClock):
+    """A clock that is a second further at each reading: with an interval below it, a look is always due."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def monotonic_seconds(self) -> float:
+        self._seconds += 1.0
+        return self._seconds
+
+
 def segment(bucket: Bucket, first: int, end: int, **options: Any) -> None:
     batches = [message(offset, f"m{offset}", 0) for offset in range(first, end)]
     bucket.segment(f"s{first}", batches, lineage={0: 0}, **options)
-    time.sleep(0.002)  # longer than the interval between two looks
 
 
 @pytest.fixture
@@ -43,7 +54,8 @@ def opened(bucket: Bucket) -> Iterator[Open]:
 
     def open_stream(topic_ids: dict[str, str] | None = None, **given: str) -> TierStream:
         options = {"path": str(bucket.root), "subscribe": "orders", "refreshInterval": "1ms"} | given
-        streams.append(TierStream(parse_options(options)[0], topic_ids=topic_ids))
+        machine = Machine(clock=HastyClock())
+        streams.append(TierStream(parse_options(options)[0], topic_ids=topic_ids, machine=machine))
         return streams[-1]
 
     yield open_stream
