@@ -46,6 +46,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "URL or local path",
         "The bucket or a prefix in it (also `abfss://…`), or a log directory of a broker. Several: `load([p, q])`.",
     ),
+    "mode": (
+        "`remote-only`, `remote-preferred`, `local-preferred`, `local-only`",
+        (
+            "The tier alone; the tier, then the brokers of `kafka.bootstrap.servers`; the brokers' local logs, and the "
+            "tier for what is older; the brokers alone. See [spark.md](../spark.md#tier-and-brokers)."
+        ),
+    ),
     "layout": (
         "`auto`, `aiven`, `kafka`, `log-dir`, `local-tiered`",
         "How the objects are laid out; `auto` finds out.",
@@ -162,6 +169,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "storage_config": ("", "`rsm.*`: the plugin's keys, one by one; `store.*`: the object store's."),
     "metadata_client": ("", "With `metadata` of a running Kafka, as in Spark's Kafka source: how it is reached."),
+    "broker_client": ("", "With a `mode` that asks brokers: keys of Kafka's clients, as in Spark's Kafka source."),
 }
 
 # Kind of an error -> (what it means, what to do).
@@ -253,6 +261,7 @@ def default_text(name: str) -> str:
 def option_name(name: str) -> str:
     shown = {"paths": "path", "storage_config": "rsm.*, store.*"}
     shown["metadata_client"] = "kafka.security.*, kafka.sasl.*, kafka.ssl.*"
+    shown["broker_client"] = "kafka.*"
     return shown.get(name) or ReadOptions.model_fields[name].alias or name
 
 
@@ -270,8 +279,8 @@ def spark_options() -> str:
         lines.append(f"| `{option_name(name)}` | {values} | {default_text(name)} | {meaning} |")
     ignored = ", ".join(f"`{name}`" for name in IGNORED)
     lines.append(
-        "\nAccepted and ignored with one warning, so that a job moves over from Spark's Kafka source: "
-        f"other `kafka.*`, {ignored}."
+        "\nIn mode `remote-only` accepted and ignored with one warning, so that a job moves over from Spark's Kafka "
+        f"source: other `kafka.*`, {ignored}."
     )
     return "\n".join(lines) + "\n"
 

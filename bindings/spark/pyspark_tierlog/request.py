@@ -91,6 +91,12 @@ def tier_config(options: ReadOptions) -> dict[str, str]:
     return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
 
 
+def broker_keys(options: ReadOptions) -> dict[str, str]:
+    """Return the keys of Kafka's client that read from brokers."""
+    keys = {key: value.get_secret_value() for key, value in options.broker_client.items()}
+    return keys | {"isolation.level": options.isolation_level}
+
+
 def topic_selection(options: ReadOptions) -> TopicSelection:
     """Return the topics and partitions of ``subscribe``, ``subscribePattern`` or ``assign``."""
     if options.assign is not None:

@@ -84,7 +84,13 @@ class DefaultSource(DataSource):
         options = self._read_options or _checked(recalled(schema, self._given))
         if warning := options.ineffective():
             logger.warning("tierlog: %s", warning)
-        reader = make_reader(options, self._listing or list_tiers(options), schema)
+        reader: DataSourceReader
+        if options.asks_brokers:
+            from pyspark_tierlog.seamed_reader import SeamedReader
+
+            reader = SeamedReader(options, schema)
+        else:
+            reader = make_reader(options, self._listing or list_tiers(options), schema)
         # Spark ships this instance with the reader to every task: without what only the driver needs.
         self.__dict__.clear()
         return reader
@@ -109,10 +115,12 @@ class DefaultSource(DataSource):
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state that planning needs, with the listing of the bucket, which is made here unless it exists."""
-        if self.__dict__ and self._listing is None and self._read_options is not None and self._table_options is None:
+        options: ReadOptions | None = self.__dict__.get("_read_options")
+        is_pinned = options is not None and not options.asks_brokers and self._table_options is None
+        if is_pinned and options is not None and self._listing is None:
             from pyspark_tierlog.listing import list_tiers
 
-            self._listing = list_tiers(self._read_options)
+            self._listing = list_tiers(options)
         return dict(self.__dict__)
 
 

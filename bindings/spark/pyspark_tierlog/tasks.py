@@ -38,6 +38,24 @@ class RangesTask(InputPartition):
 
 
 @dataclass(frozen=True)
+class StreamTask(InputPartition):
+    """Neighbouring ranges of a tier of a layout, in order."""
+
+    layout: str
+    ranges: tuple[ScanRange, ...]
+
+
+@dataclass(frozen=True)
+class BrokerTask(InputPartition):
+    """Offsets [first, end) of a partition, which brokers give."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
 class HistoriesTask(InputPartition):
     """Partitions of the reader's tier number ``tier``: segments or transactions."""
 

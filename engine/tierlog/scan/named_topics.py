@@ -35,15 +35,26 @@ class NamedTopics:
         """A regular expression that the names match, and no others."""
         return "|".join(sorted({re.escape(topic.name) for topic in self._partitions}))
 
-    def chosen(self, found: Mapping[TopicIdPartition, Value], tier: Tier) -> dict[TopicIdPartition, Value]:
-        """Return what was asked for of the partitions of a tier. Raises UnknownTopicError: one of them is not there."""
+    def chosen(
+        self, found: Mapping[TopicIdPartition, Value], tier: Tier, *, may_lack: bool = False
+    ) -> dict[TopicIdPartition, Value]:
+        """Return what was asked for of the partitions of a tier.
+
+        Args:
+            found: The partitions.
+            tier: Theirs.
+            may_lack: Leave out what is not there.
+
+        Raises:
+            UnknownTopicError: one of them is not there.
+        """
         chosen: dict[TopicIdPartition, Value] = {}
         for topic, partitions in self._partitions.items():
             matching = {partition: value for partition, value in found.items() if topic.accepts(partition)}
-            if not matching:
+            if not matching and not may_lack:
                 raise UnknownTopicError(_unknown(str(topic), tier))
             missing = sorted((partitions or frozenset()) - {partition.partition for partition in matching})
-            if missing:
+            if missing and not may_lack:
                 raise UnknownTopicError(
                     f"{tier.describe()}: topic {topic.name} has no segments of partitions {missing}"
                 )

@@ -81,6 +81,10 @@ PREFIXES = ("rsm.", "store.")
 _CLIENT_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 """How the Kafka is reached that ``metadata`` names; without it they are ignored, as all ``kafka.*``."""
 
+_BOOTSTRAP = "kafka.bootstrap.servers"
+_OF_THE_TIER = ("logStartOffset", "headerAnswers", "reportPartitioning", "maxRecordsPerPartition")
+"""Options that brokers cannot obey."""
+
 
 def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
@@ -112,6 +116,7 @@ class ReadOptions(BaseModel):
     )
 
     paths: tuple[str, ...]
+    mode: Annotated[Literal["remote-only", "remote-preferred", "local-preferred", "local-only"], Word] = "remote-only"
     layout: Annotated[Literal["auto", "aiven", "kafka", "log-dir", "local-tiered"], Word] = "auto"
     table: Annotated[Literal["records", "batches", "segments", "transactions"], Word] = "records"
     subscribe: Annotated[tuple[str, ...] | None, _parsed(parse_names)] = None
@@ -151,6 +156,7 @@ class ReadOptions(BaseModel):
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
     metadata_client: Mapping[str, SecretStr] = Field({}, repr=False)
+    broker_client: Mapping[str, SecretStr] = Field({}, repr=False)
 
     def first_offsets(self) -> Literal["earliest", "latest"] | PartitionNumbers:
         """Where a batch read begins. Raises ConfigError: where none can."""
@@ -209,7 +215,14 @@ class ReadOptions(BaseModel):
             raise ValueError(f"minPartitions {self.min_partitions} is above maxPartitions {self.max_partitions}")
         if self.include_headers is False and "headers" in (self.columns or ()):
             raise ValueError("columns names headers, includeHeaders=false refuses them")
+        if self.asks_brokers:
+            _check_broker_mode(self)
         return self
+
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether records are read from brokers, too."""
+        return self.mode != "remote-only"
 
 
 def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
@@ -230,13 +243,19 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
     storage: dict[str, str] = {}
     client: dict[str, SecretStr] = {}
     ignored: list[str] = []
-    by_metadata = any(key.lower() == "metadata" for key in options)
+    brokers: dict[str, SecretStr] = {}
+    lowered = {key.lower(): text for key, text in options.items()}
+    by_metadata = "metadata" in lowered
+    asks_brokers = _lower(lowered.get("mode", "remote-only")) != "remote-only"
     for key, text in options.items():
         name = known.get(key.lower())
+        if asks_brokers and key.lower().startswith("kafka.") and name is None:
+            brokers[key[len("kafka.") :]] = SecretStr(text)
         if by_metadata and key.lower().startswith(_CLIENT_PREFIXES):
             client[key.lower().removeprefix("kafka.")] = SecretStr(text)
         elif name in IGNORED or (name is None and key.lower().startswith("kafka.")):
-            ignored.append(name or key)
+            if not asks_brokers:
+                ignored.append(name or key)
         elif name is not None:
             values[name] = text
         elif key.lower().startswith(PREFIXES):
@@ -246,6 +265,7 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
     values["paths"] = _take_paths(values)
     values["storageConfig"] = {key: SecretStr(text) for key, text in storage_config(storage).items()}
     values["metadataClient"] = client
+    values["brokerClient"] = brokers
     warning = _warning_of(values, sorted(ignored))
     try:
         return ReadOptions.model_validate(values), warning
@@ -257,7 +277,7 @@ def known_options() -> tuple[str, ...]:
     """Return the names of all options, as users write them, but for the open families ``rsm.*``, ``store.*`` and
     ``kafka.*``.
     """
-    families = ("storage_config", "metadata_client")
+    families = ("storage_config", "metadata_client", "broker_client")
     fields = [field.alias or name for name, field in ReadOptions.model_fields.items() if name not in families]
     return ("path", *fields, *IGNORED)
 
@@ -331,6 +351,23 @@ def _check_bounds(options: ReadOptions) -> None:
     timestamps = options.starting_timestamp, options.ending_timestamp
     if timestamps[0] is not None and timestamps[1] is not None and timestamps[0] > timestamps[1]:
         raise ValueError(f"startingTimestamp {timestamps[0]} is behind endingTimestamp {timestamps[1]}")
+
+
+def _check_broker_mode(options: ReadOptions) -> None:
+    """Check options that ask for brokers, too. Raises ValueError: brokers cannot obey one, or it is missing."""
+    mode = f"mode={options.mode}"
+    if not any(key.lower() == "bootstrap.servers" for key in options.broker_client):
+        raise ValueError(f"{mode} reads from brokers: {_BOOTSTRAP} names them")
+    if options.table != "records":
+        raise ValueError(f"{mode} reads records, table={options.table} is of the tier alone")
+    if len(options.paths) > 1:
+        raise ValueError(f"{mode} reads one path: its offsets are those of one cluster")
+    refused = [name for name in _OF_THE_TIER if _field_name(name) in options.model_fields_set]
+    if refused:
+        raise ValueError(f"{refused[0]} is of the tier alone, {mode} reads from brokers, too")
+    lacking = [name for name in options.columns or () if name in ("leaderEpoch", "segment")]
+    if lacking:
+        raise ValueError(f"columns names {lacking[0]}, which {mode} does not have: records of brokers come without")
 
 
 def _values_of(bound: str | PartitionNumbers | None) -> tuple[int, ...]:

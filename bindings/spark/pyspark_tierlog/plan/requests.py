@@ -70,17 +70,20 @@ class StreamRequest(_Words):
     """A question about a stream, which is opened when it is not known: the child may be a new one.
 
     Attributes:
-        ask: Where it begins, where the tier ends, where the next batch ends, or what a batch reads.
+        ask: Where it begins, where the tier ends, where the next batch ends, where the seams to the brokers of a batch
+            lie, or what a batch reads.
         stream: A name that no other stream has.
         topic_ids: Of the topics that the query has read.
         start, end: Of a batch, as a checkpoint has them.
         final: Where the query ends; None: it goes on.
         limited: Whether the limits of a trigger count.
         fresh: Whether the tier is looked at now.
+        local: Where the brokers' local logs begin; None: not asked for.
+        brokers: Topic, partition, and what ``BrokerFacts`` holds.
     """
 
     op: Literal["stream"]
-    ask: Literal["begin", "ends", "next", "plan"]
+    ask: Literal["begin", "ends", "next", "seams", "plan"]
     stream: str
     options: dict[str, str] = Field(repr=False)
     topic_ids: dict[str, str] = {}
@@ -89,6 +92,8 @@ class StreamRequest(_Words):
     final: dict[str, dict[str, int]] | None = None
     limited: bool = False
     fresh: bool = False
+    local: dict[str, dict[str, int]] | None = None
+    brokers: list[tuple[str, int, str | None, int | None, int | None, int | None]] = []
     columns: list[str] = []
     blobs: Annotated[int, Field(ge=0, le=0)] = 0
 
@@ -118,6 +123,8 @@ def _as_tuples(value: object) -> object:
     found = dict(value)
     if isinstance(filters := found.get("filters"), list):
         found["filters"] = [tuple(each) if isinstance(each, list) else each for each in filters]
+    if isinstance(brokers := found.get("brokers"), list):
+        found["brokers"] = [tuple(each) if isinstance(each, list) else each for each in brokers]
     aggregates = found.get("aggregates")
     if isinstance(aggregates, dict) and isinstance(functions := aggregates.get("functions"), list):
         found["aggregates"] = aggregates | {"functions": [tuple(f) if isinstance(f, list) else f for f in functions]}

@@ -12,6 +12,7 @@ from pyspark_tierlog.stream.stream_offsets import from_json, to_json
 from pyspark_tierlog.stream.tier_stream import TierStream
 from pyspark_tierlog.stream.trigger_limits import trigger_limits
 from pyspark_tierlog.table_columns import picked_schema
+from tierlog.scan.live.seams import BrokerFacts
 
 _STREAMS: Final[dict[str, TierStream]] = {}
 
@@ -19,17 +20,29 @@ _STREAMS: Final[dict[str, TierStream]] = {}
 def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
     """Write all frames of an answer but its last one. Raises: as the methods of TierStream."""
     options, warning = parse_options(request.options)
+    if request.ask == "seams" and options.mode == "local-only":
+        picked_schema(options, request.columns)
+        out.write_json("O", {"seams": [], "topic_ids": {}})
+        return
     stream = _STREAMS.get(request.stream)
     if stream is None:
+        options.check_stream()
         stream = _STREAMS[request.stream] = TierStream(options, topic_ids=request.topic_ids)
         if warning is not None:
             out.warn(warning)
     limits = trigger_limits(options)
     if request.ask == "plan":
         picked_schema(options, request.columns)
-        scan = stream.plan(from_json(request.start), from_json(request.end))
+        brokers = {(each[0], each[1]): BrokerFacts(each[2], each[3], each[4], each[5]) for each in request.brokers}
+        scan = stream.plan(from_json(request.start), from_json(request.end), brokers=brokers)
         PlanAnswer(options, [PlannedTier(stream.tier, scan)], out).write_records(None)
         stream.told(scan.warnings)
+        return
+    if request.ask == "seams":
+        local_starts = None if request.local is None else from_json(request.local)
+        seams = stream.seams(from_json(request.start), from_json(request.end), local_starts=local_starts)
+        by_place = [[*place, *seam] for place, seam in sorted(seams.items())]
+        out.write_json("O", {"seams": by_place, "topic_ids": stream.topic_ids})
         return
     if request.ask == "begin":
         offsets = stream.initial_offsets()

@@ -8,37 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_tierlog.batches import conformed, joined
 from pyspark_tierlog.columns import checked_schema
 from pyspark_tierlog.plain_errors import told_in_one_line
-from pyspark_tierlog.request import tier_config
 from pyspark_tierlog.stream.stream_offsets import JsonOffsets, StreamOffsets, from_json, to_json
+from pyspark_tierlog.stream.task_rows import TaskRows
 from pyspark_tierlog.stream.trigger_limits import TriggerLimits, trigger_limits
-from pyspark_tierlog.tasks import TierLocation
-from tierlog.scan.reading.read import read_scan_range
-from tierlog.scan.scan_range import ScanRange
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_tierlog.options.source_options import ReadOptions
+    from pyspark_tierlog.stream.seamed_stream import SeamedStream
     from pyspark_tierlog.stream.tier_stream import TierStream
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StreamTask(InputPartition):
-    """Neighbouring ranges of a tier of a layout, in order."""
-
-    layout: str
-    ranges: tuple[ScanRange, ...]
 
 
 class TierlogStreamReader(DataSourceStreamReader):
@@ -46,12 +34,9 @@ class TierlogStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         options.check_stream()
-        self._schema = checked_schema(options, schema)
-        self._path = options.paths[0]
-        self._config = tier_config(options)
-        self._verify_checksums = options.verify_checksums
+        self._rows = TaskRows.of(options, checked_schema(options, schema))
         self._options: ReadOptions | None = options
-        self._opened: TierStream | None = None
+        self._opened: TierStream | SeamedStream | None = None
         self._begun: StreamOffsets = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -73,28 +58,14 @@ class TierlogStreamReader(DataSourceStreamReader):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """Plan a batch."""
         stream, self._begun = self._stream(), from_json(end)
-        plan = stream.plan(from_json(start), self._begun)
-        tasks = [StreamTask(stream.tier.layout, ranges) for ranges in plan.iter_tasks()]
-        stream.told(plan.warnings)
-        return tasks
+        from pyspark_tierlog.stream.stream_tasks import plan_tasks
+
+        return plan_tasks(stream, from_json(start), self._begun)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow record batches under the promised schema."""
         with told_in_one_line():
-            yield from joined(conformed(self._rows(partition), self._schema))
-
-    def _rows(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(task, StreamTask):
-            return
-        with TierLocation(self._path, task.layout, self._config).opened() as tier:
-            for scan_range in task.ranges:
-                yield from read_scan_range(
-                    tier,
-                    scan_range,
-                    columns=self._schema.names,
-                    timestamp_unit="us",
-                    verify_checksums=self._verify_checksums,
-                )
+            yield from self._rows.read(partition)
 
     def stop(self) -> None:
         """Close the tier; Spark asks for nothing more."""
@@ -102,13 +73,13 @@ class TierlogStreamReader(DataSourceStreamReader):
         if stream is not None:
             stream.close()
 
-    def _stream(self) -> TierStream:
+    def _stream(self) -> TierStream | SeamedStream:
         """The stream, opened when it is first needed: readers of tasks have none."""
-        from pyspark_tierlog.stream.tier_stream import TierStream
+        from pyspark_tierlog.stream.stream_tasks import open_stream
 
         if self._opened is None:
             assert self._options is not None, "planned on the driver only"
-            self._opened = TierStream(self._options)
+            self._opened = open_stream(self._options)
         return self._opened
 
     def _limits(self) -> TriggerLimits:

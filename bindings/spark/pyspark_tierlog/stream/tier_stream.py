@@ -5,15 +5,16 @@ Both engines ask this class: the Python path in Spark's own process for the stre
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 from pyspark_tierlog.request import first_request, log_start_offsets, stream_request, tier_config, topic_selection
+from pyspark_tierlog.stream.loss_report import LossReport
 from pyspark_tierlog.stream.stream_offsets import StreamOffsets, by_topic
-from pyspark_tierlog.stream.trigger_limits import TriggerLimits
+from pyspark_tierlog.stream.trigger_limits import Trigger, TriggerLimits
 from tierlog.errors import DataLossError, TierlogError, UnknownTopicError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.tier import open_tier
@@ -22,14 +23,13 @@ from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.following.followed_tier import FollowedTier, Look
 from tierlog.scan.history import PartitionHistory
+from tierlog.scan.live.seams import BrokerFacts, last_epoch, require_one_log, seam_offset
 from tierlog.scan.planning.plan import PreparedScan, check_named, prepare_scan, resolve_bounds
 from tierlog.scan.transaction_history import find_last_stable_offset
 
 if TYPE_CHECKING:
     from pyspark_tierlog.options.source_options import ReadOptions
     from tierlog.remote.metadata.metadata_view import MetadataView
-
-logger = logging.getLogger(__name__)
 
 #: Partitions whose last stable offset is found at once.
 _CONCURRENCY: Final = 16
@@ -41,6 +41,18 @@ class _StableEnd:
 
     history: PartitionHistory
     offset: int
+
+
+class Seam(NamedTuple):
+    """Where the tier's part of a partition ends within a batch.
+
+    Attributes:
+        offset: Records below it are the tier's, the others the brokers'.
+        is_unchecked: Whether nobody has compared what the tier has now with the brokers' log.
+    """
+
+    offset: int
+    is_unchecked: bool
 
 
 class TierStream(Closeable):
@@ -67,7 +79,6 @@ class TierStream(Closeable):
     def __init__(
         self, options: ReadOptions, *, topic_ids: dict[str, str] | None = None, machine: Machine | None = None
     ) -> None:
-        options.check_stream()
         self._options = options
         self._machine = machine or Machine()
         read_metadata = self._metadata_reader()
@@ -83,13 +94,15 @@ class TierStream(Closeable):
             self.tier,
             topic_selection(options),
             log_start_offsets=log_start_offsets(options),
+            may_lack=options.asks_brokers,
             read_metadata=read_metadata,
         )
         self._look: Look | None = None
         self._due = 0.0
         self._stable: dict[TopicIdPartition, _StableEnd] = {}
-        self._batch_ms: int | None = None
-        self._told: set[str] = set()
+        self._trigger = Trigger(self._machine.clock)
+        self._losses = LossReport(fails=options.fail_on_data_loss)
+        self._checked: dict[TopicPartition, tuple[str, int | None]] = {}
 
     def close(self) -> None:
         """Close the tier."""
@@ -106,7 +119,7 @@ class TierStream(Closeable):
         options, request = self._options, first_request(self._options)
         histories = self._histories(is_first=True)
         check_named(request, histories)
-        bounds = resolve_bounds(self.tier, request, histories, self._lose)
+        bounds = resolve_bounds(self.tier, request, histories, self._losses.lose)
         start = "latest" if options.starting_offsets is None else options.starting_offsets
         is_by_time = request.starting_timestamps is not None
         found = {}
@@ -147,23 +160,55 @@ class TierStream(Closeable):
         end = dict(start) | {place: max(offset, start.get(place, 0)) for place, offset in ends.items()}
         for place, offset in ends.items():
             if offset < start.get(place, 0):
-                self._say(f"{_name(place)}: the tier ends at offset {offset}, the query is at {start[place]}: it waits")
-        if limits is None:
-            return end
-        now_ms = int(self._machine.clock.monotonic_seconds() * 1000)
-        is_early = self._batch_ms is not None and limits.is_too_early(start, end, now_ms - self._batch_ms)
-        if is_early and final is None:
-            return dict(start)
-        self._batch_ms = now_ms
-        first = dict.fromkeys(end, 0) | {(each.topic, each.partition): each.earliest_offset for each in histories}
-        return limits.limited(first | dict(start), end)
+                at = start[place]
+                self._losses.say(f"{_name(place)}: the tier ends at offset {offset}, the query is at {at}: it waits")
+        firsts = {(each.topic, each.partition): each.earliest_offset for each in histories}
+        return self._trigger.next_end(start, end, firsts, limits, is_last=final is not None)
 
-    def plan(self, start: StreamOffsets, end: StreamOffsets) -> PreparedScan:
-        """Plan a batch; a partition without a start begins at its first offset.
+    def seams(
+        self, start: StreamOffsets, end: StreamOffsets, *, local_starts: StreamOffsets | None = None
+    ) -> dict[TopicPartition, Seam]:
+        """Find where the tier's part of a batch ends, of the partitions of which it has one.
+
+        Args:
+            start: Of the batch; a partition without one begins at its first offset.
+            end: Of the batch, exclusive.
+            local_starts: Where the brokers' local logs begin, of which they give all; a partition that is not among
+                them is theirs alone. None: the tier gives all that it has.
 
         Raises:
-            DataLossError: offsets are not there, and ``failOnDataLoss``; or the tier has not come to the batch's end.
-                CorruptDataError, StoreError and their kinds: as ``prepare_scan``.
+            As ``tier_ends``.
+        """
+        found = {}
+        for history in self._histories():
+            place = history.topic, history.partition
+            if place not in end:
+                continue
+            first = start.get(place, history.earliest_offset)
+            local_start = None if local_starts is None else local_starts.get(place, 0)
+            offset = seam_offset(first, end[place], self._end_of(history), local_start)
+            if offset > first:
+                found[place] = Seam(offset, self._checked.get(place, ()) != _log_of(history))
+        return found
+
+    def plan(
+        self,
+        start: StreamOffsets,
+        end: StreamOffsets,
+        *,
+        brokers: Mapping[TopicPartition, BrokerFacts] = MappingProxyType({}),
+    ) -> PreparedScan:
+        """Plan a batch, or the tier's part of one; a partition without a start begins at its first offset.
+
+        Args:
+            start: Of what is read from the tier.
+            end: Of the same, exclusive.
+            brokers: Facts of partitions whose records behind the end are read from brokers.
+
+        Raises:
+            ConfigError: the brokers' log is another one than the tier's. DataLossError: offsets are not there, and
+                ``failOnDataLoss``; or the tier has not come to the batch's end. CorruptDataError, StoreError and their
+                kinds: as ``prepare_scan``.
         """
         for place, offset in start.items():
             if end.get(place, -1) < offset:  # as Spark 4.0 and 4.1 have it, which tell no start
@@ -172,11 +217,16 @@ class TierStream(Closeable):
         wanted = {place: offset for place, offset in end.items() if offset > start.get(place, -1)}
         if any(place not in histories or self._end_of(histories[place]) < wanted[place] for place in wanted):
             histories = {(each.topic, each.partition): each for each in self._histories(is_fresh=True)}
+        for place, facts in brokers.items():
+            if place in histories:
+                require_one_log(histories[place], facts)
+                if facts.end_offset is not None:
+                    self._checked[place] = _log_of(histories[place])
         starts, ends, news = {}, {}, []
         for place, offset in wanted.items():
             history, first = histories.get(place), start.get(place, EARLIEST_OFFSET)
             if history is None:
-                self._lose(f"{_name(place)}: offsets {max(first, 0)} to {offset - 1} have gone from the tier")
+                self._losses.lose(f"{_name(place)}: offsets {max(first, 0)} to {offset - 1} have gone from the tier")
                 continue
             have = self._end_of(history)
             if have < offset:
@@ -185,7 +235,7 @@ class TierStream(Closeable):
                     "the tier has come so far"
                 )
             if first == EARLIEST_OFFSET and history.earliest_offset > 0:
-                self._lose(f"{_name(place)} is new and begins at offset {history.earliest_offset}, not at 0")
+                self._losses.lose(f"{_name(place)} is new and begins at offset {history.earliest_offset}, not at 0")
             starts[place], ends[place] = first, offset
             news.append(history)
         return prepare_scan(self.tier, stream_request(self._options, by_topic(starts), by_topic(ends)), histories=news)
@@ -193,7 +243,7 @@ class TierStream(Closeable):
     def told(self, warnings: Sequence[str]) -> None:
         """Report the warnings of a plan, each once."""
         for warning in warnings:
-            self._say(warning)
+            self._losses.say(warning)
 
     # ---- the tier
 
@@ -205,12 +255,12 @@ class TierStream(Closeable):
             except UnknownTopicError as error:
                 if is_first:
                     raise
-                self._say(str(error))
+                self._losses.say(str(error))
                 self._look = Look({}, {})  # what comes again goes on where it ended
             except TierlogError as error:
                 if is_first or not error.retriable:
                     raise
-                self._say(f"{error}; the tier is looked at again")
+                self._losses.say(f"{error}; the tier is looked at again")
             self._due = self._machine.clock.monotonic_seconds() + self._options.refresh_interval / 1000
         found = [] if self._look is None else self._look.partitions.values()
         return [each.history for each in found if each.history is not None]
@@ -226,11 +276,11 @@ class TierStream(Closeable):
                 )
             if resolution.held is not None:
                 gap = resolution.held.gap
-                self._say(f"{partition} waits for offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")
+                self._losses.say(f"{partition} waits for offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")
         for partition, fault in look.faults.items():
             if self._options.fail_on_data_loss and not fault.retriable:
                 raise fault
-            self._say(f"{partition} is left out for now: {fault}")
+            self._losses.say(f"{partition} is left out for now: {fault}")
         self._look = look
         self._stable = {each: end for each, end in self._stable.items() if each in look.partitions}
 
@@ -258,18 +308,10 @@ class TierStream(Closeable):
         keys = {name: value.get_secret_value() for name, value in options.metadata_client.items()}
         return FollowedMetadata(options.metadata, client_keys=keys, machine=self._machine).read
 
-    # ---- what is told
 
-    def _lose(self, text: str) -> None:
-        """Report what should be there and is not."""
-        if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}; failOnDataLoss=false goes on without")
-        self._say(text)
-
-    def _say(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            logger.warning("tierlog: %s", text)
+def _log_of(history: PartitionHistory) -> tuple[str, int | None]:
+    """What a partition's records belong to: a later leader may have another log."""
+    return str(history.topic_id_partition.topic_id), last_epoch(history)
 
 
 def _name(place: TopicPartition) -> str:

@@ -11,6 +11,7 @@ from pyspark_tierlog.stream.stream_offsets import StreamOffsets
 
 if TYPE_CHECKING:
     from pyspark_tierlog.options.source_options import ReadOptions
+    from tierlog.runtime.machine.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,45 @@ class TriggerLimits:
             count = math.ceil(share) if share < 1 else math.floor(share)
             limited[partition] = min(end[partition], start[partition] + count)
         return limited
+
+
+class Trigger:
+    """Decides how much each batch has.
+
+    Args:
+        clock: Its monotonic time counts.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._batch_ms: int | None = None
+
+    def next_end(
+        self,
+        start: StreamOffsets,
+        end: StreamOffsets,
+        firsts: StreamOffsets,
+        limits: TriggerLimits | None,
+        *,
+        is_last: bool,
+    ) -> dict[TopicPartition, int]:
+        """Find the end of the next batch.
+
+        Args:
+            start: Of the batch; a partition without one begins at its first offset.
+            end: What there is, nowhere in front of the start.
+            firsts: The first offsets of partitions.
+            limits: None: the batch has all that there is.
+            is_last: Whether nothing comes behind the end, so that nothing is waited for.
+        """
+        if limits is None:
+            return dict(end)
+        now_ms = int(self._clock.monotonic_seconds() * 1000)
+        is_early = self._batch_ms is not None and limits.is_too_early(start, end, now_ms - self._batch_ms)
+        if is_early and not is_last:
+            return dict(start)
+        self._batch_ms = now_ms
+        return limits.limited(dict.fromkeys(end, 0) | dict(firsts) | dict(start), end)
 
 
 def trigger_limits(options: ReadOptions) -> TriggerLimits:

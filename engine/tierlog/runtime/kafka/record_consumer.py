@@ -39,6 +39,7 @@ class PartitionRecords:
     Attributes:
         next_offset: Where the next read goes on.
         timestamps_ms: -1 for a record without.
+        details: What else records have, of a consumer that was asked for it.
     """
 
     partition: int
@@ -47,19 +48,42 @@ class PartitionRecords:
     timestamps_ms: Sequence[int]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
+    details: RecordDetails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDetails:
+    """What records have beside their content, each sequence of their length.
+
+    Attributes:
+        timestamp_types: Kafka's numbers: -1 none, 0 CreateTime, 1 LogAppendTime.
+        headers: Name and value of each; None for a record without.
+        leader_epochs: Of the leaders under which they were written; None in old formats.
+    """
+
+    timestamp_types: Sequence[int]
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None]
+    leader_epochs: Sequence[int | None]
 
 
 class RecordConsumer(Closeable):
     """Reads partitions of one topic. librdkafka fetches ahead, up to 16 MiB a partition.
 
+    Args:
+        settings: Of the client.
+        topic: Whose partitions are read.
+        with_details: Whether records come with their RecordDetails.
+        machine: The machine that it runs on.
+
     Thread safety: any number of threads; one read at a time, others wait for it within their time.
     """
 
-    def __init__(self, settings: ClientSettings, topic: str, *, machine: Machine) -> None:
+    def __init__(self, settings: ClientSettings, topic: str, *, with_details: bool = False, machine: Machine) -> None:
         from confluent_kafka import Consumer, Message
 
         self._message = Message  # its methods, called for many at once
         self._topic = topic
+        self._with_details = with_details
         self._clock = machine.clock
         self._origin = Origin()
         self._changed = machine.scheduler.condition()
@@ -217,9 +241,14 @@ class RecordConsumer(Closeable):
         if positions is None or number not in positions or offsets[0] < positions[number]:
             raise StoreUnavailableError(f"reading {self._topic}-{number}: a fetch from before came late")
         positions[number] = offsets[-1] + 1
-        times = [time_ms for _, time_ms in map(kind.timestamp, messages)]
+        types, times = zip(*map(kind.timestamp, messages), strict=True)
         keys, values = list(map(kind.key, messages)), list(map(kind.value, messages))
-        return PartitionRecords(number, offsets[-1] + 1, offsets, times, keys, values)
+        details = None
+        if self._with_details:
+            headers: Any = list(map(kind.headers, messages))
+            epochs = list(map(kind.leader_epoch, messages))
+            details = RecordDetails([each - 1 for each in types], headers, epochs)
+        return PartitionRecords(number, offsets[-1] + 1, offsets, times, keys, values, details)
 
     def _failure(self, message: Message, error: KafkaError) -> Exception:
         partition, offset = message.partition(), message.offset()

@@ -223,6 +223,56 @@ class TopicAdmin(Closeable):
         found = self._answers.result(f"reading the configuration of topic {topic}", asked, until=until, poll=self.poll)
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
+    def topic_names(self, *, timeout_seconds: float) -> list[str]:
+        """Return the names of all topics that these credentials may see, internal ones too."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return sorted(self._begin().list_topics(timeout=_request_seconds(timeout_seconds)).topics)
+        except KafkaException as cause:
+            raise our_error("listing topics", cause.args[0]) from cause
+
+    def offsets_by_time(
+        self, topic: str, timestamps_ms: Mapping[int, int], *, timeout_seconds: float
+    ) -> dict[int, int | None]:
+        """Return partition → offset of its first record of a time (by partition, ms since 1970) or later; None if there
+        is none.
+
+        Raises:
+            ObjectNotFoundError: there is no such topic or partition.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = {number: OffsetSpec.for_timestamp(time_ms) for number, time_ms in timestamps_ms.items()}
+        found = self._list_offsets(topic, asked, timeout_seconds)
+        return {number: None if offset < 0 else offset for number, offset in found.items()}
+
+    def stable_ends(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, int]:
+        """Return partition → its last stable offset: where a consumer with read_committed ends.
+
+        Raises:
+            ObjectNotFoundError: there is no such topic or partition.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = dict.fromkeys(partitions, OffsetSpec.latest())
+        return self._list_offsets(topic, asked, timeout_seconds, is_committed=True)
+
+    def _list_offsets(
+        self, topic: str, asked: Mapping[int, Any], timeout_seconds: float, *, is_committed: bool = False
+    ) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        what, seconds = f"asking for offsets of topic {topic}", _request_seconds(timeout_seconds)
+        request = {TopicPartition(topic, number): spec for number, spec in asked.items()}
+        answer = self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds)
+        return {
+            each.partition: self._answers.result(what, future, until=until, poll=self.poll).offset
+            for each, future in answer.items()
+        }
+
     def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
         """Return partition → (first offset that is there, offset of the next record), as they are between call and
         return.

@@ -44,6 +44,7 @@ class FollowedTier:
         tier: Stays the caller's; with ``read_metadata`` it was opened with that.
         topics: Which ones.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
+        may_lack: A topic or partition that was named may have nothing in the tier yet.
         read_metadata: Which segments count, asked at each look; nothing is listed then. None: the tier's keys say.
 
     Thread safety: one thread at a time.
@@ -57,9 +58,11 @@ class FollowedTier:
         topics: TopicSelection,
         *,
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
+        may_lack: bool = False,
         read_metadata: Callable[[], MetadataView] | None = None,
     ) -> None:
         self._tier = tier
+        self._may_lack = may_lack
         self._named = None if topics.pattern is not None else NamedTopics(topics.names, topics.assigned)
         self._filter = SegmentFilter.of(None, topics.pattern if self._named is None else self._named.pattern, None)
         self._source = TierKeys(tier, self._filter)
@@ -101,7 +104,7 @@ class FollowedTier:
 
     def _chosen(self, found: Mapping[TopicIdPartition, ListedPartition]) -> dict[TopicIdPartition, ListedPartition]:
         if self._named is not None:
-            chosen = self._named.chosen(found, self._tier)
+            chosen = self._named.chosen(found, self._tier, may_lack=self._may_lack)
         else:
             chosen = {partition: listed for partition, listed in found.items() if self._filter.accepts(partition)}
         refuse_ambiguous(chosen)

@@ -160,3 +160,12 @@ def test_tables_and_views_take_the_jar(jar_spark: SparkSession, bucket: Bucket) 
 def test_every_column_is_known(read: Read, bucket: Bucket) -> None:
     """A column of the table that the jar does not know could not be asked for."""
     assert to_spark(table_schema("records")) == read(bucket.root, subscribe="orders", columns=",".join(COLUMNS)).schema
+
+
+@pytest.mark.parametrize("mode", ["remote-preferred", "local-only"])
+def test_brokers_need_the_source_of_spark(jar_spark: SparkSession, bucket: Bucket, mode: str) -> None:
+    """If this fails, a mode that asks brokers is a stack trace of Scala's where spark-sql-kafka is missing."""
+    options = {"subscribe": "orders", "mode": mode, "kafka.bootstrap.servers": "127.0.0.1:9"}
+    frame = jar_spark.read.format("tierlog").options(**options).load(str(bucket.root))
+    with pytest.raises(Exception, match="put spark-sql-kafka-0-10 of this Spark where this jar is"):
+        frame.collect()

@@ -10,6 +10,8 @@ from pyspark_tierlog.options.source_options import IGNORED, ReadOptions, known_o
 from tierlog.errors import ConfigError
 
 BASE = {"path": "s3://bucket/prefix", "subscribe": "orders"}
+MODE = {"mode": "remote-preferred", "kafka.bootstrap.servers": "127.0.0.1:9092"}
+BROKERS = BASE | MODE
 FIELDS = {name.replace("_", ""): name for name in ReadOptions.model_fields}
 
 
@@ -108,6 +110,13 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
             BASE | {"maxtriggerdelay": "soon"},
             "option maxTriggerDelay: expected a time above 0 as 500ms",
         ),
+        (BASE | {"mode": "remote"}, "option mode"),
+        (BASE | {"mode": "local-only"}, "mode=local-only reads from brokers: kafka.bootstrap.servers names them"),
+        (BROKERS | {"table": "batches"}, "reads records, table=batches is of the tier alone"),
+        (BROKERS | {"logStartOffset": "5"}, "option logStartOffset"),
+        (BROKERS | {"logStartOffset": "earliest"}, "logStartOffset is of the tier alone"),
+        (BROKERS | {"columns": "offset,segment"}, "columns names segment, which mode=remote-preferred does not have"),
+        ({"paths": '["y", "z"]', "subscribe": "a"} | MODE, "mode=remote-preferred reads one path"),
         (BASE | {"refreshinterval": "0s"}, "option refreshInterval: expected a time above 0"),
         (BASE | {"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger"),
         (BASE | {"startingoffsets": '{"orders":{"0":-3}}'}, "orders-0: offset -3"),
@@ -253,7 +262,7 @@ def test_security_keys_reach_the_metadatas_kafka_and_no_text() -> None:
 def test_every_known_option_is_documented() -> None:
     """The table of options in the map is the promise; a name that is only in the code is a secret of ours."""
     promised = {
-        *("path", "layout", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
+        *("path", "mode", "layout", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
         *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
         *("kafka.isolation.level", "includeHeaders", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss"),
         *("logStartOffset", "columns", "table", "maxBytesPerPartition", "verifyChecksums", "engine", "rsm.config.file"),
@@ -296,3 +305,18 @@ def test_options_survive_a_pickle() -> None:
     """They travel from load() to planning in the pickle of the data source."""
     options = parsed(startingoffsets='{"orders":{"0":3}}', endingoffsets='{"orders":{"0":-1}}')
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_keys_of_brokers() -> None:
+    """If this fails, brokers are asked without the user's keys, or the keys are shown."""
+    given = BROKERS | {"kafka.sasl.jaas.config": "secret", "kafka.isolation.level": "read_committed"}
+    options, warning = parse_options(given | {"groupidprefix": "g"})
+    assert warning is None
+    assert options.asks_brokers
+    assert {name: value.get_secret_value() for name, value in options.broker_client.items()} == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "sasl.jaas.config": "secret",
+    }
+    assert options.isolation_level == "read_committed"
+    assert "secret" not in repr(options)
+    assert not parse_options(BASE | {"mode": " Remote-Only "})[0].asks_brokers

@@ -19,6 +19,7 @@ from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import SystemClock
+from tierlog.scan.live.seams import BrokerFacts
 from tierlog.scan.reading.read import read_scan_range
 
 Open = Callable[..., TierStream]
@@ -54,8 +55,10 @@ def opened(bucket: Bucket) -> Iterator[Open]:
 
     def open_stream(topic_ids: dict[str, str] | None = None, **given: str) -> TierStream:
         options = {"path": str(bucket.root), "subscribe": "orders", "refreshInterval": "1ms"} | given
-        machine = Machine(clock=HastyClock())
-        streams.append(TierStream(parse_options(options)[0], topic_ids=topic_ids, machine=machine))
+        options = {name: text for name, text in options.items() if text}
+        checked = parse_options(options)[0]
+        checked.check_stream()
+        streams.append(TierStream(checked, topic_ids=topic_ids, machine=Machine(clock=HastyClock())))
         return streams[-1]
 
     yield open_stream
@@ -282,3 +285,32 @@ def test_a_checkpoint_of_something_else(value: object) -> None:
     """If this fails, a checkpoint of another source is read as offsets."""
     with pytest.raises(ConfigError, match="the checkpoint's offsets are not of a topic"):
         from_json(value)
+
+
+def test_a_tier_that_has_nothing_yet(bucket: Bucket, opened: Open) -> None:
+    """If this fails, a partition that is not tiered yet has all of them read from brokers, or ends the query."""
+    brokers = {"mode": "remote-preferred", "kafka.bootstrap.servers": "127.0.0.1:9"}
+    assert opened(subscribe="payments,orders", **brokers).seams({}, {ORDERS: 20}) == {ORDERS: (10, True)}
+    stream = opened(**brokers | {"subscribe": "", "assign": '{"orders":[0,1]}'})
+    assert stream.seams({}, {ORDERS: 20, ("orders", 1): 5}) == {ORDERS: (10, True)}
+
+
+def test_seams_of_a_batch(bucket: Bucket, opened: Open) -> None:
+    """If this fails, a batch over tier and brokers has records twice, or lacks some, or is of two logs."""
+    place, other = ORDERS, ("orders", 1)
+    stream = opened()
+    assert stream.seams({place: 2, other: 0}, {place: 14, other: 3}) == {place: (10, True)}
+    assert stream.seams({}, {place: 14}) == {place: (10, True)}
+    assert stream.seams({place: 2}, {place: 8}) == {place: (8, True)}
+    assert stream.seams({place: 10}, {place: 14}) == {}
+    assert stream.seams({place: 0}, {place: 14}, local_starts={place: 6}) == {place: (6, True)}
+    assert stream.seams({place: 0}, {place: 14}, local_starts={}) == {}
+    with pytest.raises(ConfigError, match="has leader epoch 2 at offset 9"):
+        stream.plan({place: 2}, {place: 10}, brokers={place: BrokerFacts(None, 20, 9, 2)})
+    assert stream.seams({place: 2}, {place: 14}) == {place: (10, True)}
+    stream.plan({place: 2}, {place: 10}, brokers={place: BrokerFacts(None, 20, 9, 0)})
+    assert stream.seams({place: 2}, {place: 14}) == {place: (10, False)}
+    bucket.segment("next", [message(10, "m10", 0)], lineage={0: 0, 4: 10})
+    assert stream.seams({place: 2}, {place: 14}) == {place: (11, True)}
+    with pytest.raises(ConfigError, match="another cluster"):
+        stream.plan({place: 2}, {place: 11}, brokers={place: BrokerFacts("AAAAAAAAAAAAAAAAAAAAAQ")})

@@ -1,12 +1,7 @@
 package io.tierlog.engine;
 
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.Decimal;
-import org.apache.spark.sql.vectorized.ColumnVector;
-import org.apache.spark.sql.vectorized.ColumnarArray;
-import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.Platform;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * A column over native memory of the reader; the same vector is used for each batch.
@@ -15,7 +10,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * is the reader's, and goes with it. Rows are not checked against the batch: that is Spark's part, as for its own
  * vectors.
  */
-abstract class NativeColumn extends ColumnVector {
+abstract class NativeColumn extends RecordColumn {
   private long validity;
   private int nulls;
   /** See {@link #keep}. */
@@ -62,74 +57,5 @@ abstract class NativeColumn extends ColumnVector {
   @Override
   public final boolean isNullAt(int row) {
     return validity != 0 && (Platform.getByte(null, validity + (row >> 3)) >> (row & 7) & 1) == 0;
-  }
-
-  private UnsupportedOperationException notThis() {
-    return new UnsupportedOperationException("a column of " + dataType().simpleString());
-  }
-
-  @Override
-  public boolean getBoolean(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public byte getByte(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public short getShort(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public int getInt(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public long getLong(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public float getFloat(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public double getDouble(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public ColumnarArray getArray(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public ColumnarMap getMap(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public Decimal getDecimal(int row, int precision, int scale) {
-    throw notThis();
-  }
-
-  @Override
-  public UTF8String getUTF8String(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public byte[] getBinary(int row) {
-    throw notThis();
-  }
-
-  @Override
-  public ColumnVector getChild(int ordinal) {
-    throw notThis();
   }
 }

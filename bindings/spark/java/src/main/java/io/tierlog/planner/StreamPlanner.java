@@ -1,6 +1,7 @@
 package io.tierlog.planner;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -92,12 +93,31 @@ public final class StreamPlanner implements AutoCloseable {
   }
 
   /**
-   * Plans a batch.
+   * Where the tier's part of a batch ends, of the partitions of which it has one.
    *
+   * @param local where the brokers' local logs begin, of which they give all; null: the tier gives all that it has
    * @throws PlannerException what the planner said, or that it does not work
    */
-  public ScanPlan plan(Object start, Object end) {
-    return client.planned(request("plan", Map.of("start", start, "end", end)), List.of());
+  public List<Seam> seams(Object start, Object end, Object local) {
+    Map<String, Object> words = new LinkedHashMap<>();
+    words.put("start", start);
+    words.put("end", end);
+    words.put("local", local);
+    JsonNode told = told("seams", words);
+    List<Seam> found = new ArrayList<>();
+    told.path("seams").forEach(each -> found.add(Seam.of(each)));
+    return found;
+  }
+
+  /**
+   * Plans a batch, or the tier's part of one.
+   *
+   * @param brokers facts of partitions whose records behind the end are read from brokers
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public ScanPlan plan(Object start, Object end, List<BrokerFacts> brokers) {
+    List<List<Object>> facts = brokers.stream().map(BrokerFacts::words).toList();
+    return client.planned(request("plan", Map.of("start", start, "end", end, "brokers", facts)), List.of());
   }
 
   @Override
@@ -106,13 +126,18 @@ public final class StreamPlanner implements AutoCloseable {
   }
 
   private Offsets ask(String what, Map<String, Object> more) {
-    JsonNode told = client.offsets(request(what, more));
-    told.path("topic_ids").fields().forEachRemaining(each -> topicIds.put(each.getKey(), each.getValue().asText()));
+    JsonNode told = told(what, more);
     JsonNode limits = told.path("limits");
     return new Offsets(
         told.path("offsets"),
         new Limits(
             number(limits, "max_offsets"), number(limits, "min_offsets"), limits.path("max_delay_ms").asLong()));
+  }
+
+  private JsonNode told(String what, Map<String, Object> more) {
+    JsonNode told = client.offsets(request(what, more));
+    told.path("topic_ids").fields().forEachRemaining(each -> topicIds.put(each.getKey(), each.getValue().asText()));
+    return told;
   }
 
   private static Long number(JsonNode limits, String name) {

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.tierlog.engine.ReaderSettings;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -28,6 +29,8 @@ final class SourceOptions {
   /** The part of a URL before an @, which may be credentials; not an Azure container, which never has a colon. */
   private static final String USER = "(?<!(?i:abfs|abfss|wasb|wasbs):)//[^/@]*@|//[^/@]*:[^/@]*@";
   private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
+
+  private static final String KAFKA = "kafka.";
 
   private final CaseInsensitiveStringMap options;
 
@@ -60,6 +63,44 @@ final class SourceOptions {
   String engine() {
     String engine = word("engine");
     return engine.isEmpty() ? "auto" : engine;
+  }
+
+  /** Whether records are read from brokers, too. */
+  boolean asksBrokers() {
+    return !mode().equals("remote-only");
+  }
+
+  /** {@code remote-only}, {@code remote-preferred}, {@code local-preferred}, {@code local-only}, or a wrong word. */
+  String mode() {
+    String mode = word("mode");
+    return mode.isEmpty() ? "remote-only" : mode;
+  }
+
+  /** The keys of Kafka's clients. */
+  Map<String, String> brokerKeys() {
+    Map<String, String> keys = new HashMap<>();
+    given()
+        .forEach(
+            (name, value) -> {
+              if (name.toLowerCase(Locale.ROOT).startsWith(KAFKA)) {
+                keys.put(name.substring(KAFKA.length()), value);
+              }
+            });
+    return keys;
+  }
+
+  /** These options with others; null as a value: without it. */
+  SourceOptions with(Map<String, String> changes) {
+    CaseInsensitiveStringMap changed = new CaseInsensitiveStringMap(changes);
+    Map<String, String> all = new HashMap<>(given());
+    all.keySet().removeIf(changed::containsKey);
+    changes.forEach(
+        (name, value) -> {
+          if (value != null) {
+            all.put(name, value);
+          }
+        });
+    return new SourceOptions(all);
   }
 
   String plannerPython() {

@@ -1,6 +1,7 @@
 package io.tierlog.spark;
 
 import io.tierlog.planner.PlannerException;
+import java.util.function.Supplier;
 import org.apache.spark.sql.AnalysisException;
 import scala.Option;
 import scala.collection.immutable.Map;
@@ -21,6 +22,15 @@ final class SparkErrors {
     words = words.$plus(new Tuple2<>("msg", error.kind() + ": " + error.getMessage()));
     throw SparkErrors.<RuntimeException>unchecked(
         new AnalysisException(CONDITION, words, Option.<Throwable>apply(error)));
+  }
+
+  /** The answer; what the planner says against it is an error as above. */
+  static <T> T told(Supplier<T> asked) {
+    try {
+      return asked.get();
+    } catch (PlannerException e) {
+      throw failure(e);
+    }
   }
 
   @SuppressWarnings("unchecked")

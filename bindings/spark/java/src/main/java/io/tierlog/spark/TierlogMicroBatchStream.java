@@ -1,7 +1,6 @@
 package io.tierlog.spark;
 
 import io.tierlog.plan.StoreLocation;
-import io.tierlog.planner.PlannerException;
 import io.tierlog.planner.ScanPlan;
 import io.tierlog.planner.StreamPlanner;
 import java.util.ArrayList;
@@ -43,14 +42,14 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
     this.columns = columns;
     this.checkpoint =
         new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
-    this.kept = told(checkpoint::topicIds);
+    this.kept = SparkErrors.told(checkpoint::topicIds);
     this.planner =
         new StreamPlanner(DriverPlanner.own(options), options.given(), Arrays.asList(columns.fieldNames()), kept);
   }
 
   @Override
   public Offset initialOffset() {
-    TierlogOffset known = told(checkpoint::initialOffset);
+    TierlogOffset known = SparkErrors.told(checkpoint::initialOffset);
     if (known != null) {
       return known;
     }
@@ -61,7 +60,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
 
   @Override
   public Offset deserializeOffset(String json) {
-    return told(() -> TierlogOffset.parse(json));
+    return SparkErrors.told(() -> TierlogOffset.parse(json));
   }
 
   @Override
@@ -113,7 +112,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     ScanPlan plan =
-        told(() -> planner.plan(((TierlogOffset) start).offsets(), ((TierlogOffset) end).offsets()));
+        SparkErrors.told(() -> planner.plan(((TierlogOffset) start).offsets(), ((TierlogOffset) end).offsets(), List.of()));
     stores = List.copyOf(plan.stores());
     return plan.tasks().stream().map(TaskPartition::new).toArray(InputPartition[]::new);
   }
@@ -165,7 +164,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
 
   /** An answer of the planner; ids of topics that are new are kept before Spark knows an offset of theirs. */
   private TierlogOffset answer(Supplier<StreamPlanner.Offsets> asked) {
-    return told(
+    return SparkErrors.told(
         () -> {
           StreamPlanner.Offsets found = asked.get();
           limits = found.limits();
@@ -175,13 +174,5 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
           }
           return new TierlogOffset(found.offsets());
         });
-  }
-
-  private static <T> T told(Supplier<T> asked) {
-    try {
-      return asked.get();
-    } catch (PlannerException e) {
-      throw SparkErrors.failure(e);
-    }
   }
 }

@@ -39,6 +39,20 @@ final class TierlogOffset extends Offset {
         });
   }
 
+  /** No offsets. */
+  TierlogOffset() {}
+
+  /** Sets the offset of a partition. */
+  void put(String topic, int partition, long offset) {
+    offsets.computeIfAbsent(topic, any -> new TreeMap<>()).put(partition, offset);
+  }
+
+  /** The offset of a partition; null: it has none. */
+  Long get(String topic, int partition) {
+    SortedMap<Integer, Long> partitions = offsets.get(topic);
+    return partitions == null ? null : partitions.get(partition);
+  }
+
   /**
    * Reads a checkpoint's text.
    *

@@ -73,7 +73,9 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
     }
     try {
       RecordColumns.check(options, schema);
-      return isStream ? TierlogTable.followed(schema, options) : TierlogTable.pinned(schema, options);
+      return isStream || options.asksBrokers()
+          ? TierlogTable.followed(schema, options)
+          : TierlogTable.pinned(schema, options);
     } catch (PlannerException e) {
       throw SparkErrors.failure(e);
     }

@@ -57,7 +57,7 @@ final class TierlogTable implements Table, SupportsRead {
     }
   }
 
-  /** Makes the table of a stream, which lists when its query starts. */
+  /** Makes the table of a stream, or of a read that brokers answer too: both are planned when their query starts. */
   static TierlogTable followed(StructType schema, SourceOptions options) {
     return new TierlogTable(schema, options, null, null, null);
   }
@@ -86,7 +86,8 @@ final class TierlogTable implements Table, SupportsRead {
     if (!merged.equals(new CaseInsensitiveStringMap(options.given()))) {
       try {
         SourceOptions changed = new SourceOptions(merged);
-        return (isFollowed() ? followed(schema, changed) : pinned(schema, changed)).scanBuilder();
+        boolean isPinned = !isFollowed() && !changed.asksBrokers();
+        return (isPinned ? pinned(schema, changed) : followed(schema, changed)).scanBuilder();
       } catch (PlannerException e) {
         throw SparkErrors.failure(e);
       }
@@ -95,10 +96,10 @@ final class TierlogTable implements Table, SupportsRead {
   }
 
   private ScanBuilder scanBuilder() {
-    return new TierlogScanBuilder(this);
+    return options.asksBrokers() ? new SeamedScanBuilder(options, schema) : new TierlogScanBuilder(this);
   }
 
-  /** Whether it is the table of a stream, which has no listing. */
+  /** Whether it has no listing. */
   boolean isFollowed() {
     return planner == null;
   }

@@ -1,0 +1,116 @@
+"""Partitions at their leaders, asked through librdkafka: here of a replica, which serves what real brokers tiered."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+
+import pytest
+
+from tests.support.batches import Batch, message
+from tests.support.buckets import Bucket
+from tests.support.golden import ISOLATIONS
+from tests.support.golden_replicas import golden_replicas
+from tests.support.replica_readers import expected_rows, row
+from tests.support.replica_server import replica
+from tests.support.segments import Aborted
+from tierlog.errors import ConfigError, StoreUnavailableError, UnknownTopicError
+from tierlog.remote.tier import open_tier
+from tierlog.scan.history import TierHistory
+from tierlog.scan.live.broker_logs import BrokerLogs
+from tierlog.scan.live.seams import BrokerFacts, require_one_log
+from tierlog.scan.reading.read import DEFAULT_COLUMNS
+
+COLUMNS = (*DEFAULT_COLUMNS, "headers")
+
+
+def keys_of(bootstrap: str, isolation: str = "read_uncommitted") -> dict[str, str]:
+    return {"bootstrap.servers": bootstrap, "isolation.level": isolation, "default.api.timeout.ms": "20000"}
+
+
+def test_records_are_those_of_a_real_consumer(fixtures: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """If this fails, records from brokers are others than those of a consumer, or their columns mean other things."""
+    compared = 0
+    for server, cases in itertools.islice(golden_replicas(fixtures, tmp_path), 2):
+        for case, isolation in itertools.product(cases, ISOLATIONS):
+            expected = expected_rows(case, isolation)
+            if not expected:
+                continue
+            found = []
+            with BrokerLogs(keys_of(server.bootstrap, isolation)) as logs:
+                _, partitions = logs.partitions(case.topic)
+                for number, (start, end) in logs.offsets(case.topic, partitions).items():
+                    for batch in logs.iter_records(case.topic, number, start, end, columns=COLUMNS):
+                        assert batch.num_rows
+                        found += batch.to_pylist()
+            rows = [
+                row(
+                    each["partition"],
+                    each["offset"],
+                    int(each["timestamp"].timestamp() * 1000 + 0.5),
+                    each["key"],
+                    each["value"],
+                    [(header["key"].encode(), header["value"]) for header in each["headers"] or ()],
+                )
+                for each in found
+            ]
+            assert sorted(rows) == expected, f"{case} {isolation}"
+            compared += len(rows)
+    assert compared > 1000
+
+
+@pytest.fixture
+def served(tmp_path: pathlib.Path) -> tuple[Bucket, pathlib.Path]:
+    """Offsets 0 to 29, of epoch 0; 25 to 28 are an aborted transaction."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("a", [message(offset, f"m{offset}", 0) for offset in range(20)], lineage={0: 0})
+    ours = {"producer_id": 7, "producer_epoch": 0}
+    batches = [message(offset, f"m{offset}", 0) for offset in range(20, 25)]
+    batches.append(Batch(25, (b"x", b"y", b"z"), transactional=True, **ours))
+    batches += [Batch(28, (b"",), marker="abort", **ours), message(29, "m29", 0)]
+    bucket.segment("b", batches, lineage={0: 0}, aborted=[Aborted(7, 25, 28, 29)])
+    return bucket, tmp_path
+
+
+def test_ranges_times_and_facts(served: tuple[Bucket, pathlib.Path]) -> None:
+    """If this fails, a range has records beyond its ends, or a seam is judged by facts of other records."""
+    bucket, folder = served
+    with replica(bucket.root, folder) as server:
+        with BrokerLogs(keys_of(server.bootstrap)) as logs:
+            assert "orders" in logs.topic_names()
+            topic_id, partitions = logs.partitions("orders")
+            assert (topic_id, list(partitions)) == (bucket.topic_id, [0])
+            assert logs.offsets("orders", [0]) == {0: (0, 30)}
+            for first, end in ((0, 30), (3, 7), (7, 8), (24, 29), (28, 29), (29, 30)):
+                found = [n for rows in logs.iter_records("orders", 0, first, end) for n in rows["offset"].to_pylist()]
+                assert found == [n for n in range(first, end) if n != 28]
+            times = logs.offsets_by_time("orders", {0: 1_700_000_000_000 + 21_000})
+            assert times == {0: 21}
+            assert logs.offsets_by_time("orders", {0: 1_900_000_000_000}) == {0: None}
+            facts = logs.facts("orders", {0: 20})[0]
+            assert facts == BrokerFacts(bucket.topic_id, 30, 19, 0)
+            assert logs.facts("orders", {0: 29})[0].first_offset == 29  # behind the marker
+            assert logs.facts("orders", {0: None})[0].end_offset is None
+            with open_tier(str(bucket.root)) as tier:
+                (history,) = TierHistory(tier).partitions(["orders"])
+            require_one_log(history, facts)
+            require_one_log(history, logs.facts("orders", {0: 30})[0])
+        with BrokerLogs(keys_of(server.bootstrap, "read_committed")) as logs:
+            found = [n for rows in logs.iter_records("orders", 0, 20, 30) for n in rows["offset"].to_pylist()]
+            assert found == [20, 21, 22, 23, 24, 29]
+
+
+def test_what_is_not_there(served: tuple[Bucket, pathlib.Path]) -> None:
+    """If this fails, a wrong name or a cluster that is away is a read without an end, or without records."""
+    bucket, folder = served
+    with replica(bucket.root, folder) as server, BrokerLogs(keys_of(server.bootstrap)) as logs:
+        with pytest.raises(UnknownTopicError, match="no topic payments"):
+            logs.partitions("payments")
+        bootstrap = server.bootstrap
+    with BrokerLogs(keys_of(bootstrap) | {"default.api.timeout.ms": "1000"}) as logs:
+        with pytest.raises(StoreUnavailableError):
+            logs.partitions("orders")
+        with pytest.raises(StoreUnavailableError):
+            logs.topic_names()
+    with pytest.raises(ConfigError, match="unknown key"):
+        BrokerLogs({"bootstrap.servers": bootstrap, "no.such.key": "1"})

@@ -1,0 +1,61 @@
+"""A Spark session as a process, which runs queries of Spark's Kafka source and of ours over the same topic.
+
+    python -m tests.support.spark_queries JARS
+
+A line of stdin asks: ``{"format", "options", "out", "checkpoint"}``; with a ``checkpoint`` the query is a stream of all
+that is there now, which adds to ``out``, else a batch read. Records go to ``out`` as Parquet. The answer is a line of
+JSON: ``{"error"}``, null if there was none, ``{"tasks"}``, the partitions of a batch read, ``{"batches"}``, those of a
+stream that had rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp", "timestampType", "key", "value", "headers")
+
+
+def main() -> None:
+    builder = SparkSession.builder.master("local[2]").appName("tierlog-seam").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.extraClassPath", sys.argv[1]).config("spark.sql.session.timeZone", "UTC")
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for line in sys.stdin:
+        print(json.dumps(answer(spark, json.loads(line))), flush=True)
+    spark.stop()
+
+
+def answer(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
+    try:
+        return streamed(spark, question) if "checkpoint" in question else batch(spark, question)
+    except Exception as error:  # noqa: BLE001 - the test wants its text
+        return {"error": str(error), "tasks": 0, "batches": 0}
+
+
+def batch(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
+    frame = spark.read.format(question["format"]).options(**question["options"]).load()
+    frame = frame.selectExpr(*question.get("columns", COLUMNS))
+    tasks = frame.rdd.getNumPartitions()
+    frame.write.mode("overwrite").parquet(question["out"])
+    return {"error": None, "tasks": tasks, "batches": 0}
+
+
+def streamed(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
+    reader = spark.readStream.format(question["format"]).options(**question["options"]).load()
+    writer = (
+        reader.selectExpr(*question.get("columns", COLUMNS))
+        .writeStream.format("parquet")
+        .option("path", question["out"])
+    )
+    query = writer.option("checkpointLocation", question["checkpoint"]).trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches = sum(each["numInputRows"] > 0 for each in query.recentProgress)
+    return {"error": None, "tasks": 0, "batches": batches}
+
+
+if __name__ == "__main__":
+    main()
