@@ -125,7 +125,10 @@ class SeamedStream(Closeable):
         return found
 
     def tier_ends(self, *, is_fresh: bool = False) -> dict[TopicPartition, int]:  # noqa: ARG002  brokers are always asked
-        """Find where the brokers' logs end: for read_committed at their last stable offsets. Raises: as ``find_offsets``."""
+        """Find where the brokers' logs end: for read_committed at their last stable offsets.
+
+        Raises: as ``find_offsets``.
+        """
         return {place: end for place, (_, end) in self._logs().items()}
 
     def next_offsets(
@@ -145,7 +148,8 @@ class SeamedStream(Closeable):
         """Plan a batch; a partition without a start begins at its first offset.
 
         Raises:
-            ConfigError: the brokers' log is another one than the tier's. Else as TierStream.plan, and as ``find_offsets``.
+            ConfigError: the brokers' log is another one than the tier's. Else as TierStream.plan, and as
+                ``find_offsets``.
         """
         firsts = {place: first for place, (first, _) in self._logs().items()} | dict(start)
         for place in end.keys() - start.keys():
