@@ -40,9 +40,9 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
         return
     if request.ask == "seams":
         local_starts = None if request.local is None else from_json(request.local)
-        seams = stream.seams(from_json(request.start), from_json(request.end), local_starts=local_starts)
+        seams = stream.live.seams(from_json(request.start), from_json(request.end), local_starts=local_starts)
         by_place = [[*place, *seam] for place, seam in sorted(seams.items())]
-        out.write_json("O", {"seams": by_place, "topic_ids": stream.topic_ids})
+        out.write_json("O", {"seams": by_place, "topic_ids": stream.live.topic_ids})
         return
     if request.ask == "begin":
         offsets = stream.initial_offsets()
@@ -51,5 +51,5 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
     else:
         final = None if request.final is None else from_json(request.final)
         offsets = stream.next_offsets(from_json(request.start), limits if request.limited else None, final=final)
-    told = {"offsets": to_json(offsets), "topic_ids": stream.topic_ids, "limits": limits.to_json()}
+    told = {"offsets": to_json(offsets), "topic_ids": stream.live.topic_ids, "limits": limits.to_json()}
     out.write_json("O", told)

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_tierlog.options.java_patterns import name_pattern
 from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers, TopicPartition
 from pyspark_tierlog.request import broker_keys
-from pyspark_tierlog.stream.loss_report import LossReport
 from pyspark_tierlog.stream.stream_offsets import StreamOffsets
-from pyspark_tierlog.stream.tier_stream import Seam, TierStream
+from pyspark_tierlog.stream.tier_stream import TierStream
 from pyspark_tierlog.stream.trigger_limits import Trigger, TriggerLimits
 from pyspark_tierlog.tasks import BrokerTask
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.scan.live.broker_logs import BrokerLogs
+from tierlog.scan.live.live_tier import Seam
+from tierlog.scan.live.loss_report import LossReport
 from tierlog.scan.live.seams import BrokerFacts
 from tierlog.scan.planning.plan import PreparedScan
 
@@ -155,7 +156,7 @@ class SeamedStream(Closeable):
         for place in end.keys() - start.keys():
             if firsts.get(place, 0) > 0:
                 self._losses.lose(f"{place[0]}-{place[1]} is new and begins at offset {firsts[place]}, not at 0")
-        seams = {} if self.tier_stream is None else self.tier_stream.seams(firsts, end)
+        seams = {} if self.tier_stream is None else self.tier_stream.live.seams(firsts, end)
         begun = dict(end) | firsts | {place: seam.offset for place, seam in seams.items()}
         ranges = [BrokerTask(*place, begun[place], end[place]) for place in sorted(end) if begun[place] < end[place]]
         if self.tier_stream is None or not seams:

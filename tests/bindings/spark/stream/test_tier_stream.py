@@ -207,7 +207,7 @@ def test_a_topic_that_was_made_anew(bucket: Bucket, opened: Open) -> None:
     """If this fails, the offsets of one topic are those of another, and its first records are never read."""
     stream = opened()
     assert stream.tier_ends() == {ORDERS: 10}
-    known = dict(stream.topic_ids)
+    known = dict(stream.live.topic_ids)
     bucket.path("s0", "rsm-manifest").unlink()
     again = Bucket(bucket.root, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
     segment(again, 0, 30)
@@ -246,13 +246,13 @@ def test_a_look_is_made_when_it_is_due(bucket: Bucket, opened: Open) -> None:
     """If this fails, a query without news lists the bucket ten times a second."""
     stream = opened(refreshInterval="1h")
     looks: list[int] = []
-    look = stream._followed.look
+    look = stream.live._followed.look
 
     def counted() -> Any:
         looks.append(1)
         return look()
 
-    stream._followed.look = counted  # type: ignore[method-assign]
+    stream.live._followed.look = counted  # type: ignore[method-assign]
     segment(bucket, 10, 12)
     assert [stream.tier_ends() for _ in range(5)] == [{ORDERS: 12}] * 5
     segment(bucket, 12, 14)
@@ -267,15 +267,15 @@ def test_a_store_that_is_away(bucket: Bucket, opened: Open, caplog: pytest.LogCa
 
     stream = opened()
     assert stream.tier_ends() == {ORDERS: 10}
-    look = stream._followed.look
+    look = stream.live._followed.look
 
     def away() -> Any:
         raise StoreUnavailableError("503")
 
-    stream._followed.look = away  # type: ignore[method-assign]
+    stream.live._followed.look = away  # type: ignore[method-assign]
     assert [stream.tier_ends(is_fresh=True) for _ in range(3)] == [{ORDERS: 10}] * 3
     assert caplog.text.count("503; the tier is looked at again") == 1
-    stream._followed.look = look  # type: ignore[method-assign]
+    stream.live._followed.look = look  # type: ignore[method-assign]
     segment(bucket, 10, 12)
     assert stream.tier_ends(is_fresh=True) == {ORDERS: 12}
 
@@ -290,27 +290,27 @@ def test_a_checkpoint_of_something_else(value: object) -> None:
 def test_a_tier_that_has_nothing_yet(bucket: Bucket, opened: Open) -> None:
     """If this fails, a partition that is not tiered yet has all of them read from brokers, or ends the query."""
     brokers = {"mode": "remote-preferred", "kafka.bootstrap.servers": "127.0.0.1:9"}
-    assert opened(subscribe="payments,orders", **brokers).seams({}, {ORDERS: 20}) == {ORDERS: (10, True)}
+    assert opened(subscribe="payments,orders", **brokers).live.seams({}, {ORDERS: 20}) == {ORDERS: (10, True)}
     stream = opened(**brokers | {"subscribe": "", "assign": '{"orders":[0,1]}'})
-    assert stream.seams({}, {ORDERS: 20, ("orders", 1): 5}) == {ORDERS: (10, True)}
+    assert stream.live.seams({}, {ORDERS: 20, ("orders", 1): 5}) == {ORDERS: (10, True)}
 
 
 def test_seams_of_a_batch(bucket: Bucket, opened: Open) -> None:
     """If this fails, a batch over tier and brokers has records twice, or lacks some, or is of two logs."""
     place, other = ORDERS, ("orders", 1)
     stream = opened()
-    assert stream.seams({place: 2, other: 0}, {place: 14, other: 3}) == {place: (10, True)}
-    assert stream.seams({}, {place: 14}) == {place: (10, True)}
-    assert stream.seams({place: 2}, {place: 8}) == {place: (8, True)}
-    assert stream.seams({place: 10}, {place: 14}) == {}
-    assert stream.seams({place: 0}, {place: 14}, local_starts={place: 6}) == {place: (6, True)}
-    assert stream.seams({place: 0}, {place: 14}, local_starts={}) == {}
+    assert stream.live.seams({place: 2, other: 0}, {place: 14, other: 3}) == {place: (10, True)}
+    assert stream.live.seams({}, {place: 14}) == {place: (10, True)}
+    assert stream.live.seams({place: 2}, {place: 8}) == {place: (8, True)}
+    assert stream.live.seams({place: 10}, {place: 14}) == {}
+    assert stream.live.seams({place: 0}, {place: 14}, local_starts={place: 6}) == {place: (6, True)}
+    assert stream.live.seams({place: 0}, {place: 14}, local_starts={}) == {}
     with pytest.raises(ConfigError, match="has leader epoch 2 at offset 9"):
         stream.plan({place: 2}, {place: 10}, brokers={place: BrokerFacts(None, 20, 9, 2)})
-    assert stream.seams({place: 2}, {place: 14}) == {place: (10, True)}
+    assert stream.live.seams({place: 2}, {place: 14}) == {place: (10, True)}
     stream.plan({place: 2}, {place: 10}, brokers={place: BrokerFacts(None, 20, 9, 0)})
-    assert stream.seams({place: 2}, {place: 14}) == {place: (10, False)}
+    assert stream.live.seams({place: 2}, {place: 14}) == {place: (10, False)}
     bucket.segment("next", [message(10, "m10", 0)], lineage={0: 0, 4: 10})
-    assert stream.seams({place: 2}, {place: 14}) == {place: (11, True)}
+    assert stream.live.seams({place: 2}, {place: 14}) == {place: (11, True)}
     with pytest.raises(ConfigError, match="another cluster"):
         stream.plan({place: 2}, {place: 11}, brokers={place: BrokerFacts("AAAAAAAAAAAAAAAAAAAAAQ")})

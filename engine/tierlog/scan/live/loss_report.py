@@ -1,4 +1,4 @@
-"""What a stream tells of records that should be there and are not: an error, or a line of the log, once."""
+"""What a reader tells of records that should be there and are not: an error, or a line of the log, once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ logger = logging.getLogger(__name__)
 
 
 class LossReport:
-    """The report of one stream.
+    """The report of one reader.
 
     Args:
-        fails: ``failOnDataLoss``.
+        fails: Whether data loss is an error.
     """
 
     def __init__(self, *, fails: bool) -> None:
-        self._fails = fails
+        self.fails = fails
         self._told: set[str] = set()
 
     def lose(self, text: str) -> None:
         """Report what should be there and is not. Raises DataLossError, if it fails."""
-        if self._fails:
+        if self.fails:
             raise DataLossError(f"{text}; failOnDataLoss=false goes on without")
         self.say(text)
 
