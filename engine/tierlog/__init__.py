@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tierlog.remote.tier import open_tier
     from tierlog.runtime.machine import Machine
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
+    from tierlog.tier_consumer import TierConsumer, TopicPartition, consume
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -33,6 +34,7 @@ else:
             "tierlog.remote.tier": ("open_tier",),
             "tierlog.runtime.machine": ("Machine",),
             "tierlog.scan.topic_info": ("PartitionInfo", "TopicInfo"),
+            "tierlog.tier_consumer": ("TierConsumer", "TopicPartition", "consume"),
         },
         modules=("aio", "broker", "errors", "log", "records", "remote", "replication", "scan", "testing", "upkeep"),
     )
@@ -42,11 +44,14 @@ __all__ = [
     "PartitionInfo",
     "RecordDataset",
     "RecordReader",
+    "TierConsumer",
     "TierlogError",
     "TopicInfo",
+    "TopicPartition",
     "__version__",
     "aio",
     "broker",
+    "consume",
     "dataset",
     "errors",
     "log",

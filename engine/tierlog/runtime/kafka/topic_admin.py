@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -323,6 +323,38 @@ class TopicAdmin(Closeable):
             number: LeaderLog(start.offset, ends[number].offset, start.leader_epoch, ends[number].leader_epoch)
             for number, start in starts.items()
         }
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], *, timeout_seconds: float
+    ) -> dict[tuple[str, int], int | None]:
+        """Return topic and partition → the offset that a group has committed; None: it has none."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        until, seconds = self._machine.clock.monotonic_seconds() + timeout_seconds, _request_seconds(timeout_seconds)
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*each) for each in partitions])
+        answer = self._begin().list_consumer_group_offsets([asked], request_timeout=seconds)[group]
+        what = f"asking for offsets of group {group}"
+        found = self._answers.result(what, answer, until=until, poll=self.poll).topic_partitions
+        for each in found:
+            if each.error is not None:
+                raise our_error(what, each.error)
+        return {(each.topic, each.partition): None if each.offset < 0 else each.offset for each in found}
+
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int], *, timeout_seconds: float) -> None:
+        """Commit offsets of a group that has no members.
+
+        Raises:
+            ConfigError: it has members, or the group's id is wrong.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        until, seconds = self._machine.clock.monotonic_seconds() + timeout_seconds, _request_seconds(timeout_seconds)
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*each, at) for each, at in offsets.items()])
+        answer = self._begin().alter_consumer_group_offsets([asked], request_timeout=seconds)[group]
+        what = f"committing offsets of group {group}"
+        for each in self._answers.result(what, answer, until=until, poll=self.poll).topic_partitions:
+            if each.error is not None:
+                raise our_error(what, each.error)
 
     def poll(self) -> None:
         """Write librdkafka's messages to the log. An otherwise idle caller calls this now and then."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tierlog.arguments import INT64_MAX
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError, UnknownTopicError
 from tierlog.runtime.kafka.client_keys import client_settings
 from tierlog.runtime.kafka.opening import require_client
@@ -108,6 +109,52 @@ class BrokerLogs(Closeable):
                 found[number] = BrokerFacts(topic_id, ends[number][1], *first)
         return found
 
+    def committed(self, group: str, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
+        """Return the offsets that a group has committed, by topic and partition; None where it has none."""
+        return self._admin.committed_offsets(group, places, timeout_seconds=self._seconds)
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets of a group, by topic and partition. Raises ConfigError: the group has members."""
+        self._admin.commit_offsets(group, offsets, timeout_seconds=self._seconds)
+
+    def read(
+        self,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        seconds: float,
+    ) -> list[tuple[int, int, pa.RecordBatch | None]]:
+        """Read what comes next of partitions, as soon as there is something.
+
+        Args:
+            topic: Whose.
+            positions: Partition to the offset of its next record.
+            columns: As of ``iter_records``.
+            seconds: The longest that it waits.
+
+        Returns:
+            (partition, offset behind it, its records): None for records where a partition goes on further behind,
+            beyond control records or aborted ones. Empty: nothing came.
+
+        Raises:
+            PositionOutOfRangeError: records have gone.
+        """
+        schema = records_schema(columns)
+        with _named(topic):
+            found = self._consumer(topic).read(positions, max_bytes=_READ_BYTES, timeout_seconds=seconds)
+        return [
+            (each.partition, each.next_offset, _rows(topic, each, INT64_MAX, schema) if each.offsets else None)
+            for each in found
+        ]
+
+    def _consumer(self, topic: str) -> RecordConsumer:
+        consumer = self._consumers.get(topic)
+        if consumer is None:
+            consumer = RecordConsumer(self._records, topic, with_details=True, machine=self._machine)
+            self._consumers[topic] = self._opened.enter_context(consumer)
+        return consumer
+
     def iter_records(
         self,
         topic: str,
@@ -132,11 +179,7 @@ class BrokerLogs(Closeable):
             PositionOutOfRangeError: records have gone. StoreUnavailableError: also, no record came for a minute.
         """
         schema = records_schema(columns, timestamp_unit=timestamp_unit)
-        consumer = self._consumers.get(topic)
-        if consumer is None:
-            consumer = RecordConsumer(self._records, topic, with_details=True, machine=self._machine)
-            self._consumers[topic] = self._opened.enter_context(consumer)
-        position = first
+        consumer, position = self._consumer(topic), first
         while position < end:
             for found in _read(consumer, topic, partition, position):
                 position = found.next_offset
