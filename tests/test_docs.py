@@ -10,7 +10,9 @@ import types
 
 import pytest
 
+import tierlog
 from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
+from tests.support.replica_server import replica
 
 pytestmark = needs_checkout
 
@@ -87,7 +89,7 @@ SOURCES = (
 #: Where a name without a path may lie.
 MODULE_ROOTS = ("engine/tierlog", "engine", "bindings/spark", "bindings/spark/pyspark_tierlog", ".")
 #: Dotted words that are no modules: a function, calls of Spark.
-OTHERS = {"tierlog.read", "spark.read"}
+OTHERS = {"tierlog.read", "tierlog.consume", "spark.read"}
 _LOOSE_FILE = re.compile(r"[\w-]+\.(java|rs|c|h|pyx|py)")
 
 
@@ -217,6 +219,22 @@ def test_the_reader_feeds_what_the_page_names(data: pathlib.Path) -> None:
     assert isinstance(counts, list)
     assert len(counts) == 2
     assert len(names["frame"]) == sum(count for _, count in counts)  # type: ignore[arg-type]
+
+
+def test_the_consumer_of_the_page_runs(
+    data: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines that read on from the tier at the brokers; they poll until nothing comes."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "tierlog.consume(" in block)
+    path = data / "local-tiered" / "objects"
+    with replica(path, tmp_path) as server:
+        for said, meant in {"broker:9092": server.bootstrap, '"orders"': '"fx-local-json"', "5.0": "1.0"}.items():
+            assert said in code
+            code = code.replace(said, meant)
+        exec(compile(code, "README.md", "exec"), {"tierlog": tierlog, "path": path})  # the page's own code
+    read = tierlog.read(path, "fx-local-json").read_all().num_rows
+    assert sum(int(line.split()[-1]) for line in capsys.readouterr().out.splitlines()) == read
 
 
 def test_the_clients_of_a_replica_have_the_versions_that_are_tested() -> None:

@@ -17,24 +17,26 @@ from tierlog.errors import TierlogError
 
 if TYPE_CHECKING:
     from tierlog import aio, broker, errors, log, records, remote, replication, scan, testing, upkeep
+    from tierlog.consuming import consume
     from tierlog.reading import read, topics
     from tierlog.record_dataset import RecordDataset, dataset
     from tierlog.record_reader import RecordReader
     from tierlog.remote.tier import open_tier
     from tierlog.runtime.machine import Machine
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
-    from tierlog.tier_consumer import TierConsumer, TopicPartition, consume
+    from tierlog.tier_consumer import TierConsumer, TopicPartition
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "tierlog.consuming": ("consume",),
             "tierlog.reading": ("read", "topics"),
             "tierlog.record_dataset": ("RecordDataset", "dataset"),
             "tierlog.record_reader": ("RecordReader",),
             "tierlog.remote.tier": ("open_tier",),
             "tierlog.runtime.machine": ("Machine",),
             "tierlog.scan.topic_info": ("PartitionInfo", "TopicInfo"),
-            "tierlog.tier_consumer": ("TierConsumer", "TopicPartition", "consume"),
+            "tierlog.tier_consumer": ("TierConsumer", "TopicPartition"),
         },
         modules=("aio", "broker", "errors", "log", "records", "remote", "replication", "scan", "testing", "upkeep"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from tests.bindings.spark.conftest import ENGINES, batches
 from tests.support.buckets import Bucket
+from tests.support.checkout import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,3 +182,14 @@ def test_a_table_of_the_catalog(spark: SparkSession, engine: str, bucket: Bucket
     query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(WAIT_SECONDS)
     assert rows(spark, tmp_path) == wanted(60)
+
+
+def test_the_lines_of_the_page_run(spark: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """The lines of the README that follow a topic into a table."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "readStream" in block)
+    for said, meant in {"s3://tier-bucket/prefix": str(bucket.root), "/data/checkpoint": str(tmp_path / "c")}.items():
+        assert said in code
+        code = code.replace(said, meant)
+    exec(compile(code, "README.md", "exec"), {"spark": spark})  # the page's own code
+    assert spark.table("orders_history").count() == 60
