@@ -304,7 +304,10 @@ class Judge(Protocol):
         """Time for what is dear: whole logs."""
 
     def settled(self, now_ms: int) -> None:
-        """Faults stopped three task intervals ago, and no client sends."""
+        """Faults stopped three task intervals ago, and no client sends. Some brokers may be down or paused still."""
+
+    def store_settled(self, now_ms: int) -> None:
+        """All brokers run, and had the time to remove what they had stored too late."""
 
     def closed(self, now_ms: int) -> None:
         """All brokers stopped cleanly."""

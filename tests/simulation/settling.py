@@ -50,6 +50,8 @@ class Settling:
         world.wait_for("all replicas are in sync", self._is_whole, _HEAL_SECONDS)
         world.judge.checkpoint(world.network.now_ms)
         self._read_all()
+        self._let_late_objects_go()  # of those that were paused until now
+        world.judge.store_settled(world.network.now_ms)
 
     def _read_all(self) -> None:
         """Have every partition read from every replica, from its start to its end."""
@@ -109,10 +111,15 @@ class Settling:
         self._let_copies_end(3 * interval)
         world.sleep(3 * interval + self._longest("remote.log.manager.unfinished.copy.retention.ms") + _SETTLE_SECONDS)
         self._let_copies_end(3 * interval)
-        until = world.scheduler.clock.monotonic_seconds() + _LATE_SECONDS
-        while world.judge.has_late_objects() and world.scheduler.clock.monotonic_seconds() < until:
-            world.look()
+        self._let_late_objects_go()
         self._let_copies_end(3 * interval)  # of what was closed meanwhile
+
+    def _let_late_objects_go(self) -> None:
+        """Wait until brokers that run have removed what they stored behind its deletion, or should have."""
+        world, clock = self._world, self._world.scheduler.clock
+        until = clock.monotonic_seconds() + _LATE_SECONDS
+        while world.judge.has_late_objects() and clock.monotonic_seconds() < until:
+            world.look()
 
     def _let_copies_end(self, seconds: float) -> None:
         """Wait until all that is closed is copied, and all that is due is deleted: so long behind the last segment that

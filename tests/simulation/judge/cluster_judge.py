@@ -16,7 +16,7 @@ from tests.simulation.judge.judged_partition import JudgedPartition
 from tests.simulation.judge.judged_topics import JudgedTopics
 from tests.simulation.judge.lookups import check_lookup
 from tests.simulation.judge.producers import check_producers
-from tests.simulation.judge.retention import Deadlines, Overdue
+from tests.simulation.judge.retention import Deadlines, Overdue, lasting
 from tests.simulation.judge.segments import DELETING, FINISHED, SegmentTable
 from tests.simulation.judge.stored_objects import StoredObjects, check_copied_below_stable
 from tests.simulation.judge.whole_reads import WholeRead
@@ -106,12 +106,16 @@ class ClusterJudge:
 
     def fault_began(self, name: str, text: str, now_ms: int) -> None:
         self._faults.add(name)
-        self._deadlines.disturb(began=_lasting(name, text))
+        self._deadlines.disturb(began=lasting(name, text))
         if name == "local rot":
             self._topics.rotted(text)
+        if name == "pause":
+            self._objects.paused(int(text))
 
     def fault_ended(self, name: str, text: str, now_ms: int) -> None:
-        self._deadlines.disturb(ended=_lasting(name, text))
+        self._deadlines.disturb(ended=lasting(name, text))
+        if name == "pause":
+            self._objects.resumed(int(text))
 
     # ---- clients
 
@@ -550,6 +554,9 @@ class ClusterJudge:
         self._objects.check(self._view.stored())
         self._set_aside = {broker: {*filter(waits_to_go, paths)} for broker, paths in self._view.files().items()}
 
+    def store_settled(self, now_ms: int) -> None:
+        self._objects.check(self._view.stored())
+
     def _check_settled(self, known: JudgedPartition, leader: ReplicaView, running: set[int]) -> None:
         """Invariants 7 and 10 of one partition."""
         facts = self._topics.facts(leader.partition)
@@ -588,10 +595,3 @@ class ClusterJudge:
         compacted = [f"/{folder}/" for folder, each in owned.items() if self._topics.facts(each).is_compacted]
         before = {path for path in self._set_aside.get(broker, ()) if not any(each in path for each in compacted)}
         check_files(broker, sound, owned.keys(), before)
-
-
-def _lasting(name: str, text: str) -> str:
-    """The name of a fault that lasts until it ends: of each cut, pause and disk its own; empty for one of a moment."""
-    if name in ("cut", "pause", "disk failure", "stalls"):
-        return f"{name} {text}"
-    return name if name in ("network", "store") else ""

@@ -262,3 +262,10 @@ class Deadlines:
             late_ms = now_ms - self._since_ms.setdefault(key, now_ms)
             if late_ms > within_ms:
                 raise Violation(7, "late deletion", f"{text}; for {late_ms} ms, and nothing disturbed the cluster")
+
+
+def lasting(name: str, text: str) -> str:
+    """The name of a fault that lasts until it ends: of each cut, pause and disk its own; empty for one of a moment."""
+    if name in ("cut", "pause", "disk failure", "stalls"):
+        return f"{name} {text}"
+    return name if name in ("network", "store") else ""

@@ -31,12 +31,14 @@ class StoredObjects:
     Attributes:
         orphans: Keys that a life put after it had ended, or after the deletion of that object or of the segment, with
             that life, or None if it did not wait for the answer any more: allowed once it has ended, and counted. One
-            that goes on, and had the answer, has to find that it came too late.
+            that goes on, and had the answer, has to find that it came too late: while it is paused it cannot, and then
+            it has to once it runs again.
     """
 
     def __init__(self, tier: SegmentTable) -> None:
         self._tier = tier
         self._lives: dict[int, int] = {}
+        self._paused: set[int] = set()
         self._expired: set[bytes] = set()
         self.orphans: dict[str, tuple[int, int] | None] = {}
         self.late_puts = 0
@@ -49,6 +51,15 @@ class StoredObjects:
     def ended(self, broker: int) -> None:
         """A broker's life ended."""
         self._lives.pop(broker, None)
+        self._paused.discard(broker)
+
+    def paused(self, broker: int) -> None:
+        """A broker's life stands still."""
+        self._paused.add(broker)
+
+    def resumed(self, broker: int) -> None:
+        """It goes on."""
+        self._paused.discard(broker)
 
     def put(self, key: str, broker: int, life: int, *, is_awaited: bool) -> None:
         """The store has an object."""
@@ -109,11 +120,11 @@ class StoredObjects:
         if key not in self.orphans:
             return False
         putter = self.orphans[key]
-        return putter is None or self._lives.get(putter[0]) != putter[1]
+        return putter is None or putter[0] in self._paused or self._lives.get(putter[0]) != putter[1]
 
     def has_late(self, stored: Mapping[str, int]) -> bool:
         """Whether an object is in the store that landed behind the deletion of its segment's objects, of a life that
-        goes on.
+        runs.
         """
         keys = [(key, found[0]) for key in stored if (found := segment_of(key)) is not None]
         return any(each not in self._tier.segments and not self._is_forgiven(key) for key, each in keys)
