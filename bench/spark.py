@@ -55,10 +55,12 @@ FOOTERS_BAR = 1 / 1.5
 CACHE_BYTES, HEAP = 512 << 20, "2g"
 
 
-def run_application(running: broker.Broker, topic: str, *words: str, rounds: int) -> list[dict[str, Any]]:
+def run_application(
+    running: broker.Broker, topic: str, *words: str, rounds: int, module: str = "bench.spark_application"
+) -> list[dict[str, Any]]:
     """The rows of one Spark application over a topic, those of the warm-up (run 0) too."""
     jars = f"{install.class_path('spark-kafka')}:{jar_path()}"
-    command = [str(install.python()), "-m", "bench.spark_application", "--topic", topic, "--runs", str(rounds)]
+    command = [str(install.python()), "-m", module, "--topic", topic, "--runs", str(rounds)]
     command += ["--bootstrap", running.bootstrap, "--broker-pid", str(running.process.pid), "--jars", jars, *words]
     rows: list[dict[str, Any]] = []
     environment, pipe = install.environment(), subprocess.PIPE

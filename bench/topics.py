@@ -28,7 +28,7 @@ def fill(
     partitions: int = PARTITIONS,
     settings: Sequence[str] = (),
 ) -> None:
-    """Make a topic, with ``key=value`` of its settings, and produce about so many bytes."""
+    """Make a topic unless it is there, with ``key=value`` of its settings, and produce about so many bytes."""
     print(f"producing {topic}: {size_bytes} bytes", file=sys.stderr)
     told = [running.bootstrap, topic, codec, size_bytes, value_bytes, partitions, BATCH_BYTES, *settings]
     _run(*map(str, told))

@@ -24,8 +24,9 @@ def fill(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"segment.bytes": str(256 << 20), "retention.ms": "-1", "max.message.bytes": str(8 << 20), **settings}
-    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
-        future.result()
+    if topic not in admin.list_topics(timeout=30).topics:
+        for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+            future.result()
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -17,7 +17,7 @@ from pyspark_tierlog.stream.stream_offsets import StreamOffsets
 from pyspark_tierlog.stream.tier_stream import TierStream
 from pyspark_tierlog.stream.trigger_limits import Trigger, TriggerLimits
 from pyspark_tierlog.tasks import BrokerTask
-from tierlog.errors import ConfigError, UnknownTopicError
+from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.scan.live.broker_logs import BrokerLogs
@@ -62,6 +62,7 @@ class SeamedStream(Closeable):
         self._options = options
         self._losses = LossReport(fails=options.fail_on_data_loss)
         self._trigger = Trigger(machine.clock)
+        self._topic_ids: dict[str, str | None] = {}
         self._brokers = BrokerLogs(broker_keys(options), machine=machine)
         try:
             self.tier_stream = None if options.mode == "local-only" else TierStream(options, machine=machine)
@@ -212,7 +213,7 @@ class SeamedStream(Closeable):
         if options.assign is not None:
             assigned: defaultdict[str, list[int]] = defaultdict(list)
             for topic, partition in sorted(options.assign):
-                if partition not in self._brokers.partitions(topic)[1]:
+                if partition not in self._described(topic):
                     raise UnknownTopicError(f"the brokers have no partition {partition} of topic {topic}")
                 assigned[topic].append(partition)
             return dict(assigned)
@@ -223,4 +224,15 @@ class SeamedStream(Closeable):
             names = [name for name in self._brokers.topic_names() if pattern.fullmatch(name)]
             if not names:
                 raise UnknownTopicError(f"the brokers have no topic like {options.subscribe_pattern}")
-        return {name: self._brokers.partitions(name)[1] for name in names}
+        return {name: self._described(name) for name in names}
+
+    def _described(self, topic: str) -> Sequence[int]:
+        """A topic's partitions, of the one topic of this name that this run of the query has seen."""
+        topic_id, partitions = self._brokers.partitions(topic)
+        known = self._topic_ids.setdefault(topic, topic_id)
+        if known != topic_id:
+            raise DataLossError(
+                f"topic {topic} was deleted and made anew: its id was {known} and is {topic_id}; its offsets are other "
+                "ones, so that it takes a new query with a checkpoint of its own"
+            )
+        return partitions

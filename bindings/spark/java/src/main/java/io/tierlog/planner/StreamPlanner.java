@@ -58,6 +58,11 @@ public final class StreamPlanner implements AutoCloseable {
     return new TreeMap<>(topicIds);
   }
 
+  /** Keeps the ids of topics of which the tier has nothing yet. */
+  public void keep(Map<String, String> ids) {
+    ids.forEach(topicIds::putIfAbsent);
+  }
+
   /**
    * Where a new query begins.
    *

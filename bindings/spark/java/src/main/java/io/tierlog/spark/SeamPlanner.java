@@ -77,6 +77,7 @@ final class SeamPlanner implements AutoCloseable {
     TierlogOffset from = TierlogOffset.parse(start.json());
     TierlogOffset until = TierlogOffset.parse(end.json());
     List<Seam> seams = planner.seams(from.offsets(), until.offsets(), local(until));
+    Map<String, String> ids = brokers().topicIds(until.offsets().keySet());
     List<InputPartition> tasks = new ArrayList<>();
     stores = List.of();
     if (!seams.isEmpty()) {
@@ -89,10 +90,11 @@ final class SeamPlanner implements AutoCloseable {
         }
         tierEnd.put(seam.topic(), seam.partition(), seam.offset());
       }
-      ScanPlan plan = planner.plan(tierStart.offsets(), tierEnd.offsets(), facts(seams));
+      ScanPlan plan = planner.plan(tierStart.offsets(), tierEnd.offsets(), facts(seams, ids));
       plan.tasks().forEach(task -> tasks.add(new TaskPartition(task)));
       stores = List.copyOf(plan.stores());
     }
+    requireSameTopics(ids);
     seams.forEach(seam -> from.put(seam.topic(), seam.partition(), seam.offset()));
     for (InputPartition planned : kafka.planInputPartitions(kafka.deserializeOffset(from.json()), end)) {
       tasks.add(new BrokerPartition(planned));
@@ -132,8 +134,7 @@ final class SeamPlanner implements AutoCloseable {
   }
 
   /** The ids of the topics; and of partitions that nobody has compared yet what lies at the seam. */
-  private List<BrokerFacts> facts(List<Seam> seams) {
-    Map<String, String> ids = brokers().topicIds(seams.stream().map(Seam::topic).collect(Collectors.toSet()));
+  private List<BrokerFacts> facts(List<Seam> seams, Map<String, String> ids) {
     Map<TopicPartition, Long> asked =
         seams.stream()
             .filter(Seam::unchecked)
@@ -153,6 +154,22 @@ final class SeamPlanner implements AutoCloseable {
               first == null ? null : first.epoch()));
     }
     return facts;
+  }
+
+  /** Fails if a topic is another one than the query has read before: its offsets are, too. */
+  private void requireSameTopics(Map<String, String> ids) {
+    planner
+        .topicIds()
+        .forEach(
+            (topic, known) -> {
+              if (!ids.getOrDefault(topic, known).equals(known)) {
+                throw new PlannerException(
+                    "DataLossError",
+                    "topic " + topic + " was deleted and made anew: its id was " + known + " and is " + ids.get(topic)
+                        + "; its offsets are other ones, so that it takes a new query with a checkpoint of its own");
+              }
+            });
+    planner.keep(ids);
   }
 
   private static TopicPartition place(Seam seam) {

@@ -1,0 +1,164 @@
+"""A broker that tiers and Spark beside it, for reads that go over from the tier to the broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pyspark_tierlog.jar import jar_path
+from tests.support.line_process import LineProcess
+from tests.support.metadata_cluster import TIERED_JARS, admin_of, make_topic, needs_a_broker, tiered_broker
+from tests.support.peers import broker, install
+from tests.support.peers.plugin_peer import live_children
+from tests.support.waiting import LIMIT_SECONDS, wait_until
+
+QUERY_SECONDS = 240.0
+Row = tuple[Any, ...]
+
+
+class Cluster:
+    """A broker that tiers, and Spark beside it."""
+
+    def __init__(self, running: broker.Broker, tier: pathlib.Path, work: pathlib.Path) -> None:
+        self.running, self.tier, self.work = running, tier, work
+        self._jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
+        self._spark: LineProcess | None = None
+        self._chance = random.Random(31)
+        self.written = 0
+
+    @property
+    def spark(self) -> LineProcess:
+        """Spark's driver, started if it is not there."""
+        if self._spark is None:
+            command = [str(install.python()), "-m", "tests.support.spark_queries", self._jars]
+            process = LineProcess(command, self.work / "spark.err", environment=install.environment())
+            self._spark = process.__enter__()
+        return self._spark
+
+    def end_spark(self) -> None:
+        """End the driver; the next query starts another."""
+        process, self._spark = self._spark, None
+        if process is not None:
+            process.__exit__()
+
+    def kill_spark(self) -> None:
+        """Kill the driver and its JVM, with whatever query runs."""
+        if self._spark is not None:
+            for pid in (*live_children(self._spark.pid), self._spark.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.end_spark()
+
+    @property
+    def bootstrap(self) -> str:
+        return self.running.bootstrap
+
+    def topic_id(self, topic: str) -> str:
+        from confluent_kafka import TopicCollection
+
+        admin = admin_of(self.bootstrap)
+        found = str(admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id)
+        return found.rstrip("=").replace("+", "-").replace("/", "_")
+
+    def make(self, topic: str, **config: str) -> None:
+        settings = {"segment_bytes": str(1 << 20), "local_retention_bytes": "1", "retention_bytes": "-1"}
+        make_topic(self.bootstrap, topic, 2, **settings | {"remote_storage_enable": "true"} | config)
+
+    def produce(self, topic: str, count: int, *, partition: int = 0) -> None:
+        """Write transactions of 25 records of 8 KB, every third of which is aborted."""
+        from confluent_kafka import Producer
+
+        keys = {"bootstrap.servers": self.bootstrap, "transactional.id": topic, "compression.type": "none"}
+        producer = Producer(keys)
+        producer.init_transactions(LIMIT_SECONDS)
+        for number in range(0, count, 25):
+            producer.begin_transaction()
+            for at in range(25):
+                headers: Any = [("n", str(self.written + at).encode()), ("empty", None)] if at % 3 else None
+                value = None if at == 7 else self._chance.randbytes(8000)
+                key = None if at == 11 else b"%d" % at
+                producer.produce(topic, value, key, partition, headers=headers)
+            assert producer.flush(LIMIT_SECONDS) == 0
+            self.written += 25
+            if number // 25 % 3 == 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+
+    def local_start(self, topic: str, partition: int = 0) -> int:
+        return min(int(path.stem) for path in (self.running.log_dir / f"{topic}-{partition}").glob("*.log"))
+
+    def wait_for_tier(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Wait until retention has deleted all below an offset locally."""
+        wait_until(lambda: self.local_start(topic, partition) > offset)
+
+    def committed(self, written: pathlib.Path, out: pathlib.Path) -> list[Row]:
+        """The rows that a stream has committed to a folder: a query that was killed may leave files beside them."""
+        question = {"format": "parquet", "options": {"path": str(written)}, "columns": ["*"], "out": str(out)}
+        found = json.loads(self.spark.ask(json.dumps(question), seconds=QUERY_SECONDS))
+        assert found["error"] is None, found
+        return rows_of(out)
+
+    def ask(self, mode: str, topic: str, **more: Any) -> tuple[list[Row], dict[str, Any]]:
+        """What a query has written in all, by partition and offset, and the answer."""
+        given: dict[str, str | None] = {
+            "subscribe": topic,
+            "kafka.bootstrap.servers": self.bootstrap,
+            "includeHeaders": "true",
+        }
+        given |= {"startingOffsets": "earliest"} | more.pop("options", {})
+        options = {name: value for name, value in given.items() if value is not None}
+        engine = more.pop("engine", "jar")
+        if mode != "kafka":
+            options |= {
+                "path": str(more.pop("path", self.tier)),
+                "mode": mode,
+                "engine": engine,
+                "refreshInterval": "1ms",
+            }
+        out = more.pop("out", self.work / "out")
+        question = {"format": "kafka" if mode == "kafka" else "tierlog", "options": options, "out": str(out)}
+        found = json.loads(self.spark.ask(json.dumps(question | more), seconds=QUERY_SECONDS))
+        return ([] if found["error"] else rows_of(out)), found
+
+
+def check(found: list[Row], wanted: list[Row]) -> None:
+    """Fail unless each record was read once, and as it is."""
+    places = [row[:2] for row in found]
+    assert len(places) == len(set(places)), "a record was read twice"
+    assert set(places) == {row[:2] for row in wanted}, "a record is missing, or was never written"
+    assert found == wanted
+
+
+def rows_of(folder: pathlib.Path) -> list[Row]:
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            headers = row["headers"]
+            row["headers"] = None if headers is None else tuple((each["key"], each["value"]) for each in headers)
+            found.append(tuple(row.values()))
+    return sorted(found, key=lambda row: row[:2])
+
+
+@contextmanager
+def seam_cluster(work: pathlib.Path) -> Iterator[Cluster]:
+    """Run them until the block ends."""
+    needs_a_broker()
+    tier = work / "tier"
+    tier.mkdir()
+    with ExitStack() as opened:
+        running = opened.enter_context(
+            broker.running(work / "broker", heap="512m", extra=tiered_broker(tier), jars=TIERED_JARS)
+        )
+        made = Cluster(running, tier, work)
+        opened.callback(made.end_spark)
+        yield made
