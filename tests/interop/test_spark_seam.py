@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -152,13 +153,15 @@ def test_the_bucket_of_another_cluster(
 
 def test_a_topic_that_is_made_anew(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     """If this fails, a query goes on in another topic's records, at the offset of the old one's."""
-    topic, more = "renewed", {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint")}
+    topic = "renewed"
+    more: dict[str, Any] = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint")}
+    more["options"] = {"layout": "local-tiered"}  # the bucket is empty, if this test runs first
     cluster.make(topic)
     cluster.produce(topic, 25)
     _, answer = cluster.ask("remote-preferred", topic, **more)
     assert answer["error"] is None
     delete_topic(cluster.bootstrap, topic)
-    wait_until(lambda: not any(topic in path.name for path in cluster.running.log_dir.iterdir()))
+    wait_until(lambda: not (cluster.running.log_dir / f"{topic}-0").exists())
     cluster.make(topic)
     cluster.produce(topic, 75)
     for _ in range(2):
