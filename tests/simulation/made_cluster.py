@@ -145,11 +145,19 @@ class MadeCluster:
 
     # ---- the tier
 
-    def copy(self, start: int, end: int, epochs: dict[int, int], *states: int, segment_id: bytes = SEGMENT) -> None:
+    def copy(
+        self,
+        start: int,
+        end: int,
+        epochs: dict[int, int],
+        *states: int,
+        segment_id: bytes = SEGMENT,
+        newest_ms: int = 0,
+    ) -> None:
         """A segment goes through states, and has its objects from FINISHED on."""
         for state in states:
             if state == 0:
-                value = _added(segment_id, start, end, epochs)
+                value = _added(segment_id, start, end, epochs, newest_ms)
             else:
                 head = b"\1\1\0" + _partition() + segment_id + b"\0" + struct.pack(">iq", 1, 0)
                 value = head + b"\0" + bytes([state, 0])
@@ -176,9 +184,9 @@ def _partition() -> bytes:
     return b"\7orders" + TOPIC_ID + struct.pack(">i", 0) + b"\0"
 
 
-def _added(segment_id: bytes, start: int, end: int, epochs: dict[int, int]) -> bytes:
+def _added(segment_id: bytes, start: int, end: int, epochs: dict[int, int], newest_ms: int) -> bytes:
     each = b"".join(struct.pack(">iq", epoch, first) + b"\0" for epoch, first in epochs.items())
-    head = b"\1\0\0" + _partition() + segment_id + b"\0" + struct.pack(">qqiqq", start, end, 1, 0, 0)
+    head = b"\1\0\0" + _partition() + segment_id + b"\0" + struct.pack(">qqiqq", start, end, 1, newest_ms, 0)
     return head + bytes([len(epochs) + 1]) + each + struct.pack(">i", 100) + b"\0\0\0"
 
 

@@ -132,6 +132,52 @@ def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
         made.look()
 
 
+def _stopped(*, is_copied: bool = True) -> MadeCluster:
+    """A topic that is copied no more: offsets 0 and 1 are in the tier, of which the second is as new as the clock, and
+    the others here, 1,000,000 ms old; the bound is 900,000.
+    """
+    made = MadeCluster(dataclasses.replace(FACTS, is_copy_disabled=True, retention_ms=900_000))
+    for at, written_ms in enumerate((1_000_000, 2_000_000, 1_000_000, 1_000_000)):
+        made.now_ms = written_ms
+        made.write(b"x%d" % at, at=at)
+    made.now_ms = 1_000_000
+    made.look()
+    made.judge.checkpoint(made.now_ms)
+    for at, newest_ms in enumerate((1_000_000, 2_000_000) if is_copied else ()):
+        made.copy(at, at, {0: at}, 0, 1, segment_id=_IDS[at], newest_ms=newest_ms)
+    for broker in (1, 2):
+        copied = {"copied_offset": 1} if is_copied else {}
+        made.change(broker, log_start_offset=1, local_log_start_offset=2, segments=((2, 100), (3, 100)), **copied)
+    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
+    made.look()
+    if is_copied:
+        made.copy(0, 0, {0: 0}, 2, 3, segment_id=_IDS[0])
+        made.stored = {key: size for key, size in made.stored.items() if f"/{0:020d}-" not in key}
+    made.now_ms = 2_000_000
+    made.look()
+    return made
+
+
+def test_7_what_is_copied_no_more_goes_behind_its_tier() -> None:
+    """What the tier has in front may be newer, and its start rises over that; without such it is late."""
+    made = _stopped()
+    made.judge.settled(made.now_ms)
+    made.change(1, log_start_offset=3, local_log_start_offset=3, segments=((3, 100),))
+    with breaks(7, "early deletion"):
+        made.look()
+    made = _stopped()
+    made.judge.records_deletion_asked(PARTITION, 2, made.now_ms)
+    made.change(1, log_start_offset=3, local_log_start_offset=3, segments=((3, 100),))
+    made.look()
+
+
+def test_7_what_is_copied_no_more_waits_for_nothing_else() -> None:
+    """If the tier has nothing in front of it, it is due by its own age."""
+    made = _stopped(is_copied=False)
+    with breaks(7, "late deletion"):
+        made.judge.settled(made.now_ms)
+
+
 def test_4_a_topic_that_left_the_tier_takes_what_was_deleted_locally() -> None:
     """Its tier is deleted by then: what a replica had deleted before is copied by a leader again, or lost. What it
     deletes after that is judged.

@@ -90,6 +90,8 @@ def apply_retention(model: LogModel, config: LogConfig, *, tiered: bool, now_ms:
                 start = model.local_log_start if tiered else model.log_start
                 return following is not None and following <= start
             if limit == "time":
+                if tiered and not copies and model.log_start < model.local_log_start:
+                    return False  # what the tier has in front goes first
                 return time_limit >= 0 and now_ms - segment.largest_timestamp_ms > time_limit
             if size_limit < 0 or over - segment.size < 0:
                 return False

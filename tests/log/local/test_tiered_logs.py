@@ -140,3 +140,21 @@ def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> No
         assert killed.update_high_watermark(4) == 9, "a leader that lags behind in deleting"
         assert killed.update_log_start_offset_from_remote_tier(7) == 7
         assert killed.update_log_start_offset_from_remote_tier(10) == 9
+
+
+def test_a_log_that_is_copied_no_more_goes_by_time_behind_its_tier(machine: Machine) -> None:
+    """If this fails, its start rises over what the tier has in front, whose records may be newer, and they go before
+    their time.
+    """
+    log = mostly_in_tier(machine)
+    log.append_as_leader(batch_of(b"a" * 100), leader_epoch=0)
+    log.maybe_increment_high_watermark(11)
+    stopped = dataclasses.replace(SMALL, remote_log_copy_disable=True, local_retention_bytes=-2, retention_ms=0)
+    log.update_config(stopped)
+    machine.clock.sleep(1)
+    for start in (0, 8):
+        log.update_log_start_offset_from_remote_tier(start)
+        assert (log.delete_old_segments(), log.offsets[:2]) == (0, (start, 9))
+    log.update_log_start_offset_from_remote_tier(9)
+    assert (log.delete_old_segments(), log.offsets[:2]) == (2, (11, 11))
+    log.close()

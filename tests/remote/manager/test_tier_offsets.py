@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.tier_tasks import TaskTier, failing, moved_to_another_disk, reopened, task_tier
+from tests.support.living_logs import batch_of
+from tests.support.tier_tasks import MINUTE_MS, TaskTier, failing, moved_to_another_disk, reopened, task_tier
 from tierlog.remote.api import RemoteLogSegmentState as STATE
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
@@ -48,6 +49,27 @@ def test_a_log_start_is_raised_and_published() -> None:
         assert tier.log.log_start_offset == 0
         assert require(tier) == (29, 0)
         assert (tier.log.log_start_offset, tier.starts) == (10, [10])
+
+
+@pytest.mark.parametrize("kafka", ["false", "true"])
+def test_a_log_that_is_copied_no_more_starts_behind_a_tier_that_has_gone(kafka: str) -> None:
+    """If this fails, a leader that has not heard of the start of the one before keeps what is local for ever: that goes
+    behind what the tier has in front.
+    """
+    with task_tier(manager={"remote.log.manager.kafka.semantics": kafka}) as tier:
+        segments = tier.filled(3)
+        tier.log.append_as_leader(batch_of(b"active"), leader_epoch=0)
+        tier.limit(local_retention_bytes=1, retention_ms=MINUTE_MS)
+        tier.log.delete_old_segments()
+        assert tier.log.offsets[:2] == (0, 30)
+        tier.limit(local_retention_bytes=-2, remote_log_copy_disable=True)
+        for each in segments:
+            for state in (STATE.DELETE_SEGMENT_STARTED, STATE.DELETE_SEGMENT_FINISHED):
+                tier.finish_copy(each, state)
+        tier.pass_time(MINUTE_MS + 1)
+        assert tier.log.delete_old_segments() == 0
+        tier.settle()
+        assert (tier.log.delete_old_segments(), tier.log.offsets[:2]) == (1, (31, 31))
 
 
 def test_a_log_forgets_what_the_tier_has_no_more() -> None:

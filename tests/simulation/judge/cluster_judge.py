@@ -568,8 +568,7 @@ class ClusterJudge:
 
     def _overdue(self, known: JudgedPartition, leader: ReplicaView, slack_ms: int) -> Iterator[Overdue]:
         facts = self._topics.facts(leader.partition)
-        is_copied = len(leader.segments) < 2 or leader.copied_offset >= leader.segments[1][0] - 1
-        yield from retention.overdue_locally(known.sizes, facts, leader, slack_ms=slack_ms, is_copied=is_copied)
+        yield from retention.overdue_locally(known.sizes, facts, leader, self._tier, slack_ms=slack_ms)
         yield from retention.overdue_in_tier(known.sizes, self._tier, facts, leader, slack_ms=slack_ms)
 
     def closed(self, now_ms: int) -> None:

@@ -158,16 +158,19 @@ class Overdue(NamedTuple):
 
 
 def overdue_locally(
-    sizes: Sizes, facts: TopicFacts, view: ReplicaView, *, slack_ms: int, is_copied: bool
+    sizes: Sizes, facts: TopicFacts, view: ReplicaView, tier: SegmentTable, *, slack_ms: int
 ) -> Iterator[Overdue]:
     """The first segment of a leader's log, if it is to go.
+
+    It has to be in the tier first. Where nothing more is copied it goes all the same, by its age once nothing in the
+    tier lies in front: that may be newer.
 
     Args:
         sizes: What was seen of the partition.
         facts: Of the topic.
         view: The leader.
+        tier: What metadata say.
         slack_ms: How much older than its bound a record may be: the task's intervals.
-        is_copied: Whether all closed segments are in the tier.
     """
     if facts.is_compacted or len(view.segments) < 2:
         return
@@ -178,12 +181,17 @@ def overdue_locally(
     if facts.is_tiered:
         bytes_bound = bytes_bound if facts.local_retention_bytes == -2 else facts.local_retention_bytes
         ms_bound = ms_bound if facts.local_retention_ms == -2 else facts.local_retention_ms
-    if second_base > view.high_watermark or (facts.is_tiered and not is_copied):
+    copies = facts.is_tiered and not facts.is_copy_disabled
+    if second_base > view.high_watermark or (copies and view.copied_offset < second_base - 1):
         return
     if 0 <= bytes_bound <= local_size - first_size:
         text = f"{local_size} local bytes, {bytes_bound} are the bound; segments {view.segments}"
         text = f"{text}, log start {view.log_start_offset}, copied {view.copied_offset}, high {view.high_watermark}"
         yield Overdue(f"local {first_base}", f"{where}: {text}")
+    if facts.is_tiered and facts.is_copy_disabled and view.log_start_offset < view.local_log_start_offset:
+        own = tier.finished_within((facts.topic_id, view.partition.number), view.lineage, view.log_end_offset)
+        if any(each.start_offset <= view.log_start_offset <= each.end_offset for each in own):
+            return
     newest, _, is_seen = sizes.span(first_base, second_base)
     if is_seen and ms_bound >= 0 and newest < view.clock_ms - ms_bound - slack_ms:
         text = f"{view.clock_ms - newest} ms old is the newest of its first segment, {ms_bound} is the bound"

@@ -48,7 +48,7 @@ class RetentionRules:
         """Return the rules in Kafka's order; each gets the state after the deletions of the one before."""
         policy = self._config.cleanup_policy
         if "delete" in policy or (not policy and self._copies):
-            return (self._by_start, self._by_size, lambda _: self._by_time(now_ms))
+            return (self._by_start, self._by_size, lambda state: self._by_time(state, now_ms))
         return (self._by_start,)
 
     def deletable(self, state: LogState, breach: Breach) -> Deletable:
@@ -97,9 +97,12 @@ class RetentionRules:
 
         return breach
 
-    def _by_time(self, now_ms: int) -> Breach | None:
-        config = self._config
+    def _by_time(self, state: LogState, now_ms: int) -> Breach | None:
+        config, offsets = self._config, state.offsets
         limit = config.local_retention_ms_resolved if self._copies else config.retention_ms
-        if limit < 0:
+        # Where nothing more is copied, the log's start rises with what goes here, and what the tier has in front of it
+        # goes too: that may be newer. Here nothing goes by time until nothing lies in front. (Kafka's does not wait.)
+        tier_is_first = self._tiered and not self._copies and offsets.log_start_offset < offsets.local_log_start_offset
+        if limit < 0 or tier_is_first:
             return None
         return lambda segment, _: now_ms - segment.largest_timestamp_ms > limit

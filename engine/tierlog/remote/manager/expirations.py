@@ -266,7 +266,9 @@ class _Look:
         begun = any(each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired)
         if begun:
             mark("expiry: goes on with another leader's deletion")
-        if not self._services.config.kafka_semantics and (begun or self._start_is_gone(segments)):
+        # Where nothing more is copied, the local log waits for the start by Kafka's semantics too.
+        finds_start = not self._services.config.kafka_semantics or self._limits.remote_log_copy_disable
+        if finds_start and (begun or self._start_is_gone(segments)):
             # An earlier leader may have published a start that this log has never got, or the tier of what has gone
             # here just now: Kafka goes on offering that offset until something else expires.
             start = max(start or 0, self._partition.offsets.find_log_start(self._services, self._log))
