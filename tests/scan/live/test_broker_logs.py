@@ -114,3 +114,11 @@ def test_what_is_not_there(served: tuple[Bucket, pathlib.Path]) -> None:
             logs.topic_names()
     with pytest.raises(ConfigError, match="unknown key"):
         BrokerLogs({"bootstrap.servers": bootstrap, "no.such.key": "1"})
+
+
+def test_facts_of_a_log_that_begins_behind_the_seam(tmp_path: pathlib.Path) -> None:
+    """If this fails, a tier whose records have gone from the log is an error about an offset that nobody named."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("a", [message(offset, f"m{offset}", 0) for offset in range(5, 10)], lineage={0: 0})
+    with replica(bucket.root, tmp_path) as server, BrokerLogs(keys_of(server.bootstrap)) as logs:
+        assert logs.facts("orders", {0: 3}) == {0: BrokerFacts(bucket.topic_id, 10, 5, 0)}

@@ -102,11 +102,12 @@ class BrokerLogs(Closeable):
         if not asked:
             return found
         with _named(topic):
-            ends = self._admin.offsets(topic, sorted(asked), timeout_seconds=self._seconds)
+            logs = self._admin.offsets(topic, sorted(asked), timeout_seconds=self._seconds)
         with RecordConsumer(self._all_records, topic, with_details=True, machine=self._machine) as consumer:
             for number, offset in asked.items():
-                first = _first(consumer, topic, number, offset, ends[number][1])
-                found[number] = BrokerFacts(topic_id, ends[number][1], *first)
+                start, end = logs[number]
+                first = _first(consumer, topic, number, max(start, offset), end)
+                found[number] = BrokerFacts(topic_id, end, *first)
         return found
 
     def committed(self, group: str, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int | None]:

@@ -94,12 +94,14 @@ public final class Brokers implements AutoCloseable {
         });
   }
 
-  /** For each partition the first record that is there from an offset on. */
-  public Map<TopicPartition, Found> recordsFrom(Map<TopicPartition, Long> offsets) {
+  /** For each partition the first record that is there from an offset on, or from where its log begins by now. */
+  public Map<TopicPartition, Found> recordsFrom(Map<TopicPartition, Long> wanted) {
     return told(
         "reading records at the seam",
         () -> {
           Consumer<byte[], byte[]> asked = consumer();
+          Map<TopicPartition, Long> offsets = new HashMap<>(asked.beginningOffsets(wanted.keySet()));
+          wanted.forEach((each, offset) -> offsets.merge(each, offset, Math::max));
           Map<TopicPartition, Long> ends = asked.endOffsets(offsets.keySet());
           Map<TopicPartition, EpochAt> first = new HashMap<>();
           asked.assign(offsets.keySet());
