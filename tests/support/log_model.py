@@ -332,8 +332,7 @@ class LogModel:
         if recovered_from is not None:
             first = self.segments[0].base_offset
             floor = max((s.base_offset for s in self.segments if s.base_offset <= recovered_from), default=first)
-            if self.epoch_for_offset(max(floor, start)) is None:  # the lineage was cut behind it: the batches tell
-                self.epochs = []
+            # Entries that are known stay: an epoch may begin in front of its first batch, where a cut took another one.
             for batch in [b for s in self.segments if s.base_offset >= floor for b in s.batches]:
                 if batch.leader_epoch > self.latest_epoch():
                     self.assign_epoch(batch.leader_epoch, batch.base_offset)

@@ -265,6 +265,15 @@ def test_epochs_are_cut_to_the_first_segment_where_the_checkpoint_of_the_start_i
     assert files.read_whole(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n2 10\n"
 
 
+def test_an_epoch_begins_where_it_did_though_a_cut_took_the_batch_there() -> None:
+    """Otherwise a start after a kill moves the end of the epoch before it, which Kafka's replicas leave."""
+    files = MemoryFiles()
+    put_log(files, {0: run_of(2, 1, epoch=1)})
+    files.put(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs_of((1, 1)))
+    assert load(files).log_end_offset == 4
+    assert files.read_whole(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n1 1\n"
+
+
 def test_a_tiered_log_begins_where_its_checkpoint_says() -> None:
     """Otherwise records that are in the tier alone cannot be read any more."""
     files = MemoryFiles()
