@@ -19,10 +19,10 @@ from tests.support.batches import Batch, message
 from tests.support.buckets import Bucket
 from tests.support.replica_server import replica
 from tests.support.segments import Aborted
-from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
-from tierlog.tier_consumer import OFFSET_END, TierConsumer, TopicPartition
+from tierlog.errors import ConfigError, DataLossError, ObjectNotFoundError, UnknownTopicError
+from tierlog.tier_consumer import OFFSET_END, TierConsumer, TopicPartitionOffset
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS = TopicPartitionOffset("orders", 0)
 
 
 def segment(bucket: Bucket, first: int, end: int, **more: Any) -> None:
@@ -62,18 +62,31 @@ def test_a_tier_that_grows(tier: Bucket) -> None:
         assert consumer.position([ORDERS]) == [("orders", 0, 10)]
         segment(tier, 10, 15)
         assert drained(consumer) == wanted(15)[10:]
-        consumer.seek(TopicPartition("orders", 0, 12))
+        consumer.seek(TopicPartitionOffset("orders", 0, 12))
         assert drained(consumer) == wanted(15)[12:]
         consumer.pause([ORDERS])
-        consumer.seek(TopicPartition("orders", 0, 3))
+        consumer.seek(TopicPartitionOffset("orders", 0, 3))
         assert drained(consumer) == []
         consumer.resume([ORDERS])
         assert drained(consumer) == wanted(15)[3:]
         assert consumer.get_watermark_offsets(ORDERS) == (0, 15)
-        at = consumer.offsets_for_times([TopicPartition("orders", 0, 1_700_000_000_000 + 7_000)])
+        at = consumer.offsets_for_times([TopicPartitionOffset("orders", 0, 1_700_000_000_000 + 7_000)])
         assert at == [("orders", 0, 7)]
-        late = consumer.offsets_for_times([TopicPartition("orders", 0, 1_900_000_000_000)])
+        late = consumer.offsets_for_times([TopicPartitionOffset("orders", 0, 1_900_000_000_000)])
         assert late == [("orders", 0, OFFSET_END)]
+
+
+def test_a_store_that_is_away_for_a_moment(tier: Bucket) -> None:
+    """If this fails, one failed request ends a consumer, though its error says that trying again may cure it."""
+    with tierlog.consume(tier.root, "orders", refresh_seconds=3600.0) as consumer:
+        lost = tier.path("s0", "log")
+        away = lost.with_name("away")
+        lost.rename(away)
+        for _ in range(2):
+            with pytest.raises(ObjectNotFoundError):
+                consumer.poll()
+        away.rename(lost)
+        assert drained(consumer) == wanted(10)
 
 
 def test_partitions_and_starts(tier: Bucket) -> None:
@@ -83,13 +96,16 @@ def test_partitions_and_starts(tier: Bucket) -> None:
         assert consumer.assignment() == [("orders", 0, 10), ("orders", 2, 4)]
         assert drained(consumer) == []
         consumer.assign(
-            [TopicPartition("orders", 2, 1), TopicPartition("orders", 0, tierlog.TopicPartition("", 0).offset)]
+            [
+                TopicPartitionOffset("orders", 2, 1),
+                TopicPartitionOffset("orders", 0),
+            ]
         )
         assert sorted(drained(consumer)) == [(2, 1), (2, 2), (2, 3)]
         with pytest.raises(UnknownTopicError, match="no partition 1 of topic orders"):
-            consumer.assign([TopicPartition("orders", 1)])
+            consumer.assign([TopicPartitionOffset("orders", 1)])
         with pytest.raises(ValueError, match="orders-1 is not assigned"):
-            consumer.seek(TopicPartition("orders", 1, 0))
+            consumer.seek(TopicPartitionOffset("orders", 1, 0))
     with pytest.raises(ValueError, match="closed"):
         consumer.poll()
 
@@ -163,9 +179,9 @@ def test_from_the_tier_to_the_brokers(tier: Bucket, tmp_path: pathlib.Path) -> N
         with here.consume() as consumer:
             assert sorted(drained(consumer, 35)) == wanted(30, 5)
             assert consumer.commit() == [("orders", 0, 30), ("orders", 1, 5)]
-            consumer.seek(TopicPartition("orders", 0, 8))
+            consumer.seek(TopicPartitionOffset("orders", 0, 8))
             assert drained(consumer, 22) == wanted(30)[8:]
-            consumer.commit([TopicPartition("orders", 0, 12)])
+            consumer.commit([TopicPartitionOffset("orders", 0, 12)])
             assert consumer.committed([ORDERS]) == [("orders", 0, 12)]
         with here.consume() as consumer:
             assert consumer.assignment() == [("orders", 0, 12), ("orders", 1, 5)]
@@ -209,11 +225,11 @@ def test_records_that_are_gone(tmp_path: pathlib.Path) -> None:
     tier = Bucket(tmp_path / "tier")
     segment(tier, 5, 10)
     with tierlog.consume(tier.root, "orders") as consumer:
-        consumer.seek(TopicPartition("orders", 0, 2))
+        consumer.seek(TopicPartitionOffset("orders", 0, 2))
         with pytest.raises(DataLossError, match="offsets 2 to 4 have gone"):
             consumer.poll()
     with tierlog.consume(tier.root, "orders", fail_on_data_loss=False) as consumer:
-        consumer.seek(TopicPartition("orders", 0, 2))
+        consumer.seek(TopicPartitionOffset("orders", 0, 2))
         assert drained(consumer) == wanted(10)[5:]
 
 
@@ -224,12 +240,12 @@ def test_records_that_brokers_have_no_more(tmp_path: pathlib.Path) -> None:
     segment(tier, 5, 8)
     with cluster(tmp_path, log, tier) as here:
         with here.consume(mode="local-only") as consumer:
-            consumer.seek(TopicPartition("orders", 0, 2))
+            consumer.seek(TopicPartitionOffset("orders", 0, 2))
             for _ in range(2):
                 with pytest.raises(DataLossError, match="offsets 2 to 4 are not at the brokers"):
                     drained(consumer, 1)
         with here.consume(mode="local-only", fail_on_data_loss=False) as consumer:
-            consumer.seek(TopicPartition("orders", 0, 2))
+            consumer.seek(TopicPartitionOffset("orders", 0, 2))
             assert drained(consumer, 5) == wanted(10)[5:]
 
 
@@ -261,7 +277,7 @@ def test_each_record_is_read_once(tmp_path: pathlib.Path, seed: int) -> None:
                 grow()
             elif step == "tier" and tiered < len(segments):
                 partition, first, end = segments[tiered]
-                place = TopicPartition("orders", partition)
+                place = TopicPartitionOffset("orders", partition)
                 while consumer.get_watermark_offsets(place)[1] < end:  # brokers tier what they have
                     time.sleep(0.05)
                 segment(Bucket(tier.root, partition=partition), first, end)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tierlog.remote.tier import open_tier
     from tierlog.runtime.machine import Machine
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
-    from tierlog.tier_consumer import TierConsumer, TopicPartition
+    from tierlog.tier_consumer import TierConsumer, TopicPartitionOffset
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -36,7 +36,7 @@ else:
             "tierlog.remote.tier": ("open_tier",),
             "tierlog.runtime.machine": ("Machine",),
             "tierlog.scan.topic_info": ("PartitionInfo", "TopicInfo"),
-            "tierlog.tier_consumer": ("TierConsumer", "TopicPartition"),
+            "tierlog.tier_consumer": ("TierConsumer", "TopicPartitionOffset"),
         },
         modules=("aio", "broker", "errors", "log", "records", "remote", "replication", "scan", "testing", "upkeep"),
     )
@@ -49,7 +49,7 @@ __all__ = [
     "TierConsumer",
     "TierlogError",
     "TopicInfo",
-    "TopicPartition",
+    "TopicPartitionOffset",
     "__version__",
     "aio",
     "broker",

@@ -41,7 +41,7 @@ _BATCH_BYTES: Final = 2 << 20
 _TURN_SECONDS: Final = 0.1
 
 
-class TopicPartition(NamedTuple):
+class TopicPartitionOffset(NamedTuple):
     """A partition with an offset, or another number that a call gives with it.
 
     The consumer takes any object that has these three attributes, such as confluent-kafka's.
@@ -53,7 +53,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionLike(Protocol):
-    """What stands for a TopicPartition."""
+    """A partition as calls take it: ours, or confluent-kafka's TopicPartition."""
 
     @property
     def topic(self) -> str: ...
@@ -164,6 +164,8 @@ class TierConsumer(Closeable):
             if offset in (OFFSET_STORED, OFFSET_INVALID):
                 known = committed.get(place)
                 offset = known if known is not None else OFFSET_BEGINNING if self._start == "earliest" else OFFSET_END
+            elif offset < 0 and offset not in (OFFSET_BEGINNING, OFFSET_END):
+                raise ValueError(f"{offset} is no offset")
             found[place] = _Assigned(first if offset == OFFSET_BEGINNING else end if offset == OFFSET_END else offset)
         self._drop_read()
         self._assigned = found
@@ -171,7 +173,7 @@ class TierConsumer(Closeable):
 
     def assign_all(self) -> None:
         """Read all partitions that the topics have now: as it is after ``consume``."""
-        self.assign([TopicPartition(*place) for place in self._places()])
+        self.assign([TopicPartitionOffset(*place) for place in self._places()])
 
     def subscribe(self, topics: Sequence[str]) -> NoReturn:  # noqa: ARG002  the consumer's signature
         """Raise ConfigError, always."""
@@ -179,9 +181,9 @@ class TierConsumer(Closeable):
             "a group's members share partitions by a broker's word, which a tier cannot give: assign them yourself"
         )
 
-    def assignment(self) -> list[TopicPartition]:
+    def assignment(self) -> list[TopicPartitionOffset]:
         """Return the assigned partitions, with their positions."""
-        return [TopicPartition(*place, each.position) for place, each in self._assigned.items()]
+        return [TopicPartitionOffset(*place, each.position) for place, each in self._assigned.items()]
 
     def seek(self, partition: PartitionLike) -> None:
         """Go on at an offset of an assigned partition."""
@@ -196,9 +198,9 @@ class TierConsumer(Closeable):
         self._drop_read(place)
         self._assigned[place] = _Assigned(offset, state.is_paused)
 
-    def position(self, partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
+    def position(self, partitions: Iterable[PartitionLike]) -> list[TopicPartitionOffset]:
         """Return the offsets of the records that come next."""
-        return [TopicPartition(*place, state.position) for place, state in map(self._state_of, partitions)]
+        return [TopicPartitionOffset(*place, state.position) for place, state in map(self._state_of, partitions)]
 
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """Return no records of these partitions until ``resume``."""
@@ -238,7 +240,7 @@ class TierConsumer(Closeable):
 
     # ---- offsets
 
-    def offsets_for_times(self, partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
+    def offsets_for_times(self, partitions: Iterable[PartitionLike]) -> list[TopicPartitionOffset]:
         """Return for each partition the offset of its first record of a time or later.
 
         Args:
@@ -258,14 +260,14 @@ class TierConsumer(Closeable):
                     found[topic, partition] = offset
         else:
             found = self._tier_offsets_by_time(times)
-        return [TopicPartition(*place, OFFSET_END if (at := found[place]) is None else at) for place in asked]
+        return [TopicPartitionOffset(*place, OFFSET_END if (at := found[place]) is None else at) for place in asked]
 
     def get_watermark_offsets(self, partition: PartitionLike) -> tuple[int, int]:
         """Return the first offset of a partition, and where its records end."""
         place = partition.topic, partition.partition
         return self._logs([place])[place]
 
-    def committed(self, partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
+    def committed(self, partitions: Iterable[PartitionLike]) -> list[TopicPartitionOffset]:
         """Return the offsets that the group has committed; OFFSET_INVALID where it has none.
 
         Raises:
@@ -273,9 +275,9 @@ class TierConsumer(Closeable):
         """
         places = [(each.topic, each.partition) for each in partitions]
         found = self._committed(places)
-        return [TopicPartition(*each, OFFSET_INVALID if (at := found[each]) is None else at) for each in places]
+        return [TopicPartitionOffset(*each, OFFSET_INVALID if (at := found[each]) is None else at) for each in places]
 
-    def commit(self, offsets: Iterable[PartitionLike] | None = None) -> list[TopicPartition]:
+    def commit(self, offsets: Iterable[PartitionLike] | None = None) -> list[TopicPartitionOffset]:
         """Commit offsets for the group, and wait for it; by default the positions of all assigned partitions.
 
         Raises:
@@ -284,7 +286,7 @@ class TierConsumer(Closeable):
         wanted = self.assignment() if offsets is None else list(offsets)
         brokers, group = self._group_of()
         brokers.commit(group, {(each.topic, each.partition): each.offset for each in wanted})
-        return [TopicPartition(each.topic, each.partition, each.offset) for each in wanted]
+        return [TopicPartitionOffset(each.topic, each.partition, each.offset) for each in wanted]
 
     def close(self) -> None:
         """End what is read, and close the tier and the clients; idempotent. Nothing is committed."""
@@ -313,7 +315,11 @@ class TierConsumer(Closeable):
             return None
         read = self._read
         assert read is not None
-        batch = next(read.scan, None)
+        try:
+            batch = next(read.scan, None)
+        except BaseException:
+            self._drop_read()  # it would raise this for ever: the next poll reads anew from the position
+            raise
         if batch is None:
             state.position = max(state.position, read.end)
             self._drop_read()

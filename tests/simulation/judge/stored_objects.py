@@ -58,7 +58,7 @@ class StoredObjects:
         self._paused.add(broker)
 
     def resumed(self, broker: int) -> None:
-        """It goes on."""
+        """A paused broker goes on."""
         self._paused.discard(broker)
 
     def put(self, key: str, broker: int, life: int, *, is_awaited: bool) -> None:
