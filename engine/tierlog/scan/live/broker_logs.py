@@ -53,10 +53,10 @@ class BrokerLogs(Closeable):
         self._all_records = client_settings(
             "consumer", {**keys, "isolation.level": "read_uncommitted"}, client_id=_CLIENT
         )
-        settings = client_settings("admin", keys, client_id=_CLIENT)
-        self._seconds = settings.call_seconds
+        self._questions = client_settings("admin", keys, client_id=_CLIENT)
+        self._seconds = self._questions.call_seconds
         self._opened = ExitStack()
-        self._admin = self._opened.enter_context(TopicAdmin(settings, machine=self._machine))
+        self._admin: TopicAdmin | None = None
         self._consumers: dict[str, RecordConsumer] = {}
 
     def close(self) -> None:
@@ -64,13 +64,20 @@ class BrokerLogs(Closeable):
         self._consumers.clear()
         self._opened.close()
 
+    @property
+    def _asked(self) -> TopicAdmin:
+        """The client for questions, opened with the first: who only reads has none."""
+        if self._admin is None:
+            self._admin = self._opened.enter_context(TopicAdmin(self._questions, machine=self._machine))
+        return self._admin
+
     def topic_names(self) -> list[str]:
         """Return the names of all topics."""
-        return self._admin.topic_names(timeout_seconds=self._seconds)
+        return self._asked.topic_names(timeout_seconds=self._seconds)
 
     def partitions(self, topic: str) -> tuple[str | None, range]:
         """Return a topic's id, None from brokers that have none, and its partitions."""
-        found = self._admin.describe_topic(topic, timeout_seconds=self._seconds)
+        found = self._asked.describe_topic(topic, timeout_seconds=self._seconds)
         if found is None:
             raise UnknownTopicError(f"the brokers have no topic {topic}")
         return (None if found.topic_id == _NO_ID else found.topic_id), range(len(found.replicas))
@@ -78,16 +85,16 @@ class BrokerLogs(Closeable):
     def offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return partition → (first offset, where a consumer of this isolation level ends)."""
         with _named(topic):
-            found = self._admin.offsets(topic, partitions, timeout_seconds=self._seconds)
+            found = self._asked.offsets(topic, partitions, timeout_seconds=self._seconds)
             if not self._is_committed or not found:
                 return found
-            ends = self._admin.stable_ends(topic, sorted(found), timeout_seconds=self._seconds)
+            ends = self._asked.stable_ends(topic, sorted(found), timeout_seconds=self._seconds)
             return {number: (start, ends[number]) for number, (start, _) in found.items()}
 
     def offsets_by_time(self, topic: str, timestamps_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Return partition → offset of its first record of a time or later; None if there is none."""
         with _named(topic):
-            return self._admin.offsets_by_time(topic, timestamps_ms, timeout_seconds=self._seconds)
+            return self._asked.offsets_by_time(topic, timestamps_ms, timeout_seconds=self._seconds)
 
     def facts(self, topic: str, seams: Mapping[int, int | None]) -> dict[int, BrokerFacts]:
         """Return what has to be known of partitions before the tier's records in front of their seams are believed.
@@ -102,7 +109,7 @@ class BrokerLogs(Closeable):
         if not asked:
             return found
         with _named(topic):
-            logs = self._admin.offsets(topic, sorted(asked), timeout_seconds=self._seconds)
+            logs = self._asked.offsets(topic, sorted(asked), timeout_seconds=self._seconds)
         with RecordConsumer(self._all_records, topic, with_details=True, machine=self._machine) as consumer:
             for number, offset in asked.items():
                 start, end = logs[number]
@@ -112,11 +119,11 @@ class BrokerLogs(Closeable):
 
     def committed(self, group: str, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
         """Return the offsets that a group has committed, by topic and partition; None where it has none."""
-        return self._admin.committed_offsets(group, places, timeout_seconds=self._seconds)
+        return self._asked.committed_offsets(group, places, timeout_seconds=self._seconds)
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets of a group, by topic and partition. Raises ConfigError: the group has members."""
-        self._admin.commit_offsets(group, offsets, timeout_seconds=self._seconds)
+        self._asked.commit_offsets(group, offsets, timeout_seconds=self._seconds)
 
     def read(
         self,
@@ -218,8 +225,8 @@ def _rows(topic: str, found: PartitionRecords, end: int, schema: pa.Schema) -> p
     values: dict[str, Any] = {
         "key": found.keys,
         "value": found.values,
-        "topic": [topic] * count,
-        "partition": [found.partition] * count,
+        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+        "partition": pa.repeat(pa.scalar(found.partition, pa.int32()), count),
         "offset": found.offsets,
         "timestamp": found.timestamps_ms,
         "timestampType": details.timestamp_types,
