@@ -71,7 +71,7 @@ class StreamRequest(_Words):
 
     Attributes:
         ask: Where it begins, where the tier ends, where the next batch ends, where the seams to the brokers of a batch
-            lie, or what a batch reads.
+            lie, what a batch reads; or nothing: it has ended.
         stream: A name that no other stream has.
         topic_ids: Of the topics that the query has read.
         start, end: Of a batch, as a checkpoint has them.
@@ -83,7 +83,7 @@ class StreamRequest(_Words):
     """
 
     op: Literal["stream"]
-    ask: Literal["begin", "ends", "next", "seams", "plan"]
+    ask: Literal["begin", "ends", "next", "seams", "plan", "end"]
     stream: str
     options: dict[str, str] = Field(repr=False)
     topic_ids: dict[str, str] = {}

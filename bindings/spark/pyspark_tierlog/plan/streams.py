@@ -1,4 +1,4 @@
-"""The streams of a planner: opened when they are first asked about, and kept until the child ends."""
+"""The streams of a planner: opened when they are first asked about, and kept until their end or the child's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ _STREAMS: Final[dict[str, TierStream]] = {}
 
 def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
     """Write all frames of an answer but its last one. Raises: as the methods of TierStream."""
+    if request.ask == "end":
+        if ended := _STREAMS.pop(request.stream, None):
+            ended.close()
+        return
     options, warning = parse_options(request.options)
     if request.ask == "seams" and options.mode == "local-only":
         picked_schema(options, request.columns)

@@ -12,7 +12,7 @@ import sys
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")]
 
@@ -41,14 +42,14 @@ def frame(kind: str, body: bytes | dict[str, object]) -> bytes:
 
 @pytest.fixture
 def fake(tmp_path: pathlib.Path) -> Callable[..., str]:
-    """The path of an interpreter that writes these bytes to whoever asks it, then ends."""
+    """The path of an interpreter that writes these bytes, then ends: at once, or when it was asked."""
 
-    def make(answer: bytes, *, said: str = "", linger: bool = False) -> str:
+    def make(answer: bytes, *, said: str = "", linger: bool = False, asked: bool = False) -> str:
         path = tmp_path / "python-of-a-test"
         path.write_text(
             f"#!{sys.executable}\n"
             f"import sys, time\nsys.stderr.write({said!r})\nsys.stdout.buffer.write({answer!r})\n"
-            f"sys.stdout.flush()\ntime.sleep(120 if {linger} else 0)\n"
+            f"sys.stdout.flush()\nsys.stdin.buffer.read({int(asked)})\ntime.sleep(120 if {linger} else 0)\n"
         )
         path.chmod(0o755)
         return str(path)
@@ -57,7 +58,7 @@ def fake(tmp_path: pathlib.Path) -> Callable[..., str]:
 
 
 def planners(root: int, python: str = sys.executable) -> list[int]:
-    """The planner children of a process, however deep, that run under this interpreter."""
+    """The planner children of a process's JVM that run under this interpreter; those that tests start are its own."""
     program = [python.encode(), b"-m", MODULE]
     parents: dict[int, int] = {}
     found = []
@@ -71,7 +72,7 @@ def planners(root: int, python: str = sys.executable) -> list[int]:
                 found.append(int(entry.name))
         except OSError:
             continue  # it ended meanwhile
-    return [child for child in found if root in _ancestors(child, parents)]
+    return [child for child in found if root in _ancestors(child, parents)[1:]]
 
 
 def _ancestors(child: int, parents: dict[int, int]) -> list[int]:
@@ -127,7 +128,7 @@ def test_another_version(read: Read, bucket: Bucket, fake: Callable[..., str], c
 )
 def test_an_answer_that_is_none(read: Read, bucket: Bucket, fake: Callable[..., str], answer: bytes, text: str) -> None:
     """A cut or mad answer must end the query, and never the driver."""
-    assert text in failure(read, bucket, fake(frame("V", GREETING) + answer))
+    assert text in failure(read, bucket, fake(frame("V", GREETING) + answer, asked=True))
     assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
 
 
@@ -143,6 +144,28 @@ def test_a_child_that_was_killed_is_started_anew(jar_spark: SparkSession, read: 
     assert after != before
     assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
     assert planners(os.getpid()) == after
+
+
+def test_streams_use_the_children_that_are_there(jar_spark: SparkSession, read: Read, bucket: Bucket) -> None:
+    """A start is most of what a short query costs; and a query that runs has its child for itself."""
+
+    def query(**trigger: Any) -> StreamingQuery:
+        loaded = jar_spark.readStream.format("tierlog").options(subscribe="orders", startingOffsets="earliest")
+        written = loaded.option("engine", "jar").load(str(bucket.root)).writeStream.format("noop")
+        return written.trigger(**trigger).start()
+
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
+    first = planners(os.getpid())
+    for _ in range(2):
+        ended = query(availableNow=True)
+        assert ended.awaitTermination(60)
+        assert sum(each["numInputRows"] for each in ended.recentProgress) == 60
+    assert planners(os.getpid()) == first
+    going_on = query(processingTime="1 second")
+    wait_until(lambda: any(each["numInputRows"] for each in going_on.recentProgress))
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
+    assert len(planners(os.getpid())) == len(first) + 1
+    going_on.stop()
 
 
 # Runs the planner, but for listings of paths that end in "slow": those wait for a file. Who runs and who waits is told.

@@ -220,6 +220,24 @@ class TestNonsense:
             assert b"Traceback" not in errors.read()
 
 
+def test_a_stream_that_ended_is_forgotten(child: PlannerChild, orders: Bucket) -> None:
+    """Others use the child of a query behind it: what it knew must neither stay in memory, nor be told to them."""
+    options = of(orders, refreshInterval="1h")
+
+    def ends() -> dict[str, int]:
+        ((kind, body),) = child.iter_answer({"op": "stream", "ask": "ends", "stream": "one", "options": options})
+        assert kind == "O"
+        found: dict[str, int] = json.loads(body)["offsets"]["orders"]
+        return found
+
+    assert ends() == {"0": 90}
+    orders.segment("u3", [Batch(90, (b"x" * 50,) * 10)], lineage={0: 0})
+    assert ends() == {"0": 90}
+    for _ in range(2):
+        assert list(child.iter_answer({"op": "stream", "ask": "end", "stream": "one", "options": options})) == []
+    assert ends() == {"0": 100}
+
+
 class TestEnd:
     def test_at_the_end_of_its_input(self, orders: Bucket) -> None:
         """The driver closed the pipe: what was asked is answered, and nothing stays behind."""

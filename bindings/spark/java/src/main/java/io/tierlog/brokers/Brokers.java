@@ -149,6 +149,7 @@ public final class Brokers implements AutoCloseable {
       all.put("auto.offset.reset", "none");
       all.put("isolation.level", "read_uncommitted");
       all.put("max.partition.fetch.bytes", FETCH_BYTES);
+      all.putIfAbsent("fetch.max.wait.ms", "10"); // what is asked for is there
       consumer = new KafkaConsumer<>(all);
     }
     return consumer;

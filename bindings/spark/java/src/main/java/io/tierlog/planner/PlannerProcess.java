@@ -118,6 +118,11 @@ final class PlannerProcess implements AutoCloseable {
     dueNanos = System.nanoTime() + TimeUnit.SECONDS.toNanos(only ? IDLE_SECONDS_MAX : SPARE_SECONDS_MAX);
   }
 
+  /** Has the child ended within seconds, unless it is marked again. */
+  void endSoon() {
+    dueNanos = System.nanoTime() + TimeUnit.SECONDS.toNanos(END_SECONDS_MAX);
+  }
+
   /** Ends the child. Any thread, any number of times. */
   @Override
   public void close() {

@@ -10,13 +10,13 @@ import java.util.TreeMap;
 import java.util.UUID;
 
 /**
- * Asks about one stream, by a child of its own, which remembers what the tier had. A child that was killed is started anew,
- * and looks at all of the tier again.
+ * Asks about one stream, by a child that is its own until its end, and remembers what the tier had. One in place of a child
+ * that was killed looks at all of the tier again.
  *
  * <p>Thread safety: one thread at a time, but for {@link #close()}.
  */
 public final class StreamPlanner implements AutoCloseable {
-  private final PlannerClient client;
+  private final PlannerLease lease;
   private final Map<String, String> options;
   private final List<String> columns;
   private final String name = UUID.randomUUID().toString();
@@ -40,14 +40,14 @@ public final class StreamPlanner implements AutoCloseable {
   public record Offsets(JsonNode offsets, Limits limits) {}
 
   /**
-   * @param client this stream's alone; ended with it
+   * @param client has the child
    * @param options of the load
    * @param columns that are read
    * @param topicIds by topic, of what the query has read before
    */
   public StreamPlanner(
       PlannerClient client, Map<String, String> options, List<String> columns, Map<String, String> topicIds) {
-    this.client = client;
+    this.lease = client.lease();
     this.options = options;
     this.columns = List.copyOf(columns);
     this.topicIds.putAll(topicIds);
@@ -122,12 +122,13 @@ public final class StreamPlanner implements AutoCloseable {
    */
   public ScanPlan plan(Object start, Object end, List<BrokerFacts> brokers) {
     List<List<Object>> facts = brokers.stream().map(BrokerFacts::words).toList();
-    return client.planned(request("plan", Map.of("start", start, "end", end, "brokers", facts)), List.of());
+    return lease.plan(request("plan", Map.of("start", start, "end", end, "brokers", facts)), List.of());
   }
 
+  /** Has the child forget the stream, and others use it. */
   @Override
   public void close() {
-    client.close();
+    lease.close(request("end", Map.of()));
   }
 
   private Offsets ask(String what, Map<String, Object> more) {
@@ -140,7 +141,7 @@ public final class StreamPlanner implements AutoCloseable {
   }
 
   private JsonNode told(String what, Map<String, Object> more) {
-    JsonNode told = client.offsets(request(what, more));
+    JsonNode told = lease.offsets(request(what, more));
     told.path("topic_ids").fields().forEachRemaining(each -> topicIds.put(each.getKey(), each.getValue().asText()));
     return told;
   }

@@ -20,11 +20,6 @@ final class DriverPlanner {
         python(options), chosen -> new PlannerClient(chosen, DriverPlanner::endWithApplication));
   }
 
-  /** A planner of the same interpreter that nobody else asks; the caller closes it. */
-  static PlannerClient own(SourceOptions options) {
-    return new PlannerClient(python(options), DriverPlanner::endWithApplication);
-  }
-
   private static PythonCommand python(SourceOptions options) {
     String configured = SparkContext.getOrCreate().getConf().get("spark.pyspark.python", null);
     return PythonCommand.choose(options.plannerPython(), System.getenv(), configured);

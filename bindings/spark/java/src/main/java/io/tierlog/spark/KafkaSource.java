@@ -1,7 +1,9 @@
 package io.tierlog.spark;
 
 import io.tierlog.planner.PlannerException;
+import java.util.Map;
 import java.util.ServiceLoader;
+import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -13,6 +15,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class KafkaSource {
   private static final String NAME = "kafka";
 
+  /** All that is fetched is there already: a fetch behind it would hold its task up for half a second. */
+  private static final Map<String, String> DEFAULTS = Map.of("kafka.fetch.max.wait.ms", "10");
+
   private KafkaSource() {}
 
   /**
@@ -21,7 +26,10 @@ final class KafkaSource {
    * @throws PlannerException there is no such source
    */
   static Scan scan(SourceOptions options) {
-    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options.given());
+    Map<String, String> all = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+    all.putAll(DEFAULTS);
+    all.putAll(options.given());
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(all);
     TableProvider provider = provider();
     var table = provider.getTable(provider.inferSchema(given), new Transform[0], given.asCaseSensitiveMap());
     return ((SupportsRead) table).newScanBuilder(given).build();

@@ -59,7 +59,7 @@ final class SeamPlanner implements AutoCloseable {
     OF_BATCHES.forEach(each -> dropped.put(each, null));
     this.planner =
         new StreamPlanner(
-            DriverPlanner.own(options), options.with(dropped).given(), Arrays.asList(columns.fieldNames()), topicIds);
+            DriverPlanner.of(options), options.with(dropped).given(), Arrays.asList(columns.fieldNames()), topicIds);
   }
 
   /** The topic ids by topic, of what was seen in the tier so far. */

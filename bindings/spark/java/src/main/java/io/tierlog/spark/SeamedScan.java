@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StructType;
  * A scan over brokers and their tier, once or as a stream. What the offsets of a batch read stand for, the brokers say when
  * it is planned: as the first offsets of two streams, since Spark's Kafka source tells those of streams alone.
  */
-final class SeamedScan implements Scan, Batch {
+final class SeamedScan extends RecordScan implements Batch {
   private static final Map<String, String> ENDS =
       Map.of(
           "endingOffsets", "startingOffsets",
@@ -34,29 +34,13 @@ final class SeamedScan implements Scan, Batch {
 
   private final SourceOptions options;
   private final StructType columns;
-  private final String description;
   private InputPartition[] tasks;
   private PartitionReaderFactory readers;
 
   SeamedScan(SourceOptions options, StructType columns, String description) {
+    super(columns, description);
     this.options = options;
     this.columns = columns;
-    this.description = description;
-  }
-
-  @Override
-  public StructType readSchema() {
-    return columns;
-  }
-
-  @Override
-  public String description() {
-    return description;
-  }
-
-  @Override
-  public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.SUPPORTED;
   }
 
   @Override

@@ -44,7 +44,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
         new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
     this.kept = SparkErrors.told(checkpoint::topicIds);
     this.planner =
-        new StreamPlanner(DriverPlanner.own(options), options.given(), Arrays.asList(columns.fieldNames()), kept);
+        new StreamPlanner(DriverPlanner.of(options), options.given(), Arrays.asList(columns.fieldNames()), kept);
   }
 
   @Override

@@ -17,7 +17,6 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
-import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -33,7 +32,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** One query's scan: planned once, when Spark first asks for its size or its tasks. */
-final class TierlogScan
+final class TierlogScan extends RecordScan
     implements Batch, SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsReportPartitioning {
   private static final List<String> KEYS = List.of("topic", "partition");
   private static final List<String> LARGE = List.of("key", "value", "headers");
@@ -42,25 +41,14 @@ final class TierlogScan
   private final TierlogTable table;
   private final PlanRequest request;
   private final StructType columns;
-  private final String description;
   private ScanPlan plan;
   private List<Comparison> runtimeFilters = List.of();
 
   TierlogScan(TierlogTable table, PlanRequest request, StructType columns, String description) {
+    super(columns, description);
     this.table = table;
     this.request = request;
     this.columns = columns;
-    this.description = description;
-  }
-
-  @Override
-  public StructType readSchema() {
-    return columns;
-  }
-
-  @Override
-  public String description() {
-    return description;
   }
 
   @Override
@@ -72,12 +60,6 @@ final class TierlogScan
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
     return new TierlogMicroBatchStream(table.options(), columns, checkpointLocation);
-  }
-
-  /** The schema, known without a plan: a plan is made only if tasks are run or sizes compared. */
-  @Override
-  public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.SUPPORTED;
   }
 
   @Override
@@ -148,11 +130,6 @@ final class TierlogScan
         plan().tasks().stream().flatMap(task -> task.ranges().stream()).map(range -> key(range)).distinct().count();
     Expression[] identities = KEYS.stream().map(Expressions::identity).toArray(Expression[]::new);
     return new KeyGroupedPartitioning(identities, Math.toIntExact(keys));
-  }
-
-  @Override
-  public CustomMetric[] supportedCustomMetrics() {
-    return ScanMetric.all();
   }
 
   /** Equal if the same request goes to the same table, so that Spark exchanges its rows once. */
