@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,34 +14,50 @@ from tests.conftest import DATA
 from tests.support.command import Run
 from tests.support.command import tierlog as command  # noqa: F401 - a fixture
 from tests.support.golden import metadata_folders
-from tests.support.metadata_cluster import manager_config, needs_a_broker
+from tests.support.metadata_cluster import delete_topic, manager_config, needs_a_broker
 from tests.support.peers import broker
 from tierlog.errors import ConfigError
 from tierlog.records.decoding import decode
-from tierlog.remote.api import RemoteStorageException
-from tierlog.remote.metadata.metadata_source import open_metadata
-from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
+from tierlog.remote.api import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorageException
+from tierlog.remote.metadata.metadata_log import MetadataValues
+from tierlog.remote.metadata.metadata_source import FollowedCluster, open_metadata
+from tierlog.remote.metadata.record_serde import decode_record, encode_record
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLog, KafkaMetadataLogs
 
 pytestmark = pytest.mark.interop
 
 RUN = DATA / "main-plain"
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def records() -> Iterator[tuple[int, bytes]]:
+    """Metadata partition and value of the golden records."""
+    for path in sorted(pathlib.Path(metadata_folders(RUN)[0]).glob("__remote_log_metadata-*/*.log")):
+        for value in decode(path.read_bytes(), columns=("value",)).column("value").to_pylist():
+            yield int(path.parent.name.rpartition("-")[2]), value
+
+
+@contextlib.contextmanager
+def filled(folder: pathlib.Path) -> Iterator[str]:
     """A cluster whose topic has the records of the golden data, each in the partition that it had there."""
     needs_a_broker()
-    with broker.running(tmp_path_factory.mktemp("broker"), heap="512m") as running:
-        config = manager_config(running.bootstrap, tmp_path_factory.mktemp("manager"))
-        with KafkaMetadataLogs(config).open(timeout_seconds=60) as log:
-            told = []
-            for path in sorted(pathlib.Path(metadata_folders(RUN)[0]).glob("__remote_log_metadata-*/*.log")):
-                partition = int(path.parent.name.rpartition("-")[2])
-                values = decode(path.read_bytes(), columns=("value",)).column("value").to_pylist()
-                told += [log.append(partition, value) for value in values]
-            for future in told:
+    with broker.running(folder / "broker", heap="512m") as running:
+        with KafkaMetadataLogs(manager_config(running.bootstrap, folder / "manager")).open(timeout_seconds=60) as log:
+            for future in [log.append(partition, value) for partition, value in records()]:
                 future.result(30)
         yield running.bootstrap
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with filled(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def own_bootstrap(tmp_path: pathlib.Path) -> Iterator[str]:
+    """For a test that changes the topic."""
+    with filled(tmp_path) as made:
+        yield made
 
 
 def test_the_same_as_the_topics_files(bootstrap: str) -> None:
@@ -76,3 +94,54 @@ def test_what_cannot_be_reached_or_added(bootstrap: str, tmp_path: pathlib.Path)
         open_metadata("localhost:1")
     with pytest.raises(ConfigError):
         open_metadata(bootstrap, client_keys={"security.protocl": "SSL"})
+
+
+def test_what_has_come_is_read_on_from_the_last_read(
+    own_bootstrap: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that asks every few seconds would read a topic of a million records each time, on the driver."""
+    asked: list[dict[int, int]] = []
+    read = KafkaMetadataLog.read
+
+    def counted(log: KafkaMetadataLog, positions: Mapping[int, int], **limits: Any) -> list[MetadataValues]:
+        asked.append(dict(positions))
+        return read(log, positions, **limits)
+
+    monkeypatch.setattr(KafkaMetadataLog, "read", counted)
+    followed = FollowedCluster(own_bootstrap)
+    first = followed.read()
+    known = {each.remote_log_segment_id: each for each in first.segments()}
+    assert all(position == 0 for position in asked[0].values())
+    asked.clear()
+    assert followed.read() is first
+    assert asked == []
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    gone = next(each for each, segment in known.items() if segment.state is finished)
+    partition = next(number for number, value in records() if gone.id in value)
+    with KafkaMetadataLogs(manager_config(own_bootstrap, tmp_path)).open(timeout_seconds=60) as log:
+        end = log.bounds([partition], timeout_seconds=10)[partition].end_offset
+        for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
+            update = RemoteLogSegmentMetadataUpdate(
+                gone, event_timestamp_ms=1, custom_metadata=None, state=state, broker_id=1
+            )
+            log.append(partition, encode_record(update)).result(30)
+    second = followed.read()
+    assert second is not first
+    assert asked[0] == {partition: end}
+    assert {each.remote_log_segment_id for each in second.segments()} == known.keys() - {gone}
+    with open_metadata(own_bootstrap) as whole:
+        assert set(whole.segments()) == set(second.segments())
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_begin(own_bootstrap: str, tmp_path: pathlib.Path) -> None:
+    """Its first records would be passed over, and segments of the old one be read for ever."""
+    followed = FollowedCluster(own_bootstrap)
+    assert len(list(followed.read().segments())) > 1
+    delete_topic(own_bootstrap)
+    with pytest.raises((ConfigError, RemoteStorageException)):
+        followed.read()
+    number, begun = next(records())
+    with KafkaMetadataLogs(manager_config(own_bootstrap, tmp_path)).open(timeout_seconds=60) as log:
+        log.append(number, begun).result(30)
+    (segment,) = followed.read().segments()
+    assert segment == decode_record(begun)

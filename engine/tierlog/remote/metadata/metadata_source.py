@@ -1,6 +1,6 @@
 """The sources of readers' metadata: a copy of the metadata topic, a snapshot, or a running Kafka; opened in one way.
 
-The result is a state: the source is read to its end once, and followed no further.
+The result is a state: the source is read to its end once. A running Kafka can be read on from there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError
+from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError, TierlogError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
     RemoteLogSegmentId,
@@ -20,12 +20,12 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RetriableRemoteStorageException,
 )
-from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, MetadataBatches, MetadataValues
+from tierlog.remote.metadata.metadata_log import METADATA_TOPIC, MetadataBatches, MetadataValues, OffsetsLostError
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey, partition_key
 from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import MAGIC, is_snapshot, read_snapshot
-from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLog, open_cluster_log
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.remote.tier.tier_paths import open_tier
@@ -66,9 +66,7 @@ def open_metadata(
     sources = [source] if isinstance(source, str) else list(source)
     if not sources or not all(sources):
         raise ConfigError("no source of metadata is named")
-    clusters = [each for each in sources if is_bootstrap(each) and machine.files.find(each) is None]
-    if clusters and len(clusters) < len(sources):
-        raise ConfigError(f"{clusters[0]} is a running Kafka: no other source of metadata adds anything to it")
+    bootstrap = find_bootstrap(sources, machine=machine)
     snapshots = [each for each in sources if _is_file(each, machine)]
     if snapshots and len(sources) > 1:
         raise ConfigError(f"{snapshots[0]} is a file: a snapshot is the only source of metadata, or none")
@@ -76,8 +74,8 @@ def open_metadata(
         return _of_snapshot(snapshots[0], machine)
     filling = _Filling(machine, remember_departed=remember_departed)
     try:
-        if clusters:
-            read_cluster_topic(",".join(clusters), filling.take, client_keys=client_keys, machine=machine)
+        if bootstrap is not None:
+            read_cluster_topic(bootstrap, filling.take, client_keys=client_keys, machine=machine)
         else:
             read_topic_folders(sources, filling.take, machine=machine)
         return filling.view(", ".join(sources))
@@ -201,6 +199,18 @@ def is_bootstrap(text: str) -> bool:
     return all(map(_ADDRESS.fullmatch, text.split(",")))
 
 
+def find_bootstrap(sources: Sequence[str], *, machine: Machine) -> str | None:
+    """Return the bootstrap servers where the sources are a running Kafka.
+
+    Raises:
+        ConfigError: there are others beside it.
+    """
+    servers = [each for each in sources if is_bootstrap(each) and machine.files.find(each) is None]
+    if servers and len(servers) < len(sources):
+        raise ConfigError(f"{servers[0]} is a running Kafka: no other source of metadata adds anything to it")
+    return ",".join(servers) or None
+
+
 def read_cluster_topic(
     bootstrap: str,
     take: Callable[[MetadataValues, str], object],
@@ -229,27 +239,104 @@ def read_cluster_topic(
     with open_cluster_log(
         bootstrap, client_keys=client_keys, timeout_seconds=min(timeout_seconds, 30.0), machine=machine
     ) as log:
+        _read_to_end(log, {}, take, bootstrap, until=until, machine=machine)
+
+
+def _read_to_end(
+    log: KafkaMetadataLog,
+    positions: dict[int, int],
+    take: Callable[[MetadataValues, str], object],
+    bootstrap: str,
+    *,
+    until: float,
+    machine: Machine,
+) -> None:
+    """Read from these positions, of each metadata partition 0 if it has none, and move them."""
+    left = until - machine.clock.monotonic_seconds()
+    bounds = log.bounds(range(log.partition_count), timeout_seconds=min(left, 30.0))
+    trimmed = {
+        number: found.start_offset for number, found in bounds.items() if found.start_offset > positions.get(number, 0)
+    }
+    if trimmed:
+        told = ", ".join(f"{METADATA_TOPIC}-{number} begins at {first}" for number, first in trimmed.items())
+        raise ConfigError(f"{bootstrap}: the oldest metadata is gone ({told}): what it said of segments is not known")
+    for number, found in bounds.items():
+        if found.end_offset < positions.setdefault(number, 0):
+            raise OffsetsLostError(f"{bootstrap}: {METADATA_TOPIC}-{number} was truncated at {found.end_offset}")
+    while behind := {number: at for number, at in positions.items() if at < bounds[number].end_offset}:
         left = until - machine.clock.monotonic_seconds()
-        bounds = log.bounds(range(log.partition_count), timeout_seconds=min(left, 30.0))
-        trimmed = {number: found.start_offset for number, found in bounds.items() if found.start_offset > 0}
-        if trimmed:
-            told = ", ".join(f"{METADATA_TOPIC}-{number} begins at {first}" for number, first in trimmed.items())
-            raise ConfigError(
-                f"{bootstrap}: the oldest metadata is gone ({told}): what it said of segments is not known"
-            )
-        positions = {number: 0 for number, found in bounds.items() if found.end_offset > 0}
-        while positions:
-            left = until - machine.clock.monotonic_seconds()
-            if left <= 0:
-                raise RetriableRemoteStorageException(
-                    f"{bootstrap}: {METADATA_TOPIC} was not read to its end within {timeout_seconds:g} s"
-                )
-            runs = log.read(positions, max_bytes=_READ_BYTES, timeout_seconds=min(left, _READ_SECONDS))
-            for run in runs:
-                take(run, f"{bootstrap}: {METADATA_TOPIC}-{run.partition}")
-                positions[run.partition] = run.next_offset
-            for number in [each for each, at in positions.items() if at >= bounds[each].end_offset]:
-                del positions[number]
+        if left <= 0:
+            raise RetriableRemoteStorageException(f"{bootstrap}: {METADATA_TOPIC} was not read to its end in time")
+        for run in log.read(behind, max_bytes=_READ_BYTES, timeout_seconds=min(left, _READ_SECONDS)):
+            take(run, f"{bootstrap}: {METADATA_TOPIC}-{run.partition}")
+            positions[run.partition] = run.next_offset
+
+
+class FollowedCluster:
+    """The metadata topic of a running Kafka, each time read on from where it was read to.
+
+    Args:
+        bootstrap: ``host:port[,host:port…]``.
+        client_keys: Keys of Kafka's client, such as ``security.protocol``.
+        machine: Its clock and threads.
+
+    Between two reads nothing is open. Views that were handed out share one table, which is never closed here: it goes
+    with the last of them.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(
+        self, bootstrap: str, *, client_keys: Mapping[str, str] | None = None, machine: Machine | None = None
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._client_keys = client_keys
+        self._machine = machine or Machine()
+        self._identity = ""
+        self._view: MetadataView | None = None
+        self._begin()
+
+    def read(self, *, timeout_seconds: float = 600.0) -> MetadataView:
+        """Read to the topic's end as of this call; return the same object if nothing has come.
+
+        Behind an error a later read goes on where this one ended; where the topic is another one, or was truncated, or
+        a record could not be read, it begins anew.
+
+        Raises:
+            As ``open_metadata`` of a running Kafka.
+        """
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        try:
+            self._read_on(until)
+        except OffsetsLostError:
+            self._begin()
+            self._read_on(until)
+        except TierlogError as error:
+            if not error.retriable:
+                self._begin()
+            raise
+        if self._view is None:
+            self._view = self._filling.view(self._bootstrap)
+        return self._view
+
+    def _read_on(self, until: float) -> None:
+        left = until - self._machine.clock.monotonic_seconds()
+        with open_cluster_log(
+            self._bootstrap, client_keys=self._client_keys, timeout_seconds=min(left, 30.0), machine=self._machine
+        ) as log:
+            if log.identity != self._identity:
+                self._begin()
+            self._identity = log.identity
+            _read_to_end(log, self._positions, self._take, self._bootstrap, until=until, machine=self._machine)
+
+    def _begin(self) -> None:
+        self._filling = _Filling(self._machine, remember_departed=False)
+        self._positions: dict[int, int] = {}
+        self._view = None
+
+    def _take(self, run: MetadataValues, where: str) -> None:
+        self._filling.take(run, where)
+        self._view = None
 
 
 #: Takes a run, with the name of the file that it is from.

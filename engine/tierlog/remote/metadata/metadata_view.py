@@ -28,7 +28,7 @@ class MetadataView(KnownSegments, Closeable):
 
     Args:
         source: The source, for messages.
-        table: Changes no more; the view closes it.
+        table: Closed with the view. It changes where a later view of the same source stands on it.
         newest_ms: Partition → time of the newest record of its metadata partition, where the source has records.
         departed: Segments that the table does not hold, and the last state of each in the records: deleted ones, and
             those with updates only. None where the source does not have them.

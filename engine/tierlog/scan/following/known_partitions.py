@@ -12,7 +12,7 @@ import xxhash
 
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
 from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
-from tierlog.remote.metadata.metadata_source import is_bootstrap, open_metadata
+from tierlog.remote.metadata.metadata_source import FollowedCluster, find_bootstrap, open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
@@ -23,8 +23,7 @@ from tierlog.runtime.stores.store_urls import local_path
 from tierlog.scan.following.tier_listing import ListedPartition, TierKeys, TierListing
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-#: A running Kafka is asked for its whole topic each time: no more often than after so many times the duration of a
-#: read.
+#: A running Kafka is asked no more often than after so many times the duration of a read.
 _PAUSES: Final = 10.0
 
 
@@ -98,6 +97,9 @@ class FollowedMetadata:
         client_keys: As ``open_metadata``.
         machine: Its files, clock and threads.
 
+    Raises:
+        ConfigError: a running Kafka, and other sources.
+
     Thread safety: one thread at a time.
     """
 
@@ -108,21 +110,25 @@ class FollowedMetadata:
         self._client_keys = client_keys
         self._machine = machine or Machine()
         self._view: MetadataView | None = None
+        bootstrap = find_bootstrap(sources, machine=self._machine)
+        self._cluster = (
+            None if bootstrap is None else FollowedCluster(bootstrap, client_keys=client_keys, machine=self._machine)
+        )
         self._fingerprint: object = None
         self._due = 0.0
 
     def read(self) -> MetadataView:
         """Read the source; return the same object if it has not changed. Raises: as ``open_metadata``.
 
-        Cost: of files a look at their sizes and times, and all of them where any has changed. Of a running Kafka its
-        whole metadata topic, at most a tenth of the time: in between the last view is given.
+        Cost: of files a look at their sizes and times, and all of them where any has changed. Of a running Kafka the
+        records that have come since, at most a tenth of the time: in between the last view is given.
         """
         clock = self._machine.clock
-        if self._is_cluster():
+        if self._cluster is not None:
             if self._view is not None and clock.monotonic_seconds() < self._due:
                 return self._view
             began = clock.monotonic_seconds()
-            self._view = self._open()
+            self._view = self._cluster.read()
             ended = clock.monotonic_seconds()
             self._due = ended + (ended - began) * _PAUSES
             return self._view
@@ -133,9 +139,6 @@ class FollowedMetadata:
 
     def _open(self) -> MetadataView:
         return open_metadata(self._sources, machine=self._machine, client_keys=self._client_keys)
-
-    def _is_cluster(self) -> bool:
-        return any(is_bootstrap(each) and self._machine.files.find(each) is None for each in self._sources)
 
     def _look(self, source: str) -> object:
         """Return a value that changes with a source: of a file its size and time, of a folder those of the topic's
