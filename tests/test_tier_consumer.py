@@ -4,6 +4,7 @@ replica over a bucket that has all of the log; the tier is another bucket, which
 
 from __future__ import annotations
 
+import os
 import pathlib
 import random
 import time
@@ -23,6 +24,7 @@ from tierlog.errors import ConfigError, DataLossError, ObjectNotFoundError, Unkn
 from tierlog.tier_consumer import OFFSET_END, TierConsumer, TopicPartitionOffset
 
 ORDERS = TopicPartitionOffset("orders", 0)
+COLUMNS = ("partition", "offset", "value")
 
 
 def segment(bucket: Bucket, first: int, end: int, **more: Any) -> None:
@@ -249,48 +251,95 @@ def test_records_that_brokers_have_no_more(tmp_path: pathlib.Path) -> None:
             assert drained(consumer, 5) == wanted(10)[5:]
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(2, 40))])
+class Partition:
+    """A partition's log, which grows by segments, sometimes under another leader, and its tier, which has its begin."""
+
+    def __init__(self, log: pathlib.Path, tier: pathlib.Path, number: int) -> None:
+        self.place = TopicPartitionOffset("orders", number)
+        self.log, self.tier = Bucket(log, partition=number), Bucket(tier, partition=number)
+        self.end = self.tiered_end = 0
+        self.lineage = {0: 0}
+        self.values: list[str] = []
+        self.segments: list[tuple[int, int]] = []
+
+    def grow(self, count: int, *, elect: bool) -> None:
+        """Append a segment; a leader that was elected before has truncated what nobody could read."""
+        if elect and self.lineage[max(self.lineage)] < self.end:
+            self.lineage[max(self.lineage) + 2] = self.end
+        self.segments.append((self.end, self.end + count))
+        self.end += count
+        self.values += [f"m{offset}/{max(self.lineage)}" for offset in range(*self.segments[-1])]
+        self._write(self.log, *self.segments[-1])
+
+    def copy(self) -> tuple[int, int] | None:
+        """The next segment for the tier."""
+        return next((each for each in self.segments if each[0] >= self.tiered_end), None)
+
+    def put(self, first: int, end: int) -> None:
+        self._write(self.tier, first, end)
+        self.tiered_end = end
+
+    def expire(self, before: int) -> None:
+        """Delete the oldest segment, everywhere, if there is a later one and it was read."""
+        if len(self.segments) > 1 and self.segments[0][1] <= before:
+            first, _ = self.segments.pop(0)
+            for bucket in (self.tier, self.log):
+                for suffix in ("rsm-manifest", "log", "indexes") if f"s{first}" in bucket.keys else ():
+                    bucket.path(f"s{first}", suffix).unlink()
+
+    def _write(self, bucket: Bucket, first: int, end: int) -> None:
+        batches = [
+            message(offset, self.values[offset], int(self.values[offset].split("/")[1])) for offset in range(first, end)
+        ]
+        bucket.segment(f"s{first}", batches, lineage={epoch: at for epoch, at in self.lineage.items() if at < end})
+
+
+SEEDS = int(os.environ.get("TIERLOG_CONSUMER_SEEDS", "40"))
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(2, SEEDS))])
 def test_each_record_is_read_once(tmp_path: pathlib.Path, seed: int) -> None:
-    """If this fails, some order of growth, restarts and seeks has records twice, or loses them."""
+    """If this fails, some order of growth, elections, retention and restarts has records twice, or loses them."""
     chance = random.Random(seed)
     log, tier = Bucket(tmp_path / "log"), Bucket(tmp_path / "tier")
-    ends = [0] * 2
-    segments: list[tuple[int, int, int]] = []
-    tiered = 0
-
-    def grow() -> None:
-        partition = chance.randrange(2)
-        first, end = ends[partition], ends[partition] + chance.randrange(1, 9)
-        segment(Bucket(log.root, partition=partition), first, end)
-        segments.append((partition, first, end))
-        ends[partition] = end
-
-    while not all(ends):
-        grow()
     tier.root.mkdir()
+    partitions = [Partition(log.root, tier.root, number) for number in range(2)]
+    seen: list[list[tuple[int, str]]] = [[], []]
+
+    def take(batch: pa.RecordBatch | None) -> None:
+        for number, offset, value in zip(*(batch[name].to_pylist() for name in COLUMNS) if batch else (), strict=True):
+            seen[number].append((offset, value.decode()))
+
+    for each in partitions:
+        each.grow(chance.randrange(1, 9), elect=False)
     with cluster(tmp_path, log, tier) as here:
         consumer = here.consume()
-        seen: list[tuple[int, int]] = []
         for _ in range(30):
-            step = chance.choice(("grow", "tier", "poll", "poll", "restart"))
+            step, partition = (
+                chance.choice(("grow", "tier", "poll", "poll", "restart", "expire")),
+                chance.choice(partitions),
+            )
             if step == "grow":
-                grow()
-            elif step == "tier" and tiered < len(segments):
-                partition, first, end = segments[tiered]
-                place = TopicPartitionOffset("orders", partition)
-                while consumer.get_watermark_offsets(place)[1] < end:  # brokers tier what they have
+                partition.grow(chance.randrange(1, 9), elect=chance.random() < 0.4)
+            elif step == "tier" and (segment := partition.copy()):
+                until = time.monotonic() + 60
+                while consumer.get_watermark_offsets(partition.place)[1] < segment[1]:  # brokers tier what they have
+                    assert time.monotonic() < until
                     time.sleep(0.05)
-                segment(Bucket(tier.root, partition=partition), first, end)
-                tiered += 1
+                partition.put(*segment)
             elif step == "poll":
-                batch = consumer.poll(0.05)
-                if batch is not None:
-                    seen += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+                take(consumer.poll(0.05))
             elif step == "restart":
                 consumer.commit()
                 consumer.close()
                 consumer = here.consume()
-        seen += drained(consumer, sum(ends) - len(seen))
+            elif step == "expire":
+                partition.expire(len(seen[partition.place.partition]))
+        until = time.monotonic() + 60
+        while sum(map(len, seen)) < sum(each.end for each in partitions):
+            assert time.monotonic() < until
+            take(consumer.poll(1.0))
+        assert consumer.poll(0.3) is None
         consumer.close()
-    for partition, end in enumerate(ends):
-        assert [offset for each, offset in seen if each == partition] == list(range(end))
+    for partition, found in zip(partitions, seen, strict=True):
+        assert found == list(enumerate(partition.values))

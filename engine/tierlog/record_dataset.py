@@ -18,7 +18,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.expression_bounds import ExpressionBounds
-from tierlog.scan.planning.plan import list_histories, plan_scan
+from tierlog.scan.planning.plan import list_histories, plan_scan, prepare_scan
 from tierlog.scan.reading.read import DEFAULT_COLUMNS, records_schema
 from tierlog.scan.scan_request import IsolationLevel
 
@@ -226,8 +226,18 @@ class RecordDataset(ds.Dataset):  # type: ignore[misc]
         return self.scanner(columns, filter, **options).take(indices)
 
     def count_rows(self, filter: ds.Expression | None = None, **options: Any) -> int:  # noqa: A002
-        """Count the records that a filter leaves."""
-        return int(self.scanner([], filter, **options).count_rows())
+        """Count the records that a filter leaves. Without one, footers say it of segments that have them.
+
+        Raises:
+            As ``read``; ValueError: the dataset is closed.
+        """
+        if self._both(filter) is not None:
+            return int(self.scanner([], filter, **options).count_rows())
+        tier, column = self._open_tier(), self._smallest()
+        counted, left = prepare_scan(tier, self._reading.request, histories=self._histories).counted_by_footers()
+        for rows in self._reading.scan(tier, left.plan(), [column]):
+            counted += rows.num_rows
+        return counted
 
     def filter(self, expression: ds.Expression) -> RecordDataset:
         """Make a dataset of the records for which an expression holds, over the same tier."""
@@ -279,9 +289,13 @@ class RecordDataset(ds.Dataset):  # type: ignore[misc]
     def _output(self, columns: Any) -> Any:
         return columns if columns is None or isinstance(columns, Mapping) else list(columns)
 
-    def _batches(self, columns: list[str], wanted: ds.Expression | None) -> pa.RecordBatchReader:
+    def _open_tier(self) -> Tier:
         if self._opened.is_closed:
             raise ValueError("the dataset is closed")
+        return self._opened.tier
+
+    def _batches(self, columns: list[str], wanted: ds.Expression | None) -> pa.RecordBatchReader:
+        tier = self._open_tier()
         schema = pa.schema([self._schema.field(each) for each in columns])
         places = [(each.topic, each.partition) for each in self._histories]
         base = self._reading.request
@@ -289,7 +303,6 @@ class RecordDataset(ds.Dataset):  # type: ignore[misc]
         narrowed = bounds.narrowed(base.record_filter, places)
         if narrowed is None:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
-        tier = self._opened.tier
         plan = plan_scan(tier, replace(base, record_filter=narrowed), histories=self._histories)
         return pa.RecordBatchReader.from_batches(schema, self._reading.scan(tier, plan, columns))
 

@@ -6,8 +6,13 @@ import json
 import pathlib
 import shutil
 
+import pytest
+
 from tests.support.command import Run, config_file
 from tests.support.footers import footers_in
+from tests.support.golden import config_of
+from tierlog import dataset
+from tierlog.errors import CorruptDataError
 
 
 def test_a_bucket(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -64,8 +69,8 @@ def test_ls_tells_the_records(tierlog: Run, data: pathlib.Path, tmp_path: pathli
     config = config_file(data / "main-plain", tmp_path)
     tierlog("index", bucket, "fx-txn", *config)
     rows = tierlog("ls", bucket, *config, "--records", "--output", "json").lines
-    counted = tierlog("cat", bucket, "fx-txn", *config, "--count")
-    assert sum(row["recordCount"] for row in rows if row["topic"] == "fx-txn") == int(counted.text)  # type: ignore[misc]
+    printed = tierlog("cat", bucket, "fx-txn", *config, "--format", "json").lines
+    assert sum(row["recordCount"] for row in rows if row["topic"] == "fx-txn") == len(printed)  # type: ignore[misc]
     assert {row["recordCount"] for row in rows if row["topic"] != "fx-txn"} == {None}
     assert {row["recordCount"] for row in tierlog("ls", bucket, *config, "--output", "json").lines} == {None}
     text = tierlog("ls", bucket, *config, "--records").text
@@ -73,3 +78,36 @@ def test_ls_tells_the_records(tierlog: Run, data: pathlib.Path, tmp_path: pathli
     assert "RECORDS" not in tierlog("ls", bucket, *config).text
     refused = tierlog("ls", bucket, *config, "--records", "--totals")
     assert (refused.code, "--records" in refused.err) == (2, True)
+
+
+def test_a_count_reads_no_log(tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise the count of a terabyte costs a terabyte, though each segment says its own."""
+    bucket = shutil.copytree(data / "main-plain" / "objects", tmp_path / "bucket")
+    config = config_file(data / "main-plain", tmp_path)
+    asked = [
+        [],
+        ["--isolation", "read_committed"],
+        ["--isolation", "read_committed", "--from", "7", "--to", "150"],
+        ["--since", "2020-01-01T00:00:00Z", "--last", "20"],
+        ["--partition", "0", "--from", "3"],
+    ]
+
+    def count(*options: str) -> str:
+        return tierlog("cat", bucket, "fx-txn", *config, "--count", *options).text
+
+    wanted = [len(tierlog("cat", bucket, "fx-txn", *config, "--format", "json", *each).lines) for each in asked]
+    assert len({*wanted}) > 3
+    assert tierlog("index", bucket, "fx-txn", *config).code == 0
+    assert [int(count(*each)) for each in asked] == wanted
+    with dataset(bucket, "fx-txn", config=config_of(data / "main-plain")) as opened:
+        assert opened.count_rows() == wanted[0]
+    for log in bucket.rglob("*fx-txn*/**/*.log"):
+        content = bytearray(log.read_bytes())
+        content[-1] ^= 1
+        log.write_bytes(content)
+    assert count() == f"{wanted[0]}\n"
+    with dataset(bucket, "fx-txn", config=config_of(data / "main-plain")) as opened:
+        assert opened.count_rows() == wanted[0]
+        with pytest.raises(CorruptDataError):
+            opened.to_table()
+    assert tierlog("cat", bucket, "fx-txn", *config, "--count", "--grep", "x").code == 3

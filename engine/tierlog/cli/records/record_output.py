@@ -71,9 +71,8 @@ Write = Callable[[pa.RecordBatch], object]
 
 
 @contextmanager
-def _counting(sink: Sink) -> Iterator[Write]:
-    """Write the number of records as one line, when all have come."""
-    count = 0
+def _counting(sink: Sink, count: int) -> Iterator[Write]:
+    """Write the number of records as one line, when all have come; ``count`` of them are known beforehand."""
 
     def add(rows: pa.RecordBatch) -> None:
         nonlocal count
@@ -192,11 +191,16 @@ class RecordOutput:
             raise ConfigError(f"--format {self.form} is binary: give --out FILE or a pipe")
 
     @contextmanager
-    def writer(self, sink: Sink) -> Iterator[Write]:
-        """Open the writer of the records; the block's end finishes the output, unless something failed."""
+    def writer(self, sink: Sink, *, counted: int = 0) -> Iterator[Write]:
+        """Open the writer of the records; the block's end finishes the output, unless something failed.
+
+        Args:
+            sink: Gets the bytes.
+            counted: Records that are counted and do not come.
+        """
         writing: AbstractContextManager[Write]
         if self.counts:
-            writing = _counting(sink)
+            writing = _counting(sink, counted)
         elif self.lines is None:
             writing = _table(sink, self.form, self.columns)
         else:

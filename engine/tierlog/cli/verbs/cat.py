@@ -152,7 +152,7 @@ def cat(
     from tierlog.cli.records.cat_request import RecordSearch, empty_answer, scan_request
     from tierlog.cli.records.record_output import RecordOutput, open_sink
     from tierlog.cli.tiers import TopicChoice
-    from tierlog.scan.planning.plan import list_histories, plan_scan
+    from tierlog.scan.planning.plan import list_histories, prepare_scan
     from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
 
     output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
@@ -181,13 +181,16 @@ def cat(
         histories, left_out = list_histories(tier, request)
         for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
             complain(f"no topic matches {pattern}")
-        plan = plan_scan(tier, _last(tier, request, histories, last, search), histories=histories)
+        prepared = prepare_scan(tier, _last(tier, request, histories, last, search), histories=histories)
+        shown = 0
+        if count and search is None and limit is None:
+            shown, prepared = prepared.counted_by_footers()
+        plan = prepared.plan()
         for warning in [*left_out, *plan.warnings]:
             complain(f"warning: {warning}")
-        shown = 0
         with (
             open_sink(out) as sink,
-            output.writer(sink) as write,
+            output.writer(sink, counted=shown) as write,
             ByteProgress("cat", plan.size_bytes) as progress,
             closing(_scan(tier, plan, output, search, label, progress)) as found,
         ):

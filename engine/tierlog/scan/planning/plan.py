@@ -217,6 +217,24 @@ class PreparedScan:
         ranges = cut_into(self._cutter(), self.wanted, least)
         return group_ranges(ranges, replace(self.limits, min_tasks=least, ranges=len(ranges)))
 
+    def plan(self) -> ScanPlan:
+        """Take all ranges. Raises: as ``iter_ranges``."""
+        tasks = tuple(self.iter_tasks())
+        ranges = tuple(scan_range for task in tasks for scan_range in task)
+        for warning in self.warnings:
+            _logger.info("%s: %s", self._tier.describe(), warning)
+        return ScanPlan(ranges, self.bounds, tuple(self.warnings), self.layout, tasks)
+
+    def counted_by_footers(self) -> tuple[int, PreparedScan]:
+        """Return the count of the records that footers know of, and the same scan of the others.
+
+        Raises:
+            As ``answered_by_footers``.
+        """
+        fields: tuple[SummaryField, ...] = ("count",)
+        found, rest = self.answered_by_footers(fields)
+        return sum(each.count for each in found.values()), rest
+
     def answered_by_footers(
         self, fields: Collection[SummaryField]
     ) -> tuple[dict[tuple[str, int], RecordSummary], PreparedScan]:
@@ -339,12 +357,7 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
     Thread safety: any number of threads. Cost: one listing, the manifests of the topics, one checkpoint a partition,
     one index for each segment that is cut.
     """
-    prepared = prepare_scan(tier, request, histories=histories)
-    tasks = tuple(prepared.iter_tasks())
-    ranges = tuple(scan_range for task in tasks for scan_range in task)
-    for warning in prepared.warnings:
-        _logger.info("%s: %s", tier.describe(), warning)
-    return ScanPlan(ranges, prepared.bounds, tuple(prepared.warnings), prepared.layout, tasks)
+    return prepare_scan(tier, request, histories=histories).plan()
 
 
 def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:
