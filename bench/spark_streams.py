@@ -2,6 +2,9 @@
 
     TIERLOG_PLUGIN_JARS=FOLDER python -m bench.spark_streams [--scale 0.1] [--rounds 5] [--forms plain,zstd+AES]
 
+    queries: all that there is, once; by Spark
+    triggers: the planner's CPU of triggers that find nothing new
+
 The broker, the topic and the tier are those of ``bench.spark``; then a twentieth as much is produced that stays on the
 broker's disk. A query is ``Trigger.AvailableNow`` from the first offset into a noop sink, with a checkpoint of its own.
 The tier alone is read by both our engines; all of the topic by the Kafka source and by ``mode=remote-preferred``. As
@@ -15,14 +18,25 @@ import json
 import pathlib
 import shutil
 import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from bench.harness import Round, Rounds, Suite, arguments, equal, spread, work_folder
+from bench.harness import Round, Rounds, Suite, arguments, cpu_seconds, equal, spread, work_folder
 from bench.spark import CACHE_BYTES, HEAP, KAFKA, run_application
 from bench.stream_application import SOURCES
 from bench.topics import GIGABYTES, broker_settings, fill, fill_tier, our_options
+from tests.support.batches import message
+from tests.support.metadata_cluster import manager_config
 from tests.support.peers import broker, install, plugin
+from tests.support.planner import PlannerChild
+from tests.support.segments import make_segment
+from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
+from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
 
+PARTS = ("queries", "triggers")
 OURS = {
     "tierlog-jar": "the tier alone, columnar reader",
     "tierlog-python": "the tier alone, Python path",
@@ -72,11 +86,85 @@ def measure(suite: Suite, folder: pathlib.Path, form: str, chosen: Any) -> None:
     shutil.rmtree(folder)
 
 
+# ---- triggers that find nothing
+
+PARTITIONS, SEGMENTS, TRIGGERS = 1000, 3, 15
+TRIGGER_MS_BAR = 50.0
+
+
+def tier_of(root: pathlib.Path, partitions: int) -> Iterator[RemoteLogSegmentMetadata]:
+    """A bucket of small segments, and their metadata."""
+    for partition in range(partitions):
+        for number in range(SEGMENTS):
+            batches = [message(offset, "x", 0) for offset in range(2 * number, 2 * number + 2)]
+            made = make_segment(batches, topic="followed", partition=partition, lineage={0: 0})
+            made.stored(chunk_size=1 << 16, compression=False, key_ring=None, prefix="").put_in(root)
+            yield made.metadata
+
+
+def publish(bootstrap: str, folder: pathlib.Path, segments: Iterator[RemoteLogSegmentMetadata]) -> None:
+    """The metadata of finished segments into a cluster's topic, as brokers write it."""
+    with KafkaMetadataLogs(manager_config(bootstrap, folder)).open(timeout_seconds=60) as log:
+        told = []
+        for segment in segments:
+            number = segment.topic_id_partition.partition % log.partition_count
+            started = replace(segment, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+            finished = RemoteLogSegmentMetadataUpdate(
+                segment.remote_log_segment_id,
+                event_timestamp_ms=segment.event_timestamp_ms,
+                custom_metadata=None,
+                state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+                broker_id=1,
+            )
+            told += [log.append(number, encode_record(each)) for each in (started, finished)]
+        for future in told:
+            future.result(60)
+
+
+def trigger_ms(options: dict[str, str], partitions: int, rounds: int) -> list[float]:
+    """Milliseconds of the child's CPU for a trigger, each of which looks at the tier."""
+    found = []
+    with PlannerChild() as child:
+        words = {"op": "stream", "stream": "s", "options": options | {"refreshInterval": "100ms"}}
+
+        def ask(question: str, **more: Any) -> dict[str, Any]:
+            ((_, body),) = child.iter_answer(words | {"ask": question} | more)
+            told: dict[str, Any] = json.loads(body)["offsets"]
+            return told
+
+        begun = ask("begin")
+        assert sum(map(len, begun.values())) == partitions
+        for _ in range(rounds):
+            before = cpu_seconds(child.process.pid)
+            for _ in range(TRIGGERS):
+                time.sleep(0.5)
+                assert ask("ends") == ask("next", start=begun) == begun
+            found.append((cpu_seconds(child.process.pid) - before) / TRIGGERS * 1000)
+    return found
+
+
+def measure_triggers(suite: Suite, folder: pathlib.Path, chosen: Any) -> None:
+    root, partitions = folder / "bucket", max(1, int(PARTITIONS * chosen.scale))
+    root.mkdir(parents=True)
+    with broker.running(folder / "broker", heap="1g") as running:
+        publish(running.bootstrap, folder / "manager", tier_of(root, partitions))
+        options = {"path": str(root), "subscribe": "followed", "startingOffsets": "latest"}
+        for name, more, bar in (
+            ("live metadata", {"metadata": running.bootstrap}, TRIGGER_MS_BAR),
+            ("the listing of a folder", {}, None),
+        ):
+            found = trigger_ms(options | more, partitions, chosen.rounds)
+            what = f"a trigger that finds nothing in {partitions} partitions by {name}, ms of CPU"
+            suite.add(what, f"{spread(found, '.1f')} ms", statistics.median(found), bar, least=False)
+
+
 def main() -> None:
-    chosen = arguments(__doc__, forms="plain,zstd+AES" if plugin.jars() else "plain", codec="none", work="")
+    chosen = arguments(__doc__, PARTS, forms="plain,zstd+AES" if plugin.jars() else "plain", codec="none", work="")
     suite = Suite("spark_streams", install.versions())
     with work_folder(chosen.work) as folder:
-        for form in chosen.forms.split(","):
+        if "triggers" in chosen.parts:
+            measure_triggers(suite, folder / "triggers", chosen)
+        for form in chosen.forms.split(",") if "queries" in chosen.parts else ():
             form = form.replace("zstd+AES", "zstd + AES")
             measure(suite, folder / form.replace(" + ", "-"), form, chosen)
     suite.save()

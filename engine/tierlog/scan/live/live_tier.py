@@ -138,19 +138,24 @@ class LiveTier(Closeable):
 
     def ends(self, histories: Sequence[PartitionHistory]) -> dict[Place, int]:
         """Return where partitions end: see ``end_of``."""
-        with self.tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-ends") as pool:
-            ends = run_all(pool, self.end_of, histories)
-            return {(each.topic, each.partition): end for each, end in zip(histories, ends, strict=True)}
+        if unknown := [each for each in histories if self._known_end(each) is None]:
+            with self.tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-ends") as pool:
+                list(run_all(pool, self.end_of, unknown))
+        return {(each.topic, each.partition): self.end_of(each) for each in histories}
 
     def end_of(self, history: PartitionHistory) -> int:
         """Return where a partition ends: for read_committed at its last stable offset."""
+        offset = self._known_end(history)
+        if offset is None:
+            offset = min(find_last_stable_offset(self.tier, history), history.end_offset_exclusive)
+            self._stable[history.topic_id_partition] = _StableEnd(history, offset)
+        return offset
+
+    def _known_end(self, history: PartitionHistory) -> int | None:
         if not self._is_committed:
             return history.end_offset_exclusive
         known = self._stable.get(history.topic_id_partition)
-        if known is None or known.history is not history:
-            offset = min(find_last_stable_offset(self.tier, history), history.end_offset_exclusive)
-            known = self._stable[history.topic_id_partition] = _StableEnd(history, offset)
-        return known.offset
+        return known.offset if known is not None and known.history is history else None
 
     def seams(self, start: Offsets, end: Offsets, *, local_starts: Offsets | None = None) -> dict[Place, Seam]:
         """Find where the tier's part of what is read ends, of the partitions of which it has one.
