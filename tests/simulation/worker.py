@@ -92,6 +92,8 @@ def _answer(settings: Settings, *, is_mutant: bool) -> str:
                 pipe.write(run(settings).to_json())
                 pipe.write("\n" + " ".join(sys.modules))
             status = 0
+        except BrokenPipeError:
+            status = 1  # who asked has ended meanwhile
         except BaseException:  # noqa: BLE001 - a child of a copy never returns into its parent's code
             traceback.print_exc()
         finally:
