@@ -14,7 +14,8 @@ from tierlog._extras import EXTRAS, is_there, require_extra
 from tierlog.errors import ConfigError
 
 #: Names that are imported, of all that is optional: the extras', and those that only tests and benchmarks take.
-OPTIONAL = sorted({name for names in EXTRAS.values() for name in names} | {"zstandard", "lz4", "cramjam"})
+#: Without pandas, which pyarrow asks for by itself.
+OPTIONAL = sorted({name for names in EXTRAS.values() for name in names} - {"pandas"} | {"zstandard", "lz4", "cramjam"})
 DISTRIBUTIONS = {
     "aiohttp": "aiohttp",
     "aiohttp_socks": "aiohttp-socks",
@@ -25,6 +26,8 @@ DISTRIBUTIONS = {
     "Crypto": "pycryptodome",
     "confluent_kafka": "confluent-kafka",
     "kio": "kio",
+    "pandas": "pandas",
+    "pyspark": "pyspark",
     "scramp": "scramp",
     "uvloop": "uvloop",
 }
@@ -143,6 +146,15 @@ def test_the_command_says_it_in_one_line_too() -> None:
     assert done.returncode == 2
     assert "pip install 'tierlog[s3]'" in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_spark_is_asked_for_in_one_line(data: pathlib.Path) -> None:
+    """--spark without PySpark is a package to install, not a traceback of imports."""
+    code = "from tierlog.cli import main\nmain()\n"
+    done = run_without(code, "verify", str(data / "main-plain" / "objects"), "--spark", "local[1]")
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "tierlog: --spark needs packages that are not installed: pip install 'tierlog[spark]'\n"
+    assert done.stderr == told
 
 
 def test_what_is_there_is_found_without_importing_it() -> None:

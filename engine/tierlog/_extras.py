@@ -15,6 +15,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "azure": ("aiohttp",),
     "socks": ("aiohttp_socks",),
     "encryption": ("cryptography", "Crypto"),
+    "spark": ("pyspark", "pandas"),
     "kafka": ("confluent_kafka",),
     "server": ("kio", "scramp", "uvloop"),
     "sidecar": ("uvloop",),

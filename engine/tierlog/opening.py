@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tierlog.arguments import require_names, require_path, require_text, require_type, wrong_type
@@ -29,6 +30,28 @@ Config = Mapping[str, str] | str | os.PathLike[str]
 
 #: One source of metadata, or several that add up.
 Metadata = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TierLocation:
+    """The arguments with which another process opens a tier: picklable, small.
+
+    Attributes:
+        path, layout, limited, all_footers: Arguments of ``open_tier``.
+        config: The keys that the user gave. They may hold secrets and are in no ``repr``.
+    """
+
+    path: str
+    layout: str
+    config: Mapping[str, str] = field(repr=False)
+    limited: bool = False
+    all_footers: bool = False
+
+    def opened(self) -> Tier:
+        """Return the opened tier. Credentials that the user did not give are found by the process that opens it."""
+        return open_tier(
+            self.path, layout=self.layout, config=self.config, limited=self.limited, all_footers=self.all_footers
+        )
 
 
 def open_path(

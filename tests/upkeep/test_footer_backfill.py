@@ -22,7 +22,8 @@ from tierlog.opening import open_path
 from tierlog.remote.tier import Tier, open_tier
 from tierlog.remote.tier.objects.footer import FooterTotals
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.upkeep.footer_backfill import FooterBackfill, FooterOutcome, FooterState, index
+from tierlog.upkeep.footer_backfill import FooterBackfill, index
+from tierlog.upkeep.footer_work import FooterOutcome, FooterState
 
 RUNS = ("main-plain", "zstd-aes", "custom-meta")
 

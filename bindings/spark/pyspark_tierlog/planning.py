@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
+from pyspark_tierlog.tasks import HistoriesTask, RangesTask
+from tierlog.opening import TierLocation
 from tierlog.scan.planning.plan import plan_scan
 
 if TYPE_CHECKING:

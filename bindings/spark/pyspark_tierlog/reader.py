@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_tierlog.batches import conformed, joined
 from pyspark_tierlog.plain_errors import told_in_one_line
 from pyspark_tierlog.spark_workers import runs_worker
-from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
+from pyspark_tierlog.tasks import HistoriesTask, RangesTask
+from tierlog.opening import TierLocation
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.reading.tables import read_batches, segments_table, transactions_table
 from tierlog.scan.scan_range import ScanRange

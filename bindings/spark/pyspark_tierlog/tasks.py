@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from tierlog.remote.tier import Tier, open_tier
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.scan_range import ScanRange
-
-
-@dataclass(frozen=True, slots=True)
-class TierLocation:
-    """The arguments with which an executor opens a tier.
-
-    Attributes:
-        path, layout: Arguments of ``open_tier``.
-        config: The keys that the user gave. They may hold secrets and are in no ``repr``.
-    """
-
-    path: str
-    layout: str
-    config: dict[str, str] = field(repr=False)
-
-    def opened(self) -> Tier:
-        """Return the opened tier. Credentials that the user did not give are found by the process that opens it."""
-        return open_tier(self.path, layout=self.layout, config=self.config)
 
 
 @dataclass(frozen=True)

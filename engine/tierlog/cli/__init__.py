@@ -36,6 +36,11 @@ class _WithoutUnused:
             raise ModuleNotFoundError(f"the command has no use for {name}", name=name)
 
 
+def use_all_packages() -> None:
+    """Let libraries import what is hidden from them, for a verb that has a use for it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithoutUnused)]
+
+
 def _run() -> None:
     sys.meta_path.insert(0, _WithoutUnused())
     # pydantic would look for plugins in the metadata of every installed package (20 ms and more).

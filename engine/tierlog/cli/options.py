@@ -137,6 +137,28 @@ PartitionOption = Annotated[
         help="Only these partitions; the option may be repeated.",
     ),
 ]
+SparkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        metavar="MASTER",
+        help="Have the segments done by Spark's executors: local[N], yarn, k8s://…, spark://HOST:PORT, or sc://HOST of "
+        "Spark Connect. --jobs is then the number of tasks at once.",
+    ),
+]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="PATH",
+        help="A file, or a folder for it, that remembers which segments are done: the same command with the same "
+        "ledger goes on where it was interrupted.",
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only say how many segments, requests (about) and bytes it would take."),
+]
 LogStartOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tierlog.upkeep.exporting.broker_directory import TargetCluster
     from tierlog.upkeep.exporting.partition_export import ExportedPartition
     from tierlog.upkeep.exporting.topic_export import ExportResult, export
-    from tierlog.upkeep.footer_backfill import FooterOutcome, FooterState, IndexResult, index
+    from tierlog.upkeep.footer_backfill import IndexResult, index
+    from tierlog.upkeep.footer_work import FooterOutcome, FooterState
     from tierlog.upkeep.orphan_search import Orphan, OrphanKind, OrphanReport, orphans
     from tierlog.upkeep.restoring.bucket_metadata import RestoredPartition, RestoredSegment
     from tierlog.upkeep.restoring.metadata_restore import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         restore,
         restore_copied,
     )
+    from tierlog.upkeep.segment_work import Executor, JobEstimate
     from tierlog.upkeep.verification.verification import VerifyResult, verify
 else:
     _NAMES = {
@@ -38,7 +40,8 @@ else:
         "tierlog.upkeep.exporting.broker_directory": ("TargetCluster",),
         "tierlog.upkeep.exporting.partition_export": ("ExportedPartition",),
         "tierlog.upkeep.exporting.topic_export": ("ExportResult", "export"),
-        "tierlog.upkeep.footer_backfill": ("FooterOutcome", "FooterState", "IndexResult", "index"),
+        "tierlog.upkeep.footer_backfill": ("IndexResult", "index"),
+        "tierlog.upkeep.footer_work": ("FooterOutcome", "FooterState"),
         "tierlog.upkeep.orphan_search": ("Orphan", "OrphanKind", "OrphanReport", "orphans"),
         "tierlog.upkeep.restoring.bucket_metadata": ("RestoredPartition", "RestoredSegment"),
         "tierlog.upkeep.restoring.metadata_restore": (
@@ -48,6 +51,7 @@ else:
             "restore",
             "restore_copied",
         ),
+        "tierlog.upkeep.segment_work": ("Executor", "JobEstimate"),
         "tierlog.upkeep.verification.verification": ("VerifyResult", "verify"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
@@ -55,12 +59,14 @@ else:
 __all__ = [
     "CopyResult",
     "CopyState",
+    "Executor",
     "ExportResult",
     "ExportedPartition",
     "Finding",
     "FooterOutcome",
     "FooterState",
     "IndexResult",
+    "JobEstimate",
     "MovedTopic",
     "Orphan",
     "OrphanKind",

@@ -11,91 +11,32 @@ is another one, the footer goes again.
 
 from __future__ import annotations
 
-import enum
-import hashlib
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from tierlog.arguments import require_flag, require_ints, require_path, require_text
-from tierlog.errors import (
-    ConfigError,
-    CorruptDataError,
-    CorruptObjectError,
-    CorruptRecordError,
-    EncryptionKeyError,
-    ObjectConflictError,
-    ObjectNotFoundError,
-    TierlogError,
-    UnknownTopicError,
-    first_of,
-)
-from tierlog.log.checks.segment_walk import SegmentWalk
-from tierlog.opening import Config, Path, config_keys, given_machine, open_path
-from tierlog.records.batch_runs import BatchRuns
+from tierlog.errors import ConfigError, TierlogError, UnknownTopicError, first_of
+from tierlog.opening import Config, Path, TierLocation, config_keys, given_machine, open_path
 from tierlog.remote.metadata.metadata_view import partition_key
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.layouts.aiven import MANIFEST
-from tierlog.remote.tier.layouts.kafka import DESCRIPTION
 from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
-from tierlog.remote.tier.objects.footer import BATCHES_MAX, SegmentFooter, encode_footer
-from tierlog.remote.tier.objects.footer_builder import FooterBuilder
 from tierlog.remote.tier.objects.object_keys import FOOTER, LOG, PARSERS
-from tierlog.remote.tier.tier import Tier
-from tierlog.remote.tier.tier_footers import unit_sealer
+from tierlog.remote.tier.tier import REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
-from tierlog.runtime.waiting.threads import Arrivals, Event
 from tierlog.scan.scan_request import TopicName
+from tierlog.upkeep.footer_work import FooterOrder, FooterOutcome, FooterState, FooterWork
+from tierlog.upkeep.job_ledger import ledgered
+from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, WorkOrder
 
 #: Layouts whose segments have footers.
 LAYOUTS: Final = ("aiven", "kafka")
 _ID_CHARACTERS: Final = 22
-#: Of these one segment suffers; whatever else is raised ends the run.
-_OF_ONE_SEGMENT: Final = (CorruptDataError, EncryptionKeyError, ObjectConflictError, ObjectNotFoundError)
-
-
-class FooterState(enum.StrEnum):
-    """The outcome of one segment."""
-
-    PRESENT = "present"
-    """The segment has a footer whose checksum matches."""
-    PENDING = "pending"
-    """It has none, or it is gone and its footer is not; nothing was done about it, since the run was a dry one."""
-    WRITTEN = "written"
-    UNFIT = "unfit"
-    """The segment cannot have a footer."""
-    FAILED = "failed"
-    """Its log is damaged, or it has changed or gone meanwhile; the error says what."""
-    REMOVED = "removed"
-    """The segment is gone, and so is its footer now, which was at another place than the bucket."""
-
-
-@dataclass(frozen=True, slots=True)
-class FooterOutcome:
-    """The outcome of one segment, with its details.
-
-    Attributes:
-        name: The footer's key, for messages.
-        segment: The segment; None if its description cannot be read, or it is gone.
-        size_bytes: Of the footer; 0 where it was not written.
-        reason: Why the segment cannot have one; "" else.
-        error: Why it failed.
-    """
-
-    name: str
-    state: FooterState
-    segment: StoredSegment | None = None
-    size_bytes: int = 0
-    reason: str = ""
-    error: TierlogError | None = None
-
-
-class _StoppedEarly(Exception):
-    """The caller does not want the outcome any more."""
+#: Of a segment whose footer is written: its description, the footer, the description again.
+_REQUESTS_A_FOOTER: Final = 3
 
 
 class FooterBackfill:
@@ -108,6 +49,8 @@ class FooterBackfill:
         dry_run: Whether to leave everything as it is.
         workers: Segments under way at once.
         on_bytes: Called, in any thread, with the number of log bytes that were read.
+        executor: Does the segments; None for so many threads.
+        order: Opens the tier where the executor needs it elsewhere.
 
     Attributes:
         candidates: The segments to look at, by topic, partition and offset.
@@ -126,14 +69,16 @@ class FooterBackfill:
         dry_run: bool = False,
         workers: int = 1,
         on_bytes: Callable[[int], None] = lambda _: None,
+        executor: Executor | None = None,
+        order: WorkOrder[StoredSegment, FooterOutcome] | None = None,
     ) -> None:
         if tier.layout not in LAYOUTS:
             raise ConfigError(f"{tier.describe()}: footers are of the layouts {' and '.join(LAYOUTS)}")
         self._tier = tier
         self._dry_run = dry_run
-        self._workers = workers
-        self._on_bytes = on_bytes
-        self._stopped = Event(tier.machine.scheduler)
+        self._executor = executor or ThreadExecutor(tier.machine.scheduler, workers, name="tierlog-index")
+        self._work = FooterWork(tier, dry_run=dry_run, on_bytes=on_bytes, order=order)
+        self._unreadable: list[FooterOutcome] = []
         # Elsewhere first: what is written meanwhile has a segment that is listed behind it.
         self._elsewhere = list(self._footers_elsewhere())
         self.candidates = self._list(topic, partitions)
@@ -162,106 +107,45 @@ class FooterBackfill:
         Raises:
             StoreError and its kinds: the store fails in a way that every segment would meet.
         """
-        with self._tier.machine.scheduler.pool(self._workers, name="tierlog-index") as pool:
-            running: Arrivals[FooterOutcome] = Arrivals(self._tier.machine.scheduler)
-            try:
-                with closing(self._tier.iter_loads(self.candidates)) as loads:
-                    for candidate, loaded in zip(self.candidates, loads, strict=True):
-                        if isinstance(loaded, StoredSegment):
-                            running.add(pool.submit(partial(self._outcome, loaded)))
-                        elif loaded is not None:
-                            yield FooterOutcome(self._name_of(candidate), FooterState.FAILED, error=_own(loaded))
-                        if len(running) > self._workers:
-                            yield running.take().result()
-                while running:
-                    yield running.take().result()
-            finally:
-                self._stopped.set()
+        with closing(self._executor.run(self._work, self._segments())) as done:
+            for _, outcome in done:
+                yield from self._taken_unreadable()
+                yield outcome
+        yield from self._taken_unreadable()
         yield from self._remove_gone()
+
+    def _segments(self) -> Iterator[StoredSegment]:
+        """Yield the segments as their descriptions come; keep those without a readable one apart."""
+        with closing(self._tier.iter_loads(self.candidates)) as loads:
+            for candidate, loaded in zip(self.candidates, loads, strict=True):
+                if isinstance(loaded, StoredSegment):
+                    yield loaded
+                elif loaded is not None:
+                    self._unreadable.append(
+                        FooterOutcome(self._name_of(candidate), FooterState.FAILED, error=_own(loaded))
+                    )
+
+    def _taken_unreadable(self) -> list[FooterOutcome]:
+        found, self._unreadable = self._unreadable, []
+        return found
+
+    @property
+    def estimate(self) -> JobEstimate:
+        """What the run will do, if the footers that lie there can be believed."""
+        there = {key.rpartition("/")[2] for key in self._elsewhere}
+        lacking = [each for each in self.candidates if not self._has_footer(each, there)]
+        sizes = [each.objects[LOG].size_bytes for each in lacking if LOG in each.objects]
+        logs = sum(-(-size // REMOTE_WINDOW_BYTES) for size in sizes)
+        # Of each its description, and of those with a footer that.
+        looks = 2 * len(self.candidates) - len(lacking)
+        return JobEstimate(len(self.candidates), looks + logs + _REQUESTS_A_FOOTER * len(lacking), sum(sizes))
+
+    def _has_footer(self, candidate: Candidate, there: set[str]) -> bool:
+        return FOOTER in candidate.objects or f"{candidate.segment_path.rpartition('/')[2]}.{FOOTER}" in there
 
     def _name_of(self, candidate: Candidate) -> str:
         scope = self._tier.scope
         return scope.name(f"{scope.key_prefix}{candidate.segment_path}.{FOOTER}", scope.key_prefix)
-
-    def _outcome(self, segment: StoredSegment) -> FooterOutcome:
-        name = f"{segment.name[: -len(LOG)]}{FOOTER}"
-        try:
-            return self._index(segment, name)
-        except _OF_ONE_SEGMENT as error:
-            return FooterOutcome(name, FooterState.FAILED, segment, error=error)
-
-    def _index(self, segment: StoredSegment, name: str) -> FooterOutcome:
-        if self._has_sound_footer(segment):
-            self._on_bytes(segment.log.size_bytes)
-            return FooterOutcome(name, FooterState.PRESENT, segment)
-        if self._dry_run:
-            return FooterOutcome(name, FooterState.PENDING, segment)
-        builder = FooterBuilder()
-        with closing(self._checked_windows(segment)) as windows:
-            for run in BatchRuns(windows):
-                builder.add(run)
-        footer = builder.finish()
-        if footer is None:
-            return FooterOutcome(name, FooterState.UNFIT, segment, reason=builder.unfit or "")
-        return FooterOutcome(name, FooterState.WRITTEN, segment, self._write(segment, footer))
-
-    def _has_sound_footer(self, segment: StoredSegment) -> bool:
-        try:
-            found = self._tier.footers.read(segment)
-        except CorruptObjectError:
-            return False
-        return found is not None and (found[1] is not None or found[0].totals.batches > BATCHES_MAX)
-
-    def _checked_windows(self, segment: StoredSegment) -> Generator[memoryview]:
-        """Yield the log, each window behind the check of the batches that end in it.
-
-        Raises:
-            CorruptRecordError: a batch that is damaged, or out of place.
-        """
-        walk = SegmentWalk(
-            position=0,
-            first_offset=segment.start_offset,
-            last_offset=segment.end_offset,
-            size_bytes=segment.size_bytes,
-            name=segment.name,
-            kind=CorruptRecordError,
-        )
-        stored_a_byte = segment.log.size_bytes / max(1, segment.size_bytes)
-        with closing(self._tier.iter_log_windows(segment)) as windows:
-            for _, window in windows:
-                if self._stopped.is_set:
-                    raise _StoppedEarly
-                walk.feed(window)
-                yield window
-                self._on_bytes(int(len(window) * stored_a_byte))
-        if walk.is_inside_batch:
-            text = "the log ends inside a batch"
-            raise CorruptRecordError(text, fault="TRUNCATED", position=walk.end_position, where=segment.name)
-
-    def _write(self, segment: StoredSegment, footer: SegmentFooter) -> int:
-        """Store a footer, and take it back if the segment is no longer what it was made of. Returns its size.
-
-        Raises:
-            ObjectConflictError: it is not. ObjectNotFoundError: it is gone. StoreError and its kinds.
-        """
-        assert segment.footer is not None, "the tier was opened for all footers"
-        tier = self._tier
-        if segment.footer.size_bytes >= 0 and tier.footers.elsewhere is not None:
-            text = "a footer that cannot be believed lies beside the segment, where readers look first: delete it"
-            raise ObjectConflictError(f"{segment.name[: -len(LOG)]}{FOOTER}: {text}, or index that place")
-        place = tier.footers.place(segment, segment.footer)
-        seal = unit_sealer(tier.key_ring, segment.encryption, tier.machine.rng)
-        data = encode_footer(footer, tier.footers.binding(segment, segment.footer), seal=seal)
-        place.store.put(place.part.key, data)
-        try:
-            description = tier.store.fetch(_description_key(segment))
-        except ObjectNotFoundError:
-            place.store.delete([place.part.key])
-            raise
-        if hashlib.sha256(description).digest() != segment.footer.description_digest:
-            place.store.delete([place.part.key])
-            raise ObjectConflictError(f"{segment.name}: it was written anew meanwhile: run again")
-        return len(data)
 
     def _footers_elsewhere(self) -> Iterable[str]:
         store = self._tier.footers.elsewhere
@@ -288,13 +172,6 @@ class FooterBackfill:
 
 def _own(error: object) -> TierlogError | None:
     return error if isinstance(error, TierlogError) else None
-
-
-def _description_key(segment: StoredSegment) -> str:
-    """Return the key of the object that describes a segment."""
-    if segment.layout == "kafka":
-        return f"{segment.log.key.rpartition('/')[0]}/{DESCRIPTION}"
-    return f"{segment.log.key[: -len(LOG)]}{MANIFEST}"
 
 
 @dataclass(slots=True)
@@ -350,6 +227,9 @@ def index(
     layout: str = "auto",
     dry_run: bool = False,
     workers: int | None = None,
+    executor: Executor | None = None,
+    ledger: Path | None = None,
+    on_estimate: Callable[[JobEstimate], None] = lambda _: None,
     on_segment: Callable[[FooterOutcome], None] = lambda _: None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
     machine: Machine | None = None,
@@ -370,6 +250,9 @@ def index(
         layout: As for ``tierlog.read``.
         dry_run: Say what would be done, and write nothing.
         workers: Segments under way at once; None for one a core, and one more that waits for its footer to be stored.
+        executor: Does the segments, as ``pyspark_tierlog.jobs`` has one; None for threads of this process.
+        ledger: A file, or a folder for it, that remembers what is done: of segments in it not even the footer is read.
+        on_estimate: Called once with what the job will do, before it does.
         on_segment: Called with the outcome of each segment as soon as it is known.
         on_bytes: Called, in any thread, with the stored bytes of logs that were read since the last call, and with
             those of all.
@@ -391,15 +274,21 @@ def index(
         keys = {**keys, "footer.path": _place(require_path("path", path), require_path("to", to), machine)}
     result = IndexResult()
     with open_path(path, config=keys, layout=layout, machine=machine, all_footers=True) as tier:
-        run = FooterBackfill(
-            tier,
-            topic=name,
-            partitions=chosen,
-            dry_run=dry_run,
-            workers=workers or machine.scheduler.cores + 1,
-            on_bytes=lambda done: on_bytes(done, run.stored_bytes),
-        )
-        for outcome in run:
-            result.add(outcome)
-            on_segment(outcome)
+        workers = workers or machine.scheduler.cores + 1
+        threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-index")
+        asked = {"job": "index", "path": tier.describe(), "to": "" if to is None else require_path("to", to)}
+        with ledgered(threads, ledger, asked, machine) as by:
+            run = FooterBackfill(
+                tier,
+                topic=name,
+                partitions=chosen,
+                dry_run=dry_run,
+                on_bytes=lambda done: on_bytes(done, run.stored_bytes),
+                executor=by,
+                order=FooterOrder(TierLocation(tier.url, tier.layout, keys, all_footers=True), dry_run),
+            )
+            on_estimate(run.estimate)
+            for outcome in run:
+                result.add(outcome)
+                on_segment(outcome)
     return result

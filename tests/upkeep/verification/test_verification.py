@@ -22,7 +22,8 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import CountingStore
 from tierlog.runtime.waiting.threads import Event
-from tierlog.upkeep.verification.verification import Verification, verify_segment
+from tierlog.upkeep.verification.segment_verification import verify_segment
+from tierlog.upkeep.verification.verification import Verification
 
 
 class OneKeyDown(CountingStore):

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_tierlog.batches import conformed, joined
 from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.request import broker_keys, tier_config
-from pyspark_tierlog.tasks import BrokerTask, StreamTask, TierLocation
+from pyspark_tierlog.tasks import BrokerTask, StreamTask
+from tierlog.opening import TierLocation
 from tierlog.scan.reading.read import read_scan_range
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +13,11 @@ from tierlog.cli.options import (
     ConfigOption,
     LayoutName,
     LayoutOption,
+    LedgerOption,
     Output,
     OutputOption,
     PartitionOption,
+    SparkOption,
     TopicArgument,
 )
 from tierlog.cli.stderr import ByteProgress
@@ -47,6 +50,8 @@ def index(
         int | None,
         typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once; by default one more than cores."),
     ] = None,
+    spark: SparkOption = None,
+    ledger: LedgerOption = None,
 ) -> ExitCode:
     """Write a footer beside each segment that lacks one: counts, times and batches, so that readers need not read.
 
@@ -57,12 +62,16 @@ def index(
 
     With --to, footers there of segments that are gone are removed, by a run over all topics and partitions.
 
+    With --ledger, not even the footers are looked at of segments that an earlier run has done.
+
     With --dry-run it ends with 1 if there is anything to do. JSON: one object for each segment,
     {"state","footer","topic","partition","segmentId","sizeBytes","reason","error"}.
     """
+    from tierlog.cli.spark_session import spark_executor, tell_estimate
     from tierlog.upkeep import index as index_segments
 
-    with ByteProgress("index") as progress:
+    tell = partial(tell_estimate, "index", output=output, is_answer=False, is_told=dry_run or spark is not None)
+    with spark_executor(spark, "index", jobs) as executor, ByteProgress("index") as progress:
         result = index_segments(
             path,
             topic,
@@ -72,6 +81,9 @@ def index(
             layout=layout,
             dry_run=dry_run,
             workers=jobs,
+            executor=executor,
+            ledger=ledger,
+            on_estimate=tell,
             on_segment=lambda outcome: _say(outcome, output),
             on_bytes=progress.step,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +12,16 @@ from tierlog.cli.exits import ExitCode
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
+    DryRunOption,
     LayoutName,
     LayoutOption,
+    LedgerOption,
     MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
     PathArgument,
+    SparkOption,
     TopicArgument,
 )
 from tierlog.cli.stderr import ByteProgress
@@ -46,6 +50,9 @@ def verify(
         int | None,
         typer.Option("--jobs", min=1, help="Segments to check side by side; by default one for each processor."),
     ] = None,
+    spark: SparkOption = None,
+    ledger: LedgerOption = None,
+    dry_run: DryRunOption = False,
 ) -> ExitCode:
     """Check every batch, record, index entry, snapshot, checkpoint, chunk and size, also against each other.
 
@@ -55,7 +62,10 @@ def verify(
     A log that ends inside a batch is a note if it is the active segment of a log directory (TORN_TAIL: it is being
     written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1). It is a fault too if PATH is one file,
     since only the directory shows which segment is active.
+
+    With --ledger, what an earlier run has checked is not read again, and its faults are told again.
     """
+    from tierlog.cli.spark_session import spark_executor, tell_estimate
     from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import verify as verify_tier
 
@@ -63,7 +73,8 @@ def verify(
     if topic is not None:
         check_topic(path, topic)
     with_notes = notes if notes is not None else output is Output.TEXT
-    with ByteProgress("verify") as progress:
+    tell = partial(tell_estimate, "verify", output=output, is_answer=dry_run, is_told=spark is not None)
+    with spark_executor(spark, "verify", jobs) as executor, ByteProgress("verify") as progress:
         result = verify_tier(
             path,
             topic,
@@ -73,10 +84,14 @@ def verify(
             metadata=metadata or None,
             metadata_client=command_keys(command_config),
             workers=jobs,
+            executor=executor,
+            ledger=ledger,
+            dry_run=dry_run,
+            on_estimate=tell,
             on_report=lambda report: _print(report, output, with_notes=with_notes),
             on_bytes=progress.step,
         )
-    if output is Output.TEXT:
+    if output is Output.TEXT and not dry_run:
         read = "" if result.segments is None else f"{result.segments} segments, "
         print(
             f"{read}{result.batches} batches, {result.records} records, {result.size_bytes} bytes: "

@@ -1,0 +1,207 @@
+"""Jobs by Spark's executors: the same findings as in this process, kept through interruptions and dying workers."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import re
+import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+
+from pyspark_tierlog import jobs
+from pyspark_tierlog.job_tasks import TASK_PICKLE_BYTES, cut_tasks
+from tests.support.buckets import Bucket
+from tests.support.footers import footers_in, indexed_copy
+from tests.support.golden import config_of
+from tests.upkeep.test_job_ledger import bucket_of, interrupt, verified
+from tierlog.errors import ConfigError, StoreUnavailableError
+from tierlog.opening import TierLocation
+from tierlog.remote.tier import open_tier
+from tierlog.upkeep import IndexResult, JobEstimate, Report, VerifyResult, index, verify
+from tierlog.upkeep.verification.segment_verification import Verified, VerifyOrder, VerifyWork
+from tierlog.upkeep.verification.verification import Verification
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def told_by(spark: SparkSession | None, path: pathlib.Path, **options: Any) -> tuple[VerifyResult, list[str]]:
+    """What verify says: by Spark, or in this process."""
+    told: list[str] = []
+    options["on_report"] = lambda report: told.extend(
+        re.sub("written .* ago", "", str(each)) for each in report.findings
+    )
+    result = verify(path, **options) if spark is None else jobs.verify(spark, path, **options)
+    result.findings = []
+    return result, sorted(told)
+
+
+def damage(bucket: pathlib.Path) -> None:
+    """A flipped bit in one log, a log cut short, an index that is gone."""
+    one, two, three, *_ = sorted(bucket.rglob("*.log"))
+    data = bytearray(one.read_bytes())
+    data[len(data) // 2] ^= 4
+    one.write_bytes(data)
+    two.write_bytes(two.read_bytes()[:-100])
+    three.with_suffix(".indexes").unlink()
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+def test_the_same_faults_are_found(spark: SparkSession, tmp_path: pathlib.Path, data: pathlib.Path, run: str) -> None:
+    """A second opinion that differs by where it was asked for is none."""
+    bucket, config = indexed_copy(data / run, tmp_path / "bucket"), config_of(data / run)
+    damage(bucket)
+    (bucket / next(iter(sorted(bucket.rglob("*.footer"))))).write_bytes(b"x")
+    plain = told_by(None, bucket, config=config)
+    assert plain[0].faults > 3
+    assert told_by(spark, bucket, config=config) == plain
+    assert told_by(spark, bucket, config=config, ledger=tmp_path / "ledger") == plain
+    assert told_by(None, bucket, config=config, ledger=tmp_path / "ledger") == plain
+
+
+def test_a_brokers_disk_is_verified_too(spark: SparkSession, data: pathlib.Path) -> None:
+    """Its active segments, and the logs that readers leave out, are work as any other."""
+    path = data / "main-plain/local-before/broker1"
+    assert told_by(spark, path) == told_by(None, path)
+
+
+def test_a_file_is_not_for_executors(spark: SparkSession, data: pathlib.Path) -> None:
+    """It would have to be on all of them."""
+    path = next((data / "main-plain/local-before/broker1").rglob("*.log"))
+    with pytest.raises(ConfigError, match="one file"):
+        jobs.verify(spark, path)
+
+
+def test_an_interrupted_job_goes_on(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Whether here or there: a ledger does not know who did the work."""
+    bucket, ledger = bucket_of(tmp_path / "bucket"), tmp_path / "ledger"
+    plain, done = verified(bucket), interrupt(bucket, ledger, behind=2)
+    for name in done:
+        (bucket.root / name).write_bytes((bucket.root / name).read_bytes()[::-1])
+    estimates: list[JobEstimate] = []
+    assert told_by(spark, bucket.root, ledger=ledger, on_estimate=estimates.append) == plain
+    assert [each.segments for each in estimates] == [6]
+
+
+def indexed_by(spark: SparkSession | None, path: pathlib.Path, **options: Any) -> tuple[IndexResult, list[str]]:
+    told: list[str] = []
+    options["on_segment"] = lambda each: told.append(f"{each.state} {each.name} {each.size_bytes} {each.error}")
+    result = index(path, **options) if spark is None else jobs.index(spark, path, **options)
+    result.failures = []
+    return result, sorted(told)
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+def test_the_same_footers_are_written(
+    spark: SparkSession, tmp_path: pathlib.Path, data: pathlib.Path, run: str
+) -> None:
+    """A footer is believed by all readers, whoever wrote it; and a segment that is damaged gets none."""
+    here, there, config = tmp_path / "here", tmp_path / "there", config_of(data / run)
+    for place in (here, there):
+        shutil.copytree(data / run / "objects", place)
+        log = sorted(place.rglob("*.log"))[1]
+        log.write_bytes(log.read_bytes()[:-3])
+    read = [0, 0]
+    ledger = tmp_path / "ledger"
+    pending = indexed_by(spark, there, config=config, dry_run=True)
+    assert pending == indexed_by(None, here, config=config, dry_run=True)
+    found = indexed_by(spark, there, config=config, ledger=ledger, on_bytes=lambda done, _: read.append(done))
+    assert found == indexed_by(None, here, config=config)
+    assert (found[0].failed, found[0].written) == (1, found[0].segments - 1)
+    assert sum(read) == 3 + sum(path.stat().st_size for path in there.rglob("*.log"))
+    assert [path.name for path in footers_in(there)] == [path.name for path in footers_in(here)]
+    if run == "main-plain":  # encryption takes another IV each time
+        assert [path.read_bytes() for path in footers_in(there)] == [path.read_bytes() for path in footers_in(here)]
+    assert verify(there, config=config).faults == verify(here, config=config).faults
+    for path in footers_in(there):
+        path.unlink()
+    assert indexed_by(spark, there, config=config, ledger=ledger) == found  # told again, not done again
+    assert not footers_in(there)
+
+
+@dataclass(frozen=True)
+class FailingOrder:
+    """Opens a verification that fails at one segment: once by the death of its process, or always by an error."""
+
+    location: TierLocation
+    name: str
+    marker: str = ""
+
+    @contextmanager
+    def opened(self) -> Generator[VerifyWork]:
+        with self.location.opened() as tier:
+            yield FailingWork(tier, self)
+
+
+class FailingWork(VerifyWork):
+    def do(self, item: Verified) -> Report:
+        failing = self.order
+        assert isinstance(failing, FailingOrder)
+        if self.key(item).name == failing.name:
+            if not failing.marker:
+                raise StoreUnavailableError("503 after all retries")
+            if not pathlib.Path(failing.marker).exists():
+                pathlib.Path(failing.marker).touch()
+                os.kill(os.getpid(), 9)
+        return super().do(item)
+
+
+def reports(spark: SparkSession, bucket: Bucket, order: FailingOrder) -> list[Report]:
+    with open_tier(str(bucket.root)) as tier:
+        return list(Verification(tier, order=order, executor=jobs.SparkExecutor(spark)))
+
+
+def failing_order(bucket: Bucket, **options: str) -> FailingOrder:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    return FailingOrder(TierLocation(str(bucket.root), "aiven", {}), f"{bucket.keys['s4']}.log", **options)
+
+
+def test_a_killed_worker_is_replaced(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Executors die of memory and preemption: each segment is reported once all the same."""
+    bucket, marker = bucket_of(tmp_path / "bucket"), tmp_path / "died"
+    found = reports(spark, bucket, failing_order(bucket, marker=str(marker)))
+    assert marker.exists()
+    assert len({report.name for report in found}) == len(found) == 1 + 6
+    assert sum(report.count(finding.severity) > 0 for report in found for finding in report.findings[:1]) == 2
+
+
+def test_an_error_keeps_its_kind(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Exit codes and callers go by it; Spark's own error would be a page of its frames."""
+    bucket = bucket_of(tmp_path / "bucket")
+    with pytest.raises(StoreUnavailableError, match=r"^503 after all retries$"):
+        reports(spark, bucket, failing_order(bucket))
+
+
+def test_a_worker_that_always_dies_is_one_error(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """After as many tries as Spark is configured for."""
+    bucket, marker = bucket_of(tmp_path / "bucket"), tmp_path / "no" / "folder"
+    with pytest.raises(jobs.SparkJobError, match=r"^Spark gave up a task: ") as caught:
+        reports(spark, bucket, failing_order(bucket, marker=str(marker)))
+    assert "\n" not in str(caught.value)
+
+
+def test_tasks_are_small_and_show_no_secret(spark: SparkSession, data: pathlib.Path) -> None:
+    """Plans are in Spark's UI and event log."""
+    run = data / "zstd-aes"
+    with open_tier(str(run / "objects"), config=config_of(run)) as tier:
+        work, segments = VerifyWork(tier), list(tier.iter_segments())
+        tasks = list(cut_tasks(work, enumerate(segments * 20)))
+        order = VerifyOrder(TierLocation(str(run), "aiven", {"store.secret_access_key": "hush"}))
+    assert all(len(pickle.dumps(task)) <= TASK_PICKLE_BYTES + 1024 for task in tasks)
+    assert sum(len(task.pickles) for task in tasks) == 20 * len(segments)
+    executor = jobs.SparkExecutor(spark)
+    frame = executor.query(order, tuple(tasks[:2]))
+    shown = frame._jdf.queryExecution().toString()  # type: ignore[operator]
+    assert "run_tasks" in shown or "partial" in shown
+    assert "hush" not in shown + repr(order)
+    assert str(run) not in shown
