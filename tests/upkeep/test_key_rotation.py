@@ -27,7 +27,8 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObje
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.footer_backfill import index
-from tierlog.upkeep.key_rotation import KeyRotation, Rewrap, RewrapState, rotation_key_ring
+from tierlog.upkeep.key_rotation import KeyRotation
+from tierlog.upkeep.rewrap_work import Rewrap, RewrapState, rotation_key_ring
 
 
 @dataclass

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tierlog.errors import TierlogError
-from tierlog.upkeep.segment_work import Item, Outcome, SegmentWork, WorkOrder
+from tierlog.runtime.machine import Machine
+from tierlog.upkeep.segment_work import Item, Outcome, SegmentWork, ThreadExecutor, WorkOrder
 
 #: Log bytes of a task that has more than one segment.
 TASK_BYTES: Final = 128 << 20
@@ -54,7 +56,7 @@ def cut_tasks(work: SegmentWork[Item, Any], items: Iterable[tuple[int, Item]]) -
     """
     first, pickles, pickle_bytes, log_bytes = 0, list[bytes](), 0, 0
     for number, item in items:
-        pickled, size_bytes = pickle.dumps(item), work.key(item).size_bytes
+        pickled, size_bytes = pickle.dumps(item), work.cost_bytes(item)
         if pickles and (pickle_bytes + len(pickled) > TASK_PICKLE_BYTES or log_bytes + size_bytes > TASK_BYTES):
             yield SegmentTask(first, tuple(pickles))
             pickles, pickle_bytes, log_bytes = [], 0, 0
@@ -81,13 +83,16 @@ def run_tasks(
 
 
 def _run_task(order: WorkOrder[Any, Outcome], task: SegmentTask) -> Iterator[tuple[int, Outcome | Raised]]:
-    number = task.first
+    items = [pickle.loads(pickled) for pickled in task.pickles]  # noqa: S301 - the driver's own
+    numbers = {id(item): number for number, item in enumerate(items, task.first)}
     try:
         with order.opened() as work:
-            for number, pickled in enumerate(task.pickles, task.first):
-                yield number, work.do(pickle.loads(pickled))  # noqa: S301 - the driver's own
+            threads = ThreadExecutor(Machine().scheduler, work.side_by_side, name="tierlog-task")
+            with closing(threads.run(work, items)) as done:
+                for item, outcome in done:
+                    yield numbers[id(item)], outcome
     except TierlogError as error:
-        yield number, Raised(_portable(error))
+        yield task.first, Raised(_portable(error))
 
 
 def _portable(error: TierlogError) -> TierlogError:

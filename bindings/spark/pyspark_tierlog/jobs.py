@@ -184,3 +184,51 @@ def index(
         As ``tierlog.upkeep.index``; SparkJobError: Spark gave up a task.
     """
     return upkeep.index(path, topic, executor=SparkExecutor(spark, tasks=tasks), **options)
+
+
+def copy(
+    spark: SparkSession,
+    source: Path,
+    dest: Path,
+    topics: str | Iterable[str] = (),
+    *,
+    tasks: int | None = None,
+    **options: Any,
+) -> upkeep.CopyResult:
+    """Copy closed segments into a bucket, by Spark's executors.
+
+    Args:
+        spark: A session, classic or of Spark Connect; it stays open.
+        source: As for ``tierlog.upkeep.copy``; every executor reads there.
+        dest: As for ``tierlog.upkeep.copy``; every executor writes there.
+        topics: As for ``tierlog.upkeep.copy``.
+        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8).
+        options: The other arguments of ``tierlog.upkeep.copy``; ``ledger`` lets a later call go on. Limits of rates are
+            each executor's own.
+
+    Returns:
+        The counts, and the segments that were left out.
+
+    Raises:
+        As ``tierlog.upkeep.copy``; SparkJobError: Spark gave up a task.
+    """
+    return upkeep.copy(source, dest, topics, executor=SparkExecutor(spark, tasks=tasks), **options)
+
+
+def rewrap(spark: SparkSession, path: Path, *, tasks: int | None = None, **options: Any) -> upkeep.RewrapResult:
+    """Put the data keys of a bucket under the active key pair, by Spark's executors.
+
+    Args:
+        spark: A session, classic or of Spark Connect; it stays open.
+        path: As for ``tierlog.upkeep.rewrap``.
+        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8). Each has 16 manifests under
+            way.
+        options: The other arguments of ``tierlog.upkeep.rewrap``; metadata is read by this process alone.
+
+    Returns:
+        The counts.
+
+    Raises:
+        As ``tierlog.upkeep.rewrap``; SparkJobError: Spark gave up a task.
+    """
+    return upkeep.rewrap(path, executor=SparkExecutor(spark, tasks=tasks), **options)

@@ -285,7 +285,7 @@ def index(
                 dry_run=dry_run,
                 on_bytes=lambda done: on_bytes(done, run.stored_bytes),
                 executor=by,
-                order=FooterOrder(TierLocation(tier.url, tier.layout, keys, all_footers=True), dry_run),
+                order=FooterOrder(TierLocation(tier.url, tier.layout, dict(keys), all_footers=True), dry_run),
             )
             on_estimate(run.estimate)
             for outcome in run:

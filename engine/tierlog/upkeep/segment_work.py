@@ -31,7 +31,7 @@ class JobEstimate:
         segments: Segments that are looked at.
         requests: About so many requests for them, reads and writes, beside the listing; of a local disk reads and
             writes of files. Retries are not foreseen.
-        size_bytes: Bytes of logs that are read, as they are stored.
+        size_bytes: Bytes that are read, as they are stored: of logs, or of manifests where no log is read.
     """
 
     segments: int
@@ -125,6 +125,10 @@ class SegmentWork(ABC, Generic[Item, Outcome]):
     Thread safety: ``do`` and ``passed`` by any number of threads.
     """
 
+    #: Segments that a task has under way at once where it is one of many on its machine: more than one for work that
+    #: waits for requests most of its time.
+    side_by_side = 1
+
     def __init__(self, order: WorkOrder[Item, Outcome] | None = None) -> None:
         self.order = order
 
@@ -139,7 +143,11 @@ class SegmentWork(ABC, Generic[Item, Outcome]):
 
     @abstractmethod
     def key(self, item: Item) -> SegmentKey:
-        """Return the name by which a ledger knows the segment, with the bytes that it costs to do."""
+        """Return the name by which a ledger knows the segment."""
+
+    def cost_bytes(self, item: Item) -> int:
+        """Return how many bytes are read for it, about, so that tasks have even sizes."""
+        return self.key(item).size_bytes
 
     @abstractmethod
     def kept(self, outcome: Outcome) -> Mapping[str, object] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import pathlib
 import pickle
@@ -21,11 +23,26 @@ from pyspark_tierlog.job_tasks import TASK_PICKLE_BYTES, cut_tasks
 from tests.support.buckets import Bucket
 from tests.support.footers import footers_in, indexed_copy
 from tests.support.golden import config_of
+from tests.support.key_pairs import pairs
 from tests.upkeep.test_job_ledger import bucket_of, interrupt, verified
-from tierlog.errors import ConfigError, StoreUnavailableError
+from tierlog.cli.verbs.copy import _as_dict as copied_fields
+from tierlog.errors import ConfigError, CorruptDataError, StoreUnavailableError
 from tierlog.opening import TierLocation
 from tierlog.remote.tier import open_tier
-from tierlog.upkeep import IndexResult, JobEstimate, Report, VerifyResult, index, verify
+from tierlog.upkeep import (
+    CopyResult,
+    IndexResult,
+    JobEstimate,
+    Report,
+    Rewrap,
+    RewrapResult,
+    SegmentOutcome,
+    VerifyResult,
+    copy,
+    index,
+    rewrap,
+    verify,
+)
 from tierlog.upkeep.verification.segment_verification import Verified, VerifyOrder, VerifyWork
 from tierlog.upkeep.verification.verification import Verification
 
@@ -127,6 +144,95 @@ def test_the_same_footers_are_written(
         path.unlink()
     assert indexed_by(spark, there, config=config, ledger=ledger) == found  # told again, not done again
     assert not footers_in(there)
+
+
+def copied_by(
+    spark: SparkSession | None, source: pathlib.Path, dest: pathlib.Path, **options: Any
+) -> tuple[CopyResult, list[str]]:
+    told: list[str] = []
+    options["on_segment"] = lambda each: told.append(json.dumps(copied_fields(each)))
+    result = copy(source, dest, **options) if spark is None else jobs.copy(spark, source, dest, **options)
+    return dataclasses.replace(result, failed=()), sorted(told)
+
+
+def contents(place: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("source", ["main-plain/objects", "main-plain/local-before/broker1"])
+def test_the_same_segments_are_copied(
+    spark: SparkSession, tmp_path: pathlib.Path, data: pathlib.Path, source: str
+) -> None:
+    """Whoever copies a segment gives it the same id, the same bytes, and the same line for `restore --from-copy`."""
+    here, there, origin = tmp_path / "here", tmp_path / "there", tmp_path / "origin"
+    shutil.copytree(data / source, origin)
+    log = sorted(path for path in origin.rglob("*.log") if path.stat().st_size)[1]
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    keys = {"dest_config": {"compression.enabled": "true", "chunk.size": "4096"}, "ledger": tmp_path / "ledger"}
+    plain = copied_by(None, origin, here, dest_config=keys["dest_config"])
+    assert copied_by(spark, origin, there, dry_run=True, **keys)[0].copied == 0
+    assert not there.exists()
+    found = copied_by(spark, origin, there, **keys)
+    assert found == plain
+    assert contents(there) == contents(here)
+    for path in origin.rglob("*.timeindex"):
+        path.unlink()
+    shutil.rmtree(there)
+    assert copied_by(spark, origin, there, **keys)[0].copied == found[0].copied  # of the ledger, without a look
+    assert not contents(there)
+
+
+def test_an_interrupted_copy_goes_on(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Each segment is copied once, whoever was interrupted, and all are told by the run that ends."""
+    bucket, ledger = bucket_of(tmp_path / "bucket"), tmp_path / "ledger"
+    plain, done = copied_by(None, bucket.root, tmp_path / "here"), list[str]()
+
+    def stop(outcome: SegmentOutcome) -> None:
+        done.append(outcome.source.name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.copy(spark, bucket.root, tmp_path / "there", ledger=ledger, on_segment=stop, tasks=1)
+    first = len(ledger.read_text().splitlines()) - 1
+    assert first >= 1
+    result, told = copied_by(spark, bucket.root, tmp_path / "there", ledger=ledger)
+    assert (result.copied >= 2, result.copied + result.present) == (True, plain[0].copied)  # some were on their way
+    assert sorted(each.replace('"present"', '"copied"') for each in told) == plain[1]
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    entry = json.loads(ledger.read_text().splitlines()[1])
+    for name, value in (("metadata", "AAAA"), ("state", "failed"), ("kept", ["x"]), ("storedBytes", None)):
+        wrong = {**entry, "outcome": {**entry["outcome"], name: value}}
+        ledger.write_text(ledger.read_text().splitlines()[0] + "\n" + json.dumps(wrong) + "\n")
+        with pytest.raises(CorruptDataError, match="ledger"):
+            copied_by(None, bucket.root, tmp_path / "there", ledger=ledger)
+
+
+def rewrapped_by(spark: SparkSession | None, path: pathlib.Path, **options: Any) -> tuple[RewrapResult, list[Rewrap]]:
+    told: list[Rewrap] = []
+    options["on_manifest"] = told.append
+    return rewrap(path, **options) if spark is None else jobs.rewrap(spark, path, **options), told
+
+
+def test_the_same_manifests_are_rewrapped(spark: SparkSession, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """In the same order too; and a footer beside a segment is written for its new manifest."""
+    bucket, ledger = indexed_copy(data / "zstd-aes", tmp_path / "bucket"), tmp_path / "ledger"
+    keys = pairs(data, "k1", "k2", active="k2")
+    next(iter(sorted(bucket.rglob("*.rsm-manifest")))).write_bytes(b"{}")
+    before = rewrapped_by(None, bucket, config=keys)
+    assert rewrapped_by(spark, bucket, config=keys)[0] == before[0]
+    found, told = rewrapped_by(spark, bucket, config=keys, apply=True, no_digests=True, ledger=ledger)
+    assert (found.states["failed"], found.states["rewrapped"]) == (1, before[0].states["pending"])
+    assert found.counts == before[0].counts
+    assert [(each.name, each.key_id) for each in told] == [(each.name, each.key_id) for each in before[1]]
+    again = rewrapped_by(spark, bucket, config=keys, apply=True, no_digests=True, ledger=ledger)
+    assert [str(each.error or each) for each in again[1]] == [str(each.error or each) for each in told]
+    assert again[0] == found
+    after, _ = rewrapped_by(None, bucket, config=keys)
+    assert (set(after.counts), after.states["pending"]) == ({"k2"}, 0)
+    assert {
+        finding.kind for finding in verify(bucket, config=keys).findings if finding.where.endswith("footer")
+    } == set()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.testing.failing_store import FailingStore
-from tierlog.upkeep.copying.bucket_copy import BucketCopy, CopyState, SegmentOutcome
+from tierlog.upkeep.copying.bucket_copy import BucketCopy
+from tierlog.upkeep.copying.copy_work import CopyState, SegmentOutcome
 from tierlog.upkeep.copying.segment_source import SegmentSource
 
 PLAIN = {"chunk.size": "100"}

@@ -11,7 +11,8 @@ from tierlog.errors import DataLossError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
-from tierlog.upkeep.copying.bucket_copy import BucketCopy, CopyState, SegmentOutcome
+from tierlog.upkeep.copying.bucket_copy import BucketCopy
+from tierlog.upkeep.copying.copy_work import CopyState, SegmentOutcome
 from tierlog.upkeep.copying.index_repair import read_through
 from tierlog.upkeep.copying.segment_source import digest_log
 

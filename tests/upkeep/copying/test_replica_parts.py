@@ -18,7 +18,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.upkeep.copying.bucket_copy import find_contradiction
+from tierlog.upkeep.copying.replica_parts import find_contradiction
 
 METADATA = RemoteLogSegmentMetadata(
     RemoteLogSegmentId(TopicIdPartition(Uuid.from_text(topic_uuid("orders")), "orders", 0), Uuid(bytes(range(16)))),

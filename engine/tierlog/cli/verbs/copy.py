@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +11,15 @@ import typer
 from tierlog.cli.exits import ExitCode, complain
 from tierlog.cli.options import (
     ConfigOption,
+    DryRunOption,
     LayoutName,
     LayoutOption,
+    LedgerOption,
     OnlyTopicsArgument,
     Output,
     OutputOption,
     PartitionOption,
+    SparkOption,
 )
 from tierlog.cli.segments import base64_text, metadata_fields
 from tierlog.cli.stderr import ByteProgress
@@ -68,7 +72,13 @@ def copy(
             help="Read segments again that an earlier run has copied; else their descriptions and sizes decide.",
         ),
     ] = True,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once.")] = _WORKERS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help=f"Segments under way at once; by default {_WORKERS}."),
+    ] = None,
+    spark: SparkOption = None,
+    ledger: LedgerOption = None,
+    dry_run: DryRunOption = False,
 ) -> ExitCode:
     """Copy closed segments into a bucket: chunked, compressed, encrypted and named as DEST's configuration says.
 
@@ -85,16 +95,21 @@ def copy(
     So are those of another replica of the partition: its producer snapshots and sparse indexes stay where this
     replica's differ, and one line says so.
 
+    With --ledger, what it has is neither looked at in SRC nor in DEST again, and told again. With --spark, each of
+    Spark's executors obeys the limits by itself.
+
     JSON: one object for each segment, with all that a broker would store about it (`tierlog restore --from-copy` reads
     it), custom metadata in base64.
     """
+    from tierlog.cli.spark_session import spark_executor, tell_estimate
     from tierlog.cli.tiers import check_topic
     from tierlog.upkeep import copy as copy_segments
     from tierlog.upkeep.copying.segment_source import TopicMap
 
     for topic in topics or ():
         check_topic(source, topic)
-    with ByteProgress("copy") as progress:
+    tell = partial(tell_estimate, "copy", output=output, is_answer=dry_run, is_told=spark is not None)
+    with spark_executor(spark, "copy", jobs) as executor, ByteProgress("copy") as progress:
         result = copy_segments(
             source,
             dest,
@@ -105,7 +120,11 @@ def copy(
             topic_map=TopicMap.parse(maps or ()),
             layout=layout,
             recheck=recheck,
-            workers=jobs,
+            workers=jobs or _WORKERS,
+            executor=executor,
+            ledger=ledger,
+            dry_run=dry_run,
+            on_estimate=tell,
             on_segment=lambda outcome: _say(outcome, output),
             on_bytes=progress.step,
         )
@@ -131,7 +150,7 @@ def _say(outcome: SegmentOutcome, output: Output) -> None:
     text = f"{outcome.source.name}: {outcome.state}"
     if outcome.stored is not None:
         sizes = f"{outcome.source.size_bytes} bytes, {outcome.stored.stored_bytes} stored"
-        text = f"{outcome.stored.segment.name}: {outcome.state}, {sizes}"
+        text = f"{outcome.stored.name}: {outcome.state}, {sizes}"
     output.show(_as_dict(outcome), text)
 
 
@@ -160,7 +179,7 @@ def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
         names = ("maxTimestamp", "brokerId", "eventTimestamp", "leaderEpochs", "txnIndexEmpty")
         told |= {name: fields[name] for name in names}
     if outcome.stored is not None:
-        told["object"] = outcome.stored.segment.name
+        told["object"] = outcome.stored.name
         told["storedBytes"] = outcome.stored.stored_bytes
         told["customMetadata"] = base64_text(outcome.stored.custom_metadata)
     return told

@@ -4,60 +4,31 @@ A segment keeps its id, offsets, epochs, indexes and, once decoded, its bytes; c
 prefix are the target's. Only the target records what was copied: a segment that is whole there is checked and left
 alone, so that a second run continues the first, and a partition's second replica adds segments that the first one
 lacked. Objects of a killed run are replaced.
-
-Order for one segment: the parts beside the log are read and checked (an index that is missing or does not fit is built
-anew and reported); then SegmentCopier's order; then the copy is read from the target and compared with the source. A
-copy that differs is removed again.
-
-Two replicas of a partition have the same log, byte for byte, but each its own files beside it: a follower forgets
-expired producers at other moments than the leader (``producer.id.expiration.ms`` by its own clock), puts index entries
-at other batches since it appends other amounts at once, and has epochs from before its own log start. Consumers learn
-the same facts from both: the transactions that are open at the segment's end, those that were aborted in it, and the
-epoch of each offset.
 """
 
 from __future__ import annotations
 
 import collections
-import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
-import xxhash
-from typing_extensions import Buffer
-
-from tierlog.arguments import require_ints, require_path
-from tierlog.errors import (
-    ConfigError,
-    CorruptDataError,
-    CorruptIndexError,
-    CorruptObjectError,
-    DataLossError,
-    EncryptionKeyError,
-    ObjectNotFoundError,
-    TierlogError,
-    UnknownTopicError,
-    first_of,
-)
-from tierlog.log.formats.leader_epochs import parse_leader_epochs
-from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.segment_indexes import TransactionIndex
-from tierlog.opening import Config, Path, config_keys, given_machine, open_path, topic_names
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, Uuid
-from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
-from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy, open_copy_target
+from tierlog.arguments import require_flag, require_ints, require_path
+from tierlog.errors import ConfigError, TierlogError, UnknownTopicError, first_of
+from tierlog.opening import Config, Path, TierLocation, config_keys, given_machine, open_path, topic_names
+from tierlog.remote.api import IndexType, Uuid
+from tierlog.remote.config import read_storage_config
+from tierlog.remote.storage.copy.copy_target import CopyTarget, open_copy_target
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Pool
-from tierlog.runtime.waiting.threads import Arrivals
 from tierlog.scan.scan_request import TopicName
-from tierlog.upkeep.copying.index_repair import digested
-from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
+from tierlog.upkeep.copying.copy_work import CopyOrder, CopyState, CopyWork, SegmentOutcome, copy_requests
+from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, TopicMap
+from tierlog.upkeep.job_ledger import ledgered
+from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, WorkOrder
 
 #: Segments under way at once.
 WORKERS: Final = 4
@@ -71,45 +42,13 @@ INTERNAL_TOPICS: Final = frozenset(
         "__transaction_state",
     }
 )
-#: Of these one segment suffers; whatever else is raised ends the run.
-_OF_ONE_SEGMENT: Final = (CorruptDataError, DataLossError, EncryptionKeyError, ObjectNotFoundError)
-
-
-class CopyState(enum.StrEnum):
-    """The outcome of one segment."""
-
-    COPIED = "copied"
-    PRESENT = "present"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentOutcome:
-    """The outcome of one segment, with its details.
-
-    Args:
-        source: The segment.
-        metadata: Its metadata in the target; None if it failed before it had an id.
-        stored: Its objects in the target; None if it failed.
-        notes: Parts that were built anew.
-        kept: Parts that the target had already and that differ in the source, as parts of two replicas may.
-        error: Why it failed.
-    """
-
-    source: StoredSegment
-    state: CopyState
-    metadata: RemoteLogSegmentMetadata | None = None
-    stored: StoredCopy | None = None
-    notes: tuple[str, ...] = ()
-    kept: tuple[IndexType, ...] = ()
-    error: TierlogError | None = None
 
 
 class BucketCopy:
     """One run over the closed segments of a tier.
 
     Args:
-        source, target: The caller closes them.
+        source, target: The caller closes them. No target: nothing is copied, only listed.
         topics: Names of topics; ``ID:TOPIC`` picks one of two of a name. Empty for all but Kafka's internal topics of a
             broker's disk.
         partitions: The partitions to copy; None for all.
@@ -119,6 +58,8 @@ class BucketCopy:
             decide.
         workers: Segments under way at once.
         on_bytes: Called, in any thread, with the number of log bytes that were read from the source.
+        executor: Copies the segments; None for so many threads.
+        order: Opens source and target where the executor needs them elsewhere.
 
     Attributes:
         segments: The segments to copy, by topic, partition and offset.
@@ -136,7 +77,7 @@ class BucketCopy:
     def __init__(
         self,
         source: Tier,
-        target: CopyTarget,
+        target: CopyTarget | None,
         *,
         topics: Sequence[str] = (),
         partitions: Collection[int] | None = None,
@@ -145,15 +86,19 @@ class BucketCopy:
         recheck: bool = True,
         workers: int = 1,
         on_bytes: Callable[[int], None] = lambda _: None,
+        executor: Executor | None = None,
+        order: WorkOrder[StoredSegment, SegmentOutcome] | None = None,
     ) -> None:
         if source.layout == "file":
             raise ConfigError("one file is not a whole segment: give its log directory")
         self._source = source
-        self._target = target
-        self._recheck = recheck
-        self._workers = workers
-        self._on_bytes = on_bytes
         self._topic_map = topic_map or TopicMap()
+        self._executor = executor or ThreadExecutor(source.machine.scheduler, workers, name="tierlog-copy")
+        self._work: CopyWork | None = None
+        if target is not None:
+            self._work = CopyWork(
+                source, target, topic_map=self._topic_map, recheck=recheck, on_bytes=on_bytes, order=order
+            )
         self.faults: list[TierlogError] = []
         self.internal: tuple[str, ...] = ()
         listed = self._list(topics, partitions)
@@ -171,6 +116,15 @@ class BucketCopy:
     def size_bytes(self) -> int:
         """Size of all logs to copy."""
         return sum(segment.size_bytes for segment in self.segments)
+
+    def estimate(self, part_bytes: int) -> JobEstimate:
+        """What the run will do, if nothing is in the target yet.
+
+        Args:
+            part_bytes: Of the target's uploads.
+        """
+        requests = sum(copy_requests(self._source, segment, part_bytes) for segment in self.segments)
+        return JobEstimate(len(self.segments), requests, sum(segment.log.size_bytes for segment in self.segments))
 
     def _list(self, topics: Sequence[str], partitions: Collection[int] | None) -> list[StoredSegment]:
         wanted = [TopicName.parse(topic) for topic in topics]
@@ -197,94 +151,11 @@ class BucketCopy:
         Raises:
             StoreError and its kinds: a store fails in a way that every segment would meet. ConfigError.
         """
-        with self._source.machine.scheduler.pool(self._workers, name="tierlog-copy") as pool:
-            yield from self._run(pool)
-
-    def _run(self, pool: Pool) -> Iterator[SegmentOutcome]:
-        running: Arrivals[SegmentOutcome] = Arrivals(self._source.machine.scheduler)
-        for segment in self.segments:
-            running.add(pool.submit(partial(self._outcome, segment)))
-            if len(running) > self._workers:
-                yield running.take().result()
-        while running:
-            yield running.take().result()
-
-    def _outcome(self, segment: StoredSegment) -> SegmentOutcome:
-        try:
-            return self._copy(segment)
-        except _OF_ONE_SEGMENT as error:
-            return SegmentOutcome(segment, CopyState.FAILED, error=error)
-
-    def _copy(self, segment: StoredSegment) -> SegmentOutcome:
-        source = SegmentSource(self._source, segment, topics=self._topic_map, on_bytes=self._on_bytes)
-        metadata = source.metadata
-        present = self._target.find(metadata)
-        if present is not None:
-            kept = self._check_present(source, present) if self._recheck else ()
-            self._on_bytes(segment.size_bytes)
-            return SegmentOutcome(segment, CopyState.PRESENT, metadata, present, kept=kept)
-        source.require_snapshot()
-        try:
-            self._target.copy(metadata, source.data, source)
-        except CorruptIndexError:
-            if not source.rebuild_wrong_indexes():
-                raise
-            self._target.copy(metadata, source.data, source)
-        try:
-            stored = self._read_back(source)
-        except CorruptDataError:
-            self._target.remove(metadata)
-            raise
-        return SegmentOutcome(segment, CopyState.COPIED, metadata, stored, tuple(source.notes))
-
-    def _read_back(self, source: SegmentSource) -> StoredCopy:
-        """Compare the target's bytes with those that were read from the source. Raises CorruptObjectError."""
-        stored = self._target.find(source.metadata)
-        if stored is None:
-            text = "was stored, and is not there as it was stored"
-            raise CorruptObjectError(text, fault="NOT_EQUAL", where=source.data.log_segment)
-        found = digest_log(self._target.tier, stored.segment)
-        if found != source.digest:
-            text = "the log does not come back as it went"
-            raise CorruptObjectError(text, fault="NOT_EQUAL", where=stored.segment.name)
-        for kind in IndexType:
-            self._compare(source, stored, kind)
-        return stored
-
-    def _compare(self, source: SegmentSource, stored: StoredCopy, kind: IndexType) -> None:
-        if not _is_same(source.parts.get(kind), self._target.tier.fetch_index(stored.segment, kind)):
-            text = f"the {kind.value} part does not come back as it went"
-            raise CorruptObjectError(text, fault="NOT_EQUAL", where=stored.segment.name)
-
-    def _check_present(self, source: SegmentSource, present: StoredCopy) -> tuple[IndexType, ...]:
-        """Check that the copy of an earlier run is sound and of the same segment: every batch and index entry is read
-        again.
-
-        Returns:
-            The parts that differ from the source's, as those of two replicas may.
-
-        Raises:
-            CorruptDataError: the copy is not sound; it has to be removed before the segment can be copied anew.
-        """
-        tier, name = self._target.tier, present.segment.name
-        parts: dict[IndexType, bytes] = {}
-        for kind in IndexType:
-            data = tier.fetch_index(present.segment, kind)
-            if data is not None:
-                parts[kind] = bytes(data)
-        paths = {kind: f"{name} ({kind.value})" for kind in IndexType}
-        check_index_parts(parts, source.metadata, paths)
-        digest = xxhash.xxh3_128()
-        with closing(digested(tier, present.segment, digest)) as windows:
-            LogCheck(source.metadata, parts, paths, name).follow(windows)
-        if source.known_digest not in (None, digest.digest()):
-            raise CorruptObjectError("the copied log differs from the source's", fault="NOT_EQUAL", where=name)
-        differing = [kind for kind in IndexType if not _is_same(source.parts.get(kind), parts.get(kind))]
-        for kind in differing:
-            contradiction = find_contradiction(kind, source.parts.get(kind), parts.get(kind), source.metadata)
-            if contradiction is not None:
-                raise CorruptObjectError(contradiction, fault="NOT_EQUAL", where=paths[kind])
-        return tuple(differing)
+        if self._work is None:
+            return
+        with closing(self._executor.run(self._work, self.segments)) as done:
+            for _, outcome in done:
+                yield outcome
 
 
 def _reaching_over_empty(segments: Iterable[StoredSegment]) -> Iterator[StoredSegment]:
@@ -313,71 +184,6 @@ def _reaching_over(segment: StoredSegment, empty: StoredSegment) -> StoredSegmen
     epochs = {**empty.metadata.segment_leader_epochs, **own.segment_leader_epochs}
     metadata = replace(own, end_offset=empty.end_offset, segment_leader_epochs=dict(sorted(epochs.items())))
     return replace(segment, metadata=metadata, parts=tuple(parts))
-
-
-def _is_same(sent: bytes | None, found: Buffer | None) -> bool:
-    """Whether two parts are equal. A layout may leave out the zeros behind the last entry of a preallocated index."""
-    if sent is None or found is None:
-        return sent is found
-    size = memoryview(found).nbytes
-    return sent[:size] == found and not any(sent[size:])
-
-
-def find_contradiction(
-    kind: IndexType, source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata
-) -> str | None:
-    """Return a fact on which two replicas' files of one segment contradict each other.
-
-    Args:
-        kind: The kind of file.
-        source: One replica's file; None if it has none. A file that is damaged or missing contradicts nothing.
-        stored: The other replica's file, which was checked.
-        metadata: The segment's metadata, for its offsets.
-
-    Returns:
-        The contradiction in words; None if the files differ only as replicas' may.
-    """
-    try:
-        if kind is IndexType.PRODUCER_SNAPSHOT:
-            return _of_open_transactions(source, stored)
-        if kind is IndexType.TRANSACTION:
-            return _of_aborted_transactions(source, stored)
-        if kind is IndexType.LEADER_EPOCH:
-            return _of_epochs(source, stored, metadata)
-    except CorruptIndexError:
-        return None
-    return None  # a sparse index may point at any of its log's batches
-
-
-def _of_open_transactions(source: bytes | None, stored: bytes | None) -> str | None:
-    if source is None or stored is None:
-        return None
-    here, there = (parse_producer_snapshot(data).open_transactions() for data in (source, stored))
-    return None if here == there else f"open transactions by producer: {there}, the source has {here}"
-
-
-def _of_aborted_transactions(source: bytes | None, stored: bytes | None) -> str | None:
-    here, there = (_aborted(data or b"") for data in (source, stored))
-    if here == there:
-        return None
-    only = f"{_shown(there - here)}, the source has {_shown(here - there)}"
-    return f"aborted transactions (producer, first, last offset): {only}"
-
-
-def _aborted(data: bytes) -> set[tuple[int, int, int]]:
-    """The aborted transactions without their last stable offsets, which depend on other producers' expiry."""
-    rows = TransactionIndex(data).entries()
-    return set(zip(*(rows[name].tolist() for name in ("producer_id", "first_offset", "last_offset")), strict=True))
-
-
-def _of_epochs(source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata) -> str | None:
-    end = metadata.end_offset + 1
-    here, there = (parse_leader_epochs(data or b"").range(metadata.start_offset, end) for data in (source, stored))
-    return None if here == there else f"leader epochs of its offsets: {there}, the source has {here}"
-
-
-def _shown(transactions: set[tuple[int, int, int]]) -> str:
-    return ", ".join(map(str, sorted(transactions)[:5])) or "no others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,6 +229,10 @@ def copy(
     layout: str = "auto",
     recheck: bool = True,
     workers: int = WORKERS,
+    executor: Executor | None = None,
+    ledger: Path | None = None,
+    dry_run: bool = False,
+    on_estimate: Callable[[JobEstimate], None] = lambda _: None,
     on_segment: Callable[[SegmentOutcome], None] = lambda _: None,
     on_bytes: Callable[[int, int], None] = lambda _done, _all: None,
     machine: Machine | None = None,
@@ -445,6 +255,11 @@ def copy(
         recheck: Whether to read segments again that an earlier run has copied; else their descriptions and
             sizes decide.
         workers: Segments under way at once.
+        executor: Copies the segments, as ``pyspark_tierlog.jobs`` has one; None for threads of this process. Limits of
+            rates are each process's own.
+        ledger: A file, or a folder for it, that remembers what is copied: nothing of segments in it is read again.
+        dry_run: List the source, and do nothing else.
+        on_estimate: Called once with what the job will do, before it does.
         on_segment: Called with each outcome, as soon as it is known.
         on_bytes: Called, in any thread, with the bytes of logs that were read since the last call, and with the bytes
             of all logs.
@@ -462,19 +277,22 @@ def copy(
     chosen = None if partitions is None else require_ints("partitions", partitions)
     mapped = topic_map if isinstance(topic_map, TopicMap) else TopicMap(topic_map)
     machine = given_machine(machine)
-    counts: collections.Counter[CopyState] = collections.Counter()
-    kept: collections.Counter[str] = collections.Counter()
-    failed = []
-    with (
-        open_path(source, config=config, layout=layout, machine=machine, limited=True) as tier,
-        closing(open_copy_target(to, config=config_keys(dest_config), machine=machine)) as target,
-    ):
+    keys, dest_keys = config_keys(config) or {}, config_keys(dest_config) or {}
+    dest_read = read_storage_config(dest_keys, machine=machine)
+    tally = _Tally()
+    with ExitStack() as held:
+        tier = held.enter_context(open_path(source, config=keys, layout=layout, machine=machine, limited=True))
         is_same = tier.url.rstrip("/") == to.rstrip("/") != ""
         if is_same and not mapped:
             raise ConfigError(f"{to} is both the source and the destination")
-        if is_same and target.config.layout != tier.layout:
+        if is_same and dest_read.layout != tier.layout:
             text = f"{to} has the layout {tier.layout}: give its configuration as a destination layout={tier.layout}"
             raise ConfigError(text)
+        target, by = None, executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-copy")
+        if not require_flag("dry_run", dry_run):
+            target = held.enter_context(closing(open_copy_target(to, config=dest_keys, machine=machine)))
+            asked = {"job": "copy", "path": tier.describe(), "dest": target.tier.describe(), "map": str(mapped)}
+            by = held.enter_context(ledgered(by, ledger, asked, machine))
         run = BucketCopy(
             tier,
             target,
@@ -483,22 +301,45 @@ def copy(
             topic_map=mapped,
             only_mapped=is_same,
             recheck=recheck,
-            workers=workers,
             on_bytes=lambda size_bytes: on_bytes(size_bytes, run.size_bytes),
+            executor=by,
+            order=CopyOrder(
+                TierLocation(tier.url, tier.layout, dict(keys), limited=True),
+                to,
+                dict(dest_keys),
+                dict(mapped.new_ids),
+                recheck,
+            ),
         )
+        on_estimate(run.estimate(dest_read.part_bytes))
         for outcome in run:
-            counts[outcome.state] += 1
-            kept.update(str(kind.value) for kind in outcome.kept)
-            if outcome.error is not None:
-                failed.append(outcome)
+            tally.add(outcome)
             on_segment(outcome)
-    return CopyResult(
-        copied=counts[CopyState.COPIED],
-        present=counts[CopyState.PRESENT],
-        failed=tuple(failed),
-        faults=tuple(run.faults),
-        internal=run.internal,
-        active=len(run.active),
-        empty=len(run.empty),
-        kept=dict(sorted(kept.items())),
-    )
+    return tally.result(run)
+
+
+class _Tally:
+    """The counts of a run."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[CopyState] = collections.Counter()
+        self._kept: collections.Counter[str] = collections.Counter()
+        self._failed: list[SegmentOutcome] = []
+
+    def add(self, outcome: SegmentOutcome) -> None:
+        self._counts[outcome.state] += 1
+        self._kept.update(str(kind.value) for kind in outcome.kept)
+        if outcome.error is not None:
+            self._failed.append(outcome)
+
+    def result(self, run: BucketCopy) -> CopyResult:
+        return CopyResult(
+            copied=self._counts[CopyState.COPIED],
+            present=self._counts[CopyState.PRESENT],
+            failed=tuple(self._failed),
+            faults=tuple(run.faults),
+            internal=run.internal,
+            active=len(run.active),
+            empty=len(run.empty),
+            kept=dict(sorted(self._kept.items())),
+        )

@@ -92,6 +92,9 @@ class TopicMap:
     def __bool__(self) -> bool:
         return bool(self.new_ids)
 
+    def __str__(self) -> str:
+        return " ".join(sorted(f"{old}={new}" for old, new in self.new_ids.items()))
+
     def new(self, partition: TopicIdPartition) -> TopicIdPartition:
         """Return the partition in the new cluster: itself, unless its topic id is mapped."""
         topic_id = self.new_ids.get(partition.topic_id)
