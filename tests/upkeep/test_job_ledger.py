@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +70,24 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: pathlib.Path, behind: 
     assert verified(bucket, ledger) == plain
     assert verified(bucket, ledger) == plain
     assert len(ledger.read_text().splitlines()) == 1 + 6
+
+
+def test_a_killed_run_is_gone_on_with(tmp_path: pathlib.Path) -> None:
+    """Machines go down without a word: what was told is in the ledger, whose lock is nobody's any more."""
+    bucket, ledger = bucket_of(tmp_path / "bucket"), tmp_path / "ledger"
+    code = (
+        "import os, sys\nfrom tierlog.upkeep import verify\ndone = []\n"
+        "def die(report):\n    done.append(report.name)\n"
+        "    if len(done) == 4:\n        print(*done[1:], flush=True)\n        os.kill(os.getpid(), 9)\n"
+        "verify(sys.argv[1], ledger=sys.argv[2], workers=2, on_report=die)\n"
+    )
+    line = [sys.executable, "-c", code, str(bucket.root), str(ledger)]
+    killed = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9
+    plain = verified(bucket)
+    for name in killed.stdout.split():
+        flip(bucket.root / name)
+    assert verified(bucket, ledger) == plain
 
 
 def test_a_changed_segment_is_done_again(tmp_path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 #: Tasks of one query of Spark's, at most: its function carries them all.
 _WAVE_TASKS_MAX: Final = 64
-#: Tasks that a query has for each one that runs at once: a query costs the driver a tenth of a second.
-_TASKS_A_SLOT: Final = 4
-#: Tasks at once where a session does not say: Spark Connect.
-_SLOTS_UNKNOWN: Final = 8
+#: Tasks of a query for each core: a query costs the driver a tenth of a second.
+_TASKS_A_CORE: Final = 4
+#: Of a session that does not say: Spark Connect.
+_CORES_UNKNOWN: Final = 8
 _TEXT_MAX: Final = 300
 
 
@@ -45,14 +46,15 @@ class SparkExecutor:
 
     Args:
         spark: A session, classic or of Spark Connect; it stays open.
-        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8).
+        cores: Cores to keep busy: Spark is handed tasks enough for so many, and runs as many as it has. None for those
+            that the session has now; of Spark Connect, which does not say, 8.
 
     Thread safety: one thread.
     """
 
-    def __init__(self, spark: SparkSession, *, tasks: int | None = None) -> None:
+    def __init__(self, spark: SparkSession, *, cores: int | None = None) -> None:
         self._spark = spark
-        self._slots = tasks or _slots(spark)
+        self._cores = cores or _cores_of(spark)
         self._machine = Machine()
 
     def run(self, work: SegmentWork[Item, Outcome], items: Iterable[Item]) -> Generator[tuple[Item, Outcome]]:
@@ -64,8 +66,8 @@ class SparkExecutor:
         order = work.order
         if order is None:
             raise ConfigError("one file is read by this process alone, and not by Spark")
-        wave_tasks = min(_WAVE_TASKS_MAX, self._slots * _TASKS_A_SLOT)
-        waves = -(-self._slots // wave_tasks) + 1
+        wave_tasks = min(_WAVE_TASKS_MAX, self._cores * _TASKS_A_CORE)
+        waves = -(-self._cores // wave_tasks) + 1
         under_way: dict[int, Item] = {}
         tasks = cut_tasks(work, _noted(items, under_way))
         tag = f"tierlog-{self._machine.rng.secret_bytes(8).hex()}"
@@ -86,7 +88,8 @@ class SparkExecutor:
                         yield item, outcome
             finally:
                 if running:
-                    self._spark.interruptTag(tag)
+                    with suppress(Exception):  # of a session that is gone, whose queries are too
+                        self._spark.interruptTag(tag)
 
     def query(self, order: WorkOrder[Any, Any], wave: Sequence[SegmentTask]) -> DataFrame:
         """Return the query that does these tasks, which has a row for each outcome."""
@@ -110,9 +113,9 @@ def _noted(items: Iterable[Item], under_way: dict[int, Item]) -> Iterator[tuple[
         yield number, item
 
 
-def _slots(spark: SparkSession) -> int:
+def _cores_of(spark: SparkSession) -> int:
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return _SLOTS_UNKNOWN
+        return _CORES_UNKNOWN
     return max(1, spark.sparkContext.defaultParallelism)
 
 
@@ -145,7 +148,7 @@ def _one_line(error: Exception) -> str:
 
 
 def verify(
-    spark: SparkSession, path: Path, topic: str | None = None, *, tasks: int | None = None, **options: Any
+    spark: SparkSession, path: Path, topic: str | None = None, *, cores: int | None = None, **options: Any
 ) -> upkeep.VerifyResult:
     """Check every segment of a tier by Spark's executors.
 
@@ -153,7 +156,7 @@ def verify(
         spark: A session, classic or of Spark Connect; it stays open.
         path: As for ``tierlog.upkeep.verify``.
         topic: As for ``tierlog.upkeep.verify``.
-        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8).
+        cores: To keep busy, as for SparkExecutor.
         options: The other arguments of ``tierlog.upkeep.verify``; ``ledger`` lets a later call go on.
 
     Returns:
@@ -162,11 +165,11 @@ def verify(
     Raises:
         As ``tierlog.upkeep.verify``; SparkJobError: Spark gave up a task.
     """
-    return upkeep.verify(path, topic, executor=SparkExecutor(spark, tasks=tasks), **options)
+    return upkeep.verify(path, topic, executor=SparkExecutor(spark, cores=cores), **options)
 
 
 def index(
-    spark: SparkSession, path: Path, topic: str | None = None, *, tasks: int | None = None, **options: Any
+    spark: SparkSession, path: Path, topic: str | None = None, *, cores: int | None = None, **options: Any
 ) -> upkeep.IndexResult:
     """Write the footers that segments of a bucket lack, by Spark's executors.
 
@@ -174,7 +177,7 @@ def index(
         spark: A session, classic or of Spark Connect; it stays open.
         path: As for ``tierlog.upkeep.index``; executors write there, or to the place of ``to``.
         topic: As for ``tierlog.upkeep.index``.
-        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8).
+        cores: To keep busy, as for SparkExecutor.
         options: The other arguments of ``tierlog.upkeep.index``; ``ledger`` lets a later call go on.
 
     Returns:
@@ -183,7 +186,7 @@ def index(
     Raises:
         As ``tierlog.upkeep.index``; SparkJobError: Spark gave up a task.
     """
-    return upkeep.index(path, topic, executor=SparkExecutor(spark, tasks=tasks), **options)
+    return upkeep.index(path, topic, executor=SparkExecutor(spark, cores=cores), **options)
 
 
 def copy(
@@ -192,7 +195,7 @@ def copy(
     dest: Path,
     topics: str | Iterable[str] = (),
     *,
-    tasks: int | None = None,
+    cores: int | None = None,
     **options: Any,
 ) -> upkeep.CopyResult:
     """Copy closed segments into a bucket, by Spark's executors.
@@ -202,7 +205,7 @@ def copy(
         source: As for ``tierlog.upkeep.copy``; every executor reads there.
         dest: As for ``tierlog.upkeep.copy``; every executor writes there.
         topics: As for ``tierlog.upkeep.copy``.
-        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8).
+        cores: To keep busy, as for SparkExecutor.
         options: The other arguments of ``tierlog.upkeep.copy``; ``ledger`` lets a later call go on. Limits of rates are
             each executor's own.
 
@@ -212,17 +215,16 @@ def copy(
     Raises:
         As ``tierlog.upkeep.copy``; SparkJobError: Spark gave up a task.
     """
-    return upkeep.copy(source, dest, topics, executor=SparkExecutor(spark, tasks=tasks), **options)
+    return upkeep.copy(source, dest, topics, executor=SparkExecutor(spark, cores=cores), **options)
 
 
-def rewrap(spark: SparkSession, path: Path, *, tasks: int | None = None, **options: Any) -> upkeep.RewrapResult:
+def rewrap(spark: SparkSession, path: Path, *, cores: int | None = None, **options: Any) -> upkeep.RewrapResult:
     """Put the data keys of a bucket under the active key pair, by Spark's executors.
 
     Args:
         spark: A session, classic or of Spark Connect; it stays open.
         path: As for ``tierlog.upkeep.rewrap``.
-        tasks: Tasks that run at once; None for the session's cores (of Spark Connect 8). Each has 16 manifests under
-            way.
+        cores: To keep busy, as for SparkExecutor; each has 16 manifests under way.
         options: The other arguments of ``tierlog.upkeep.rewrap``; metadata is read by this process alone.
 
     Returns:
@@ -231,4 +233,4 @@ def rewrap(spark: SparkSession, path: Path, *, tasks: int | None = None, **optio
     Raises:
         As ``tierlog.upkeep.rewrap``; SparkJobError: Spark gave up a task.
     """
-    return upkeep.rewrap(path, executor=SparkExecutor(spark, tasks=tasks), **options)
+    return upkeep.rewrap(path, executor=SparkExecutor(spark, cores=cores), **options)

@@ -143,7 +143,7 @@ SparkOption = Annotated[
         "--spark",
         metavar="MASTER",
         help="Have the segments done by Spark's executors: local[N], yarn, k8s://…, spark://HOST:PORT, or sc://HOST of "
-        "Spark Connect. --jobs is then the number of tasks at once.",
+        "Spark Connect. --jobs is then the number of cores to keep busy, by default those of the session.",
     ),
 ]
 LedgerOption = Annotated[

@@ -21,13 +21,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def spark_executor(master: str | None, verb: str, tasks: int | None) -> Generator[Executor | None]:
+def spark_executor(master: str | None, verb: str, cores: int | None) -> Generator[Executor | None]:
     """Start a session, which ends with the block; None, and nothing is started, where no master is named.
 
     Args:
         master: Value of --spark.
         verb: For the application's name.
-        tasks: Tasks that run at once; None for the session's cores.
+        cores: To keep busy; None for those of the session.
 
     Raises:
         ConfigError: Spark is not installed, or does not start.
@@ -46,9 +46,10 @@ def spark_executor(master: str | None, verb: str, tasks: int | None) -> Generato
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     session = open_session(master, f"tierlog {verb}")
     for number, handler in handlers.items():  # Spark has set its own
-        signal.signal(number, handler)
+        if handler is not None:
+            signal.signal(number, handler)
     try:
-        yield SparkExecutor(session, tasks=tasks)
+        yield SparkExecutor(session, cores=cores)
     finally:
         session.stop()
 

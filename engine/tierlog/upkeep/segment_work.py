@@ -95,6 +95,17 @@ class KeptOutcome:
         """Return a number, or another where the entry has None. Raises CorruptDataError: it has neither."""
         return otherwise if self._fields.get(name) is None else self.number(name)
 
+    def number_or_none(self, name: str) -> int | None:
+        """Return a number or None. Raises CorruptDataError: it is neither."""
+        return None if self._fields.get(name) is None else self.number(name)
+
+    def flag(self, name: str) -> bool:
+        """Return a truth value. Raises CorruptDataError: it is none."""
+        value = self._fields.get(name)
+        if not isinstance(value, bool):
+            raise self._malformed(f"{name} is neither true nor false")
+        return value
+
     def number_or_text(self, name: str) -> int | str | None:
         """Return a number, a text or None. Raises CorruptDataError: it is none of them."""
         value = self._fields.get(name)
@@ -110,6 +121,11 @@ class KeptOutcome:
     def part(self, fields: object) -> KeptOutcome:
         """Return an object inside of this one. Raises CorruptDataError: it is none."""
         return KeptOutcome(fields, self._where)
+
+    def part_or_none(self, name: str) -> KeptOutcome | None:
+        """Return the object of a name, or None. Raises CorruptDataError: it is neither."""
+        value = self._fields.get(name)
+        return None if value is None else self.part(value)
 
     def refuse(self, text: str) -> CorruptDataError:
         """Make the error of a value that the job itself finds wrong."""

@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 from pyspark_tierlog import jobs
 from pyspark_tierlog.job_tasks import TASK_PICKLE_BYTES, cut_tasks
 from tests.support.buckets import Bucket
+from tests.support.command import Outcome, config_file, run_process
 from tests.support.footers import footers_in, indexed_copy
 from tests.support.golden import config_of
 from tests.support.key_pairs import pairs
@@ -43,6 +44,7 @@ from tierlog.upkeep import (
     rewrap,
     verify,
 )
+from tierlog.upkeep.segment_looks import Wanted, look_at
 from tierlog.upkeep.verification.segment_verification import Verified, VerifyOrder, VerifyWork
 from tierlog.upkeep.verification.verification import Verification
 
@@ -193,7 +195,7 @@ def test_an_interrupted_copy_goes_on(spark: SparkSession, tmp_path: pathlib.Path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        jobs.copy(spark, bucket.root, tmp_path / "there", ledger=ledger, on_segment=stop, tasks=1)
+        jobs.copy(spark, bucket.root, tmp_path / "there", ledger=ledger, on_segment=stop, cores=1)
     first = len(ledger.read_text().splitlines()) - 1
     assert first >= 1
     result, told = copied_by(spark, bucket.root, tmp_path / "there", ledger=ledger)
@@ -233,6 +235,47 @@ def test_the_same_manifests_are_rewrapped(spark: SparkSession, tmp_path: pathlib
     assert {
         finding.kind for finding in verify(bucket, config=keys).findings if finding.where.endswith("footer")
     } == set()
+
+
+def test_the_same_is_seen_of_segments(spark: SparkSession, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """`ls --times --records` over a million segments is a million small reads."""
+    bucket, config, ledger = indexed_copy(data / "zstd-aes", tmp_path / "bucket"), config_of(data / "zstd-aes"), None
+    footers_in(bucket)[0].write_bytes(b"x")
+    with open_tier(str(bucket), config=config) as tier:
+        segments = list(tier.iter_segments())
+        for wanted in (Wanted(times=True), Wanted(records=True), Wanted(times=True, records=True)):
+            plain = look_at(tier, segments, wanted, config=config)
+            seen = [look.totals is not None for look in plain.values()]
+            assert sum(seen) == wanted.records * (len(segments) - 1)
+            ledger = tmp_path / f"{wanted}"
+            for executor in (jobs.SparkExecutor(spark), jobs.SparkExecutor(spark), None):
+                assert look_at(tier, segments, wanted, config=config, executor=executor, ledger=ledger) == plain
+    lines = ledger.read_text().splitlines()
+    entry = json.loads(lines[-1])
+    for totals in ({"batches": 1}, {**entry["outcome"]["totals"], "has_transactions": 1}, []):
+        ledger.write_text("\n".join([lines[0], json.dumps({**entry, "outcome": {"totals": totals}}), ""]))
+        with open_tier(str(bucket), config=config) as tier, pytest.raises(CorruptDataError, match="ledger"):
+            look_at(tier, segments, wanted, config=config, ledger=ledger)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_the_command_says_the_same(tmp_path: pathlib.Path, data: pathlib.Path, output: str) -> None:
+    """Scripts read its lines and its exit code."""
+    bucket, ledger = indexed_copy(data / "zstd-aes", tmp_path / "bucket"), tmp_path / "ledger"
+    damage(bucket)
+    line = [bucket, *config_file(data / "zstd-aes", tmp_path), "--output", output]
+    verb = ["verify"] if output == "text" else ["ls", "--times", "--records"]
+    plain = run_process(*verb, *line)
+    found = run_process(*verb, *line, "--spark", "local[2]", "--ledger", ledger, SPARK_LOCAL_IP="127.0.0.1")
+    assert (found.code, sorted(masked(found))) == (plain.code, sorted(masked(plain)))
+    assert re.search(rf"^tierlog: {verb[0]}: \d+ segments, about \d+ requests, \d+ bytes$", found.err, re.MULTILINE)
+    again = run_process(*verb, *line, "--ledger", ledger)
+    assert (again.code, sorted(masked(again))) == (plain.code, sorted(masked(plain)))
+
+
+def masked(outcome: Outcome) -> list[str]:
+    return [re.sub("written .*? ago", "", line) for line in outcome.text.splitlines()]
 
 
 @dataclass(frozen=True)

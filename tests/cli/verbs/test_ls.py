@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pathlib
 
+import pytest
+
 from tests.support.batches import Batch, encode, message
 from tests.support.buckets import Bucket
 from tests.support.command import Run
@@ -209,3 +211,19 @@ def test_the_largest_come_first(tierlog: Run, tmp_path: pathlib.Path) -> None:
         assert tierlog("ls", tmp_path, "--sort", order).text.startswith(f"{first}-")
     assert tierlog("ls", tmp_path, "--sort", "name").code == 2
     assert tierlog("ls", tmp_path, "--totals", "--topics").code == 2
+
+
+def test_a_dry_run_counts(tierlog: Run, data: pathlib.Path) -> None:
+    """Otherwise nobody knows what `--times` over a million segments costs before it was paid."""
+    path = data / "main-plain/objects"
+    outcome = tierlog("ls", path, "fx-epochs", "--dry-run", "--times", "--output", "json")
+    segments = len({line["object"] for line in tierlog("ls", path, "fx-epochs", "--output", "json").lines})
+    assert outcome.lines == [{"segments": segments, "requests": 2 * segments, "sizeBytes": segments << 14}]
+
+
+@pytest.mark.parametrize("option", ["--spark", "--ledger"])
+def test_what_a_listing_has_no_use_for_is_refused(tierlog: Run, data: pathlib.Path, option: str) -> None:
+    """Else a cluster is started for nothing."""
+    outcome = tierlog("ls", data / "main-plain/objects", option, "x")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "go with --times or --records" in outcome.err

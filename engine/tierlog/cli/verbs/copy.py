@@ -109,7 +109,8 @@ def copy(
     for topic in topics or ():
         check_topic(source, topic)
     tell = partial(tell_estimate, "copy", output=output, is_answer=dry_run, is_told=spark is not None)
-    with spark_executor(spark, "copy", jobs) as executor, ByteProgress("copy") as progress:
+    master = None if dry_run else spark
+    with spark_executor(master, "copy", jobs) as executor, ByteProgress("copy") as progress:
         result = copy_segments(
             source,
             dest,

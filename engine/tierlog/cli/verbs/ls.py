@@ -6,6 +6,7 @@ import enum
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +16,20 @@ from tierlog.cli.exits import ExitCode, complain, one_line
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
+    DryRunOption,
     LayoutName,
     LayoutOption,
+    LedgerOption,
     MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
     PathArgument,
+    SparkOption,
     TopicsArgument,
 )
 from tierlog.cli.segments import epochs_text, metadata_fields, table
-from tierlog.cli.tiers import check_command_config, open_path, read_metadata
+from tierlog.cli.tiers import check_command_config, config_keys, open_path, read_metadata
 from tierlog.cli.times import utc_text
 from tierlog.errors import ConfigError
 
@@ -34,10 +38,13 @@ if TYPE_CHECKING:
     from tierlog.remote.api import TopicIdPartition
     from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.tier import Tier
+    from tierlog.remote.tier.chunks.stored_segment import StoredSegment
     from tierlog.remote.tier.layouts.listing import Candidate
     from tierlog.scan.history import PartitionHistory, TierHistory
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
+    from tierlog.upkeep import JobEstimate
     from tierlog.upkeep.metadata_comparison import ComparedSegment
+    from tierlog.upkeep.segment_looks import SegmentLook, Wanted
 
 Row = Mapping[str, Any]
 
@@ -100,6 +107,13 @@ def ls(
         Order | None,
         typer.Option("--sort", help="Partitions, or topics with --totals: the largest, or the latest, first."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help="Small reads of --times and --records at once; by default 16."),
+    ] = None,
+    spark: SparkOption = None,
+    ledger: LedgerOption = None,
+    dry_run: DryRunOption = False,
 ) -> ExitCode:
     """List segments: offsets, sizes, times, leader epochs, ids, and whether they count.
 
@@ -114,24 +128,34 @@ def ls(
     With --metadata the bucket is compared with it instead: each segment with its state, and whether it is known to
     both, to the metadata alone, or has objects in the bucket alone. Ends with 1 if a segment that the metadata calls
     finished lacks objects.
+
+    With --spark, executors do the small reads of --times and --records; the listing and the descriptions are read here.
     """
+    from tierlog.cli.spark_session import spark_executor, tell_estimate
     from tierlog.cli.tiers import TopicChoice
     from tierlog.errors import TierlogError
     from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
+    from tierlog.upkeep.segment_looks import WORKERS, Wanted, look_at
 
     check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
+    wanted = Wanted(times=times, records=records)
+    if (spark or ledger) and not wanted:
+        raise ConfigError("--spark and --ledger go with --times or --records: a listing is read by this process alone")
     if metadata:
-        if topics or times or records or totals or sort:
-            raise ConfigError("--metadata goes with none of --topics, --times, --records, --totals, --sort")
+        if topics or wanted or totals or sort or dry_run:
+            raise ConfigError("--metadata goes with none of --topics, --times, --records, --totals, --sort, --dry-run")
         with open_path(path, layout=layout, config=config) as tier:
             return _compare(
                 tier, lambda: read_metadata(metadata, command_config, remember_departed=True), choice, partition, output
             )
-    if (topics and (totals or sort)) or (totals and (times or records)):
+    if (topics and (totals or sort)) or (totals and wanted):
         raise ConfigError("--topics goes with neither --totals nor --sort, --totals with neither --times nor --records")
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
+        if dry_run:
+            tell_estimate("ls", _estimate(tier, choice, partition, wanted), output, is_answer=True, is_told=True)
+            return ExitCode.DONE
         if topics:
             _print_topics(tier, choice, partition, output)
             return ExitCode.DONE
@@ -144,8 +168,20 @@ def ls(
             found.sort(key=lambda each: _sort_key(PartitionInfo.of(each), sort), reverse=True)
         if totals:
             _print_totals(found, sort, output)
+        tell = partial(tell_estimate, "ls", output=output, is_answer=False, is_told=spark is not None)
+        with spark_executor(spark, "ls", jobs) as executor:
+            looks = look_at(
+                tier,
+                _segments_of(found) if wanted else [],
+                wanted,
+                config=config_keys(config) or {},
+                workers=jobs or WORKERS,
+                executor=executor,
+                ledger=ledger,
+                on_estimate=tell,
+            )
         for each in found if not totals else ():
-            _print_segments(tier, each, output, times=times, records=records)
+            _print_segments(tier, each, output, looks, records=records)
         for each in found:
             _warn_of_prefixes(tier, each)
         if tier.foreign_objects and tier.layout not in SINGLE_LOG_LAYOUTS:  # a broker's disk holds files of its own
@@ -376,31 +412,34 @@ def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(rows)
 
 
-def _first_times(tier: Tier, history: PartitionHistory) -> dict[str, int]:
-    """Segment name → time of its first record in ms, from the header of its first batch."""
-    from contextlib import closing
+def _estimate(tier: Tier, choice: TopicChoice, partition: list[int] | None, wanted: Wanted) -> JobEstimate:
+    """Return what a listing of segments takes behind the listing of keys."""
+    from tierlog.remote.tier.layouts.listing import SegmentFilter
+    from tierlog.remote.tier.objects.object_keys import FOOTER
 
-    from tierlog.remote.tier.tier import iter_batch_runs
-
-    delete_horizon = 0x40  # then the field holds something else
-    firsts = {}
-    segments = {span.segment.name: span.segment for span in history.lineage.spans}
-    for segment in [*segments.values(), *history.unreferenced]:
-        with closing(iter_batch_runs(tier, segment, window_bytes=1 << 14)) as runs:  # type: ignore[type-var]
-            for run in runs:
-                if not int(run.column("attributes")[0]) & delete_horizon and int(run.column("base_timestamp")[0]) >= 0:
-                    firsts[segment.name] = int(run.column("base_timestamp")[0])
-                break
-    return firsts
+    found = list(tier.find_candidates(SegmentFilter.of(None, choice.pattern, partition or None)))
+    return wanted.estimate(len(found), sum(FOOTER in each.objects for each in found))
 
 
-def _print_segments(tier: Tier, history: PartitionHistory, output: Output, *, times: bool, records: bool) -> None:
+def _segments_of(histories: Sequence[PartitionHistory]) -> list[StoredSegment]:
+    """Return the segments of partitions, each once."""
+    found: dict[str, StoredSegment] = {}
+    for history in histories:
+        for segment in (*(span.segment for span in history.lineage.spans), *history.unreferenced):
+            found[segment.name] = segment
+    return list(found.values())
+
+
+def _print_segments(
+    tier: Tier, history: PartitionHistory, output: Output, looks: Mapping[str, SegmentLook], *, records: bool
+) -> None:
     from tierlog.scan.reading.tables import segments_table
 
-    rows = _plain(segments_table([history], tier=tier if records else None).to_pylist())
-    firsts = _first_times(tier, history) if times else {}
+    totals = {name: look.totals for name, look in looks.items() if look.totals is not None}
+    rows = _plain(segments_table([history], totals=totals).to_pylist())
     for row in rows:
-        row["firstTimestamp"] = firsts.get(str(row["object"]))
+        look = looks.get(str(row["object"]))
+        row["firstTimestamp"] = None if look is None else look.first_timestamp_ms
         row["layout"] = tier.layout
     if output is Output.JSON:
         _print_json(rows)

@@ -74,7 +74,8 @@ def verify(
         check_topic(path, topic)
     with_notes = notes if notes is not None else output is Output.TEXT
     tell = partial(tell_estimate, "verify", output=output, is_answer=dry_run, is_told=spark is not None)
-    with spark_executor(spark, "verify", jobs) as executor, ByteProgress("verify") as progress:
+    master = None if dry_run else spark
+    with spark_executor(master, "verify", jobs) as executor, ByteProgress("verify") as progress:
         result = verify_tier(
             path,
             topic,

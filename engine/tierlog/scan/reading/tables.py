@@ -6,7 +6,8 @@ the segment's id (its file name on a broker's disk).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -146,37 +147,50 @@ def read_batches(
 
 
 def segments_table(
-    histories: Sequence[PartitionHistory], *, timestamp_unit: str = "ms", tier: Tier | None = None
+    histories: Sequence[PartitionHistory],
+    *,
+    timestamp_unit: str = "ms",
+    tier: Tier | None = None,
+    totals: Mapping[str, FooterTotals] | None = None,
 ) -> pa.Table:
     """Return all segments of some partitions, by topic, partition and start offset.
 
     Args:
         histories: The partitions.
         timestamp_unit: "ms" or "us".
-        tier: Has the footers, one small request each; None: no request is made, and their columns are null.
+        tier: Has the footers, one small request each; None: no request is made.
+        totals: Those of footers that were read already, by the segment's name. Without both their columns are null.
 
     Raises:
         StoreError and its kinds: a footer cannot be fetched.
     """
     rows = [row for history in histories for row in _segment_rows(history)]
     if tier is not None:
-        _add_footers(tier, rows)
+        totals = _fetched_totals(tier, [segment for segment, _ in rows if segment.footer is not None])
+    for segment, row in rows:
+        found = totals.get(segment.name) if totals else None
+        if found is not None:
+            row["recordCount"], row["batchCount"] = found.records, found.batches
+            row["minTimestamp"] = None if found.least_timestamp_ms is None else _known(found.least_timestamp_ms)
     return _table([row for _, row in rows], segments_schema(timestamp_unit))
 
 
-def _add_footers(tier: Tier, rows: Sequence[tuple[StoredSegment, dict[str, object]]]) -> None:
-    def totals(segment: StoredSegment) -> FooterTotals | None:
-        try:
-            return tier.footers.fetch_totals(segment)
-        except EncryptionKeyError:  # the description tells all that its reader may know
-            return None
+def footer_totals(tier: Tier, segment: StoredSegment) -> FooterTotals | None:
+    """Return the sums of a segment's footer; None if there is none that can be believed, or no key opens it: its
+    description tells all that such a reader may know. Raises StoreError and its kinds.
+    """
+    if segment.footer is None:
+        return None
+    try:
+        return tier.footers.fetch_totals(segment)
+    except EncryptionKeyError:
+        return None
 
-    chosen = [row for row in rows if row[0].footer is not None]
+
+def _fetched_totals(tier: Tier, segments: Sequence[StoredSegment]) -> dict[str, FooterTotals]:
     with tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-footers") as pool:
-        for (_, row), found in zip(chosen, run_all(pool, totals, [segment for segment, _ in chosen]), strict=True):
-            if found is not None:
-                row["recordCount"], row["batchCount"] = found.records, found.batches
-                row["minTimestamp"] = None if found.least_timestamp_ms is None else _known(found.least_timestamp_ms)
+        fetched = zip(segments, run_all(pool, partial(footer_totals, tier), segments), strict=True)
+        return {segment.name: found for segment, found in fetched if found is not None}
 
 
 def transactions_table(tier: Tier, histories: Sequence[PartitionHistory]) -> pa.Table:

@@ -238,7 +238,8 @@ def verify(
         workers = workers or machine.scheduler.cores
         threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-verify")
         with ledgered(threads, ledger, {"job": "verify", "path": tier.describe()}, machine) as by:
-            order = VerifyOrder(TierLocation(tier.url, tier.layout, dict(keys)))
+            location = TierLocation(tier.url, tier.layout, dict(keys))
+            order = None if tier.layout == "file" else VerifyOrder(location)
             run = Verification(tier, topic=name, partitions=chosen, executor=by, order=order)
             result.segments = len(run.segments)
             on_estimate(run.estimate)
