@@ -29,7 +29,7 @@ SCHEMA: Final = "outcome binary"
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """Segments that one task does, one after the other.
+    """Neighbouring segments.
 
     Attributes:
         first: Number of the first segment in the run.
@@ -76,23 +76,30 @@ def run_tasks(
 
     An error of Tierlog's is a row too, the last one: Spark would try the task again, and lose what the error is.
     """
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            for done in _run_task(order, tasks[number]):
-                yield pa.RecordBatch.from_pydict({"outcome": pa.array([pickle.dumps(done)], pa.binary())})
+    chosen = [tasks[number] for batch in numbers for number in batch.column(0).to_pylist()]
+    for done in _outcomes(order, chosen):
+        yield pa.RecordBatch.from_pydict({"outcome": pa.array([pickle.dumps(done)], pa.binary())})
 
 
-def _run_task(order: WorkOrder[Any, Outcome], task: SegmentTask) -> Iterator[tuple[int, Outcome | Raised]]:
-    items = [pickle.loads(pickled) for pickled in task.pickles]  # noqa: S301 - the driver's own
-    numbers = {id(item): number for number, item in enumerate(items, task.first)}
+def _outcomes(order: WorkOrder[Any, Outcome], tasks: Sequence[SegmentTask]) -> Iterator[tuple[int, Outcome | Raised]]:
+    under_way: dict[int, tuple[int, object]] = {}
+
+    def items() -> Iterator[Any]:
+        for task in tasks:
+            for number, pickled in enumerate(task.pickles, task.first):
+                item = pickle.loads(pickled)  # noqa: S301 - the driver's own
+                under_way[id(item)] = number, item
+                yield item
+
     try:
         with order.opened() as work:
             threads = ThreadExecutor(Machine().scheduler, work.side_by_side, name="tierlog-task")
-            with closing(threads.run(work, items)) as done:
+            with closing(threads.run(work, items())) as done:
                 for item, outcome in done:
-                    yield numbers[id(item)], outcome
+                    number, _ = under_way.pop(id(item))
+                    yield number, outcome
     except TierlogError as error:
-        yield task.first, Raised(_portable(error))
+        yield -1, Raised(_portable(error))
 
 
 def _portable(error: TierlogError) -> TierlogError:
