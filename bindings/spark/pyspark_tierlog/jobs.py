@@ -90,7 +90,7 @@ class SparkExecutor:
             finally:
                 if running:
                     with suppress(Exception):  # of a session that is gone, whose queries are too
-                        self._spark.interruptTag(tag)
+                        _cancel(self._spark, tag)
 
     def query(self, order: WorkOrder[Any, Any], wave: Sequence[SegmentTask]) -> DataFrame:
         """Return the query that does these tasks, which has a row for each outcome."""
@@ -100,7 +100,7 @@ class SparkExecutor:
     def _collect(self, tag: str, order: WorkOrder[Any, Any], wave: Sequence[SegmentTask]) -> list[bytes]:
         """Run one query. Raises SparkJobError."""
         try:
-            self._spark.addTag(tag)
+            _add_tag(self._spark, tag)
             return [bytes(row[0]) for row in self.query(order, wave).collect()]
         except Exception as error:
             # PySpark's, py4j's and gRPC's errors have no class in common.
@@ -114,8 +114,28 @@ def _noted(items: Iterable[Item], under_way: dict[int, Item]) -> Iterator[tuple[
         yield number, item
 
 
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _add_tag(spark: SparkSession, tag: str) -> None:
+    """Tag the queries of this thread. A classic session's own tags (Spark 4.3) find none of its queries."""
+    if _is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    """Cancel all queries with a tag."""
+    if _is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
+
+
 def _cores_of(spark: SparkSession) -> int:
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if _is_connect(spark):
         return _CORES_UNKNOWN
     return max(1, spark.sparkContext.defaultParallelism)
 

@@ -9,7 +9,10 @@ import pathlib
 import pickle
 import re
 import shutil
+import signal
 import sys
+import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from tests.support.command import Outcome, config_file, run_process
 from tests.support.footers import footers_in, indexed_copy
 from tests.support.golden import config_of
 from tests.support.key_pairs import pairs
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tests.upkeep.test_job_ledger import bucket_of, interrupt, verified
 from tierlog.cli.verbs.copy import _as_dict as copied_fields
 from tierlog.errors import ConfigError, CorruptDataError, StoreUnavailableError
@@ -303,6 +307,53 @@ class FailingWork(VerifyWork):
                 pathlib.Path(failing.marker).touch()
                 os.kill(os.getpid(), 9)
         return super().do(item)
+
+
+@dataclass(frozen=True)
+class WaitingOrder:
+    """Opens a verification that tells by a file that it has begun, and goes on when there is another one."""
+
+    location: TierLocation
+    began: str
+    go: str
+
+    @contextmanager
+    def opened(self) -> Generator[VerifyWork]:
+        with self.location.opened() as tier:
+            pathlib.Path(self.began).touch()
+            for _ in range(round(LIMIT_SECONDS / 0.05)):
+                if pathlib.Path(self.go).exists():
+                    break
+                time.sleep(0.05)
+            else:
+                pathlib.Path(self.go).touch()
+            yield VerifyWork(tier)
+
+
+def test_an_interrupt_ends_what_runs(
+    spark: SparkSession, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """^C has to end the job on the cluster too, where it costs money, and not only the command that waits for it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    bucket, began, go = bucket_of(tmp_path / "bucket"), tmp_path / "began", tmp_path / "go"
+    order = WaitingOrder(TierLocation(str(bucket.root), "aiven", {}), str(began), str(go))
+
+    def interrupt_it() -> None:
+        wait_until(began.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would cancel all jobs
+    watcher = threading.Thread(target=interrupt_it)
+    watcher.start()
+    try:
+        with open_tier(str(bucket.root)) as tier, pytest.raises(KeyboardInterrupt):
+            list(Verification(tier, order=order, executor=jobs.SparkExecutor(spark)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+        began.touch()
+        watcher.join()
+    assert not go.exists()  # nobody waited for it to end
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def reports(spark: SparkSession, bucket: Bucket, order: FailingOrder) -> list[Report]:
