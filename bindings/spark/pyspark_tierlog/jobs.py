@@ -162,7 +162,7 @@ def open_session(master: str, name: str) -> SparkSession:
     except Exception as error:
         # PySpark's, py4j's and gRPC's errors have no class in common.
         raise ConfigError(f"Spark does not start with master {master}: {_one_line(error)}") from error
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")  # what goes wrong is an error of ours, in one line
     return session
 
 
