@@ -32,7 +32,7 @@ class TierListing:
     @property
     def size_bytes(self) -> int:
         """Size of the original logs."""
-        return sum(span.segment.size_bytes for history in self.histories for span in history.lineage.spans)
+        return sum(history.size_bytes for history in self.histories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,7 @@ def _list_tier(options: ReadOptions, path: str) -> TierListing:
         client_keys = {name: value.get_secret_value() for name, value in options.metadata_client.items()}
         known = open_metadata(options.metadata, client_keys=client_keys)
     with open_tier(path, layout=options.layout, config=tier_config(options), known=known, list_once=True) as tier:
-        histories, warnings = list_histories(tier, scan_request(options))
+        # Tables of segments and transactions show what describes them, and those that do not count.
+        pinned = options.table in ("records", "batches")
+        histories, warnings = list_histories(tier, scan_request(options), pinned=pinned)
         return TierListing(path, tier.layout, tuple(histories), tuple(warnings))

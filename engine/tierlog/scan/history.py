@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tierlog.errors import (
     CorruptDataError,
@@ -17,12 +18,15 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
-from tierlog.remote.api import IndexType, TopicIdPartition
+from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
+from tierlog.remote.metadata.listed_spans import ListedSpans
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.named_topics import NamedTopics, refuse_ambiguous
+
+Value = TypeVar("Value")
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16
@@ -77,13 +81,24 @@ class PartitionHistory:
     def end_offset_exclusive(self) -> int:
         return self.lineage.end_offset_exclusive
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the logs of its spans' segments."""
+        spans = self.lineage.spans
+        if isinstance(spans, ListedSpans):
+            return spans.size_bytes
+        return sum(span.segment.size_bytes for span in spans)
+
     def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[Span]:
         """Return the spans that hold any of [first, end), cut to it."""
         return list(self.iter_spans_between(first_offset, end_offset_exclusive))
 
     def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[Span]:
         """Yield the spans of ``spans_between``, one by one."""
-        for span in self.lineage.spans:
+        spans: Iterable[Span] = self.lineage.spans
+        if isinstance(spans, ListedSpans):
+            spans = map(spans.__getitem__, range(*spans.between(first_offset, end_offset_exclusive)))
+        for span in spans:
             first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
             if first < end:
                 yield Span(span.segment, first, end)
@@ -133,13 +148,20 @@ class TierHistory:
         """
         wanted = None if names is None and assigned is None else NamedTopics(names or (), assigned or {})
         found = self._grouped(wanted.pattern if wanted else pattern)
-        if wanted:
-            found = wanted.chosen(found, self._tier)
-        if wanted or pattern is not None:  # a listing of everything shows both
-            refuse_ambiguous(found)
-        ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
+        found = self.chosen(found, wanted, wanted is not None or pattern is not None)
+        ordered = sorted(found.items(), key=by_name)
         with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
             return list(run_all(pool, lambda item: self.history_of(*item), ordered))
+
+    def chosen(
+        self, found: dict[TopicIdPartition, Value], wanted: NamedTopics | None, is_chosen: bool
+    ) -> dict[TopicIdPartition, Value]:
+        """Return the partitions that are wanted. Raises as ``partitions``."""
+        if wanted:
+            found = wanted.chosen(found, self._tier)
+        if is_chosen:  # a listing of everything shows both
+            refuse_ambiguous(found)
+        return found
 
     def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
@@ -156,14 +178,14 @@ class TierHistory:
 
         Cost: one small request.
         """
-        log_start = self._log_start_offsets.get(partition.topic, {}).get(partition.partition, 0)
+        log_start = self.log_start_of(partition)
         if segments[0].layout in SINGLE_LOG_LAYOUTS:
-            epochs, warnings = self._checkpoint(max(segments, key=lambda s: s.end_offset))
+            epochs, warnings = self.checkpoint_of(max(segments, key=lambda s: s.end_offset))
             return PartitionHistory(
                 partition, resolve_single_log(segments, epochs or LeaderEpochs()), log_start, warnings
             )
         newest = newest_segment(segments)
-        epochs, warnings = self._checkpoint(newest)
+        epochs, warnings = self.checkpoint_of(newest)
         try:
             lineage = resolve_lineage(segments, epochs)
         except CorruptDataError as error:
@@ -171,8 +193,16 @@ class TierHistory:
             warnings = (_without_checkpoint(newest, error.text),)
         return PartitionHistory(partition, lineage, log_start, warnings)
 
-    def _checkpoint(self, segment: StoredSegment) -> tuple[LeaderEpochs | None, tuple[str, ...]]:
-        """(leader epochs, warnings); no epochs if the checkpoint is missing or damaged."""
+    def log_start_of(self, partition: TopicIdPartition) -> int:
+        """Return the offset below which records of a partition are deleted; 0 where none was given."""
+        return self._log_start_offsets.get(partition.topic, {}).get(partition.partition, 0)
+
+    def checkpoint_of(self, segment: StoredSegment) -> tuple[LeaderEpochs | None, tuple[str, ...]]:
+        """Return (leader epochs, warnings) of a segment's checkpoint; no epochs if it is missing or damaged.
+
+        Raises:
+            As ``history_of``.
+        """
         try:
             data = self._tier.fetch_index(segment, IndexType.LEADER_EPOCH)
             if data is not None:
@@ -188,6 +218,12 @@ class TierHistory:
         if segment.layout in SINGLE_LOG_LAYOUTS:
             return None, ()
         return None, (_without_checkpoint(segment, reason),)
+
+
+def by_name(item: tuple[TopicIdPartition, object]) -> tuple[str, int, Uuid]:
+    """Return the place of a partition in the order of histories."""
+    partition = item[0]
+    return partition.topic, partition.partition, partition.topic_id
 
 
 def _without_checkpoint(segment: StoredSegment, reason: str) -> str:

@@ -35,6 +35,13 @@ class NamedTopics:
         """A regular expression that the names match, and no others."""
         return "|".join(sorted({re.escape(topic.name) for topic in self._partitions}))
 
+    def accepts(self, partition: TopicIdPartition) -> bool:
+        """Whether a partition of a tier was asked for."""
+        return any(
+            topic.accepts(partition) and (partitions is None or partition.partition in partitions)
+            for topic, partitions in self._partitions.items()
+        )
+
     def chosen(
         self, found: Mapping[TopicIdPartition, Value], tier: Tier, *, may_lack: bool = False
     ) -> dict[TopicIdPartition, Value]:

@@ -53,7 +53,7 @@ class Lineage:
     """
 
     epochs: LeaderEpochs
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     gaps: tuple[Gap, ...]
     unreferenced: tuple[StoredSegment, ...]
     newest: StoredSegment
@@ -96,9 +96,9 @@ def resolve_lineage(segments: Sequence[StoredSegment], checkpoint: LeaderEpochs 
     if epochs.find_entry(last) is None and checkpoint is not None:
         raise CorruptIndexError(f"leader epoch {last} of the newest segment is not in its checkpoint")
     end = newest.metadata.end_offset + 1
-    lineage = _ranges(epochs.entries, end)
+    lineage = epoch_ranges(epochs.entries, end)
     pieces = [
-        Span(segment, first, last) for segment in segments for first, last in _counted_ranges(segment.metadata, lineage)
+        Span(segment, first, last) for segment in segments for first, last in counted_ranges(segment.metadata, lineage)
     ]
     return _assembled(segments, newest, epochs, pieces)
 
@@ -160,9 +160,9 @@ def _upload(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
     return segment.event_timestamp_ms, str(segment.remote_log_segment_id.id)
 
 
-def _counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
+def counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the offset ranges [first, end) of a segment that lie in the lineage, neighbours joined."""
-    own = _ranges(sorted(segment.segment_leader_epochs.items()), segment.end_offset + 1)
+    own = epoch_ranges(sorted(segment.segment_leader_epochs.items()), segment.end_offset + 1)
     ranges: list[tuple[int, int]] = []
     for epoch, (first, last) in own.items():
         if epoch not in lineage:
@@ -178,7 +178,7 @@ def _counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tup
     return ranges
 
 
-def _ranges(epochs: Sequence[tuple[int, int]], end_offset_exclusive: int) -> dict[int, tuple[int, int]]:
+def epoch_ranges(epochs: Sequence[tuple[int, int]], end_offset_exclusive: int) -> dict[int, tuple[int, int]]:
     """Epoch to its offsets [first, end): up to the start of the next epoch."""
     ends = [start for _, start in epochs[1:]] + [end_offset_exclusive]
     return {epoch: (start, min(end, end_offset_exclusive)) for (epoch, start), end in zip(epochs, ends, strict=True)}

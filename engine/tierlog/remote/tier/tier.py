@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
@@ -13,7 +13,9 @@ from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part, iter_windows
-from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, Layout, Scope, SegmentFilter
+from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, Layout, Scope, SegmentFilter, footer_place
+from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
+from tierlog.remote.tier.objects.object_keys import SEGMENT_PATHS
 from tierlog.remote.tier.tier_footers import TierFooters
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
@@ -167,9 +169,42 @@ class Tier(Closeable):
         Raises:
             StoreError and its kinds.
         """
-        if objects is None:  # opening the tier may have listed it just now
-            objects, self._listed = self._listed, None
+        if objects is None:
+            objects = self._take_listed()
         return self._layout.find_candidates(wanted or EVERYTHING, objects)
+
+    def iter_partitions(
+        self, topic_pattern: str | re.Pattern[str] | None, *, faults: list[TierlogError] | None
+    ) -> Iterator[list[StoredSegment]]:
+        """Yield the whole segments of ``iter_segments``, those of one partition after another's.
+
+        A partition comes as soon as its listing has ended, in the order of the listing: never all of a tier is in
+        memory, as long as the store lists a folder's objects one after another; where it does not, a partition comes
+        again.
+
+        Raises:
+            As ``iter_segments``.
+        """
+        candidates = self._layout.find_as_listed(SegmentFilter.of(None, topic_pattern, None), self._take_listed())
+        with closing(self.iter_loads(candidates)) as loads:
+            segments: list[StoredSegment] = []
+            for outcome in loads:
+                if isinstance(outcome, TierlogError):
+                    if faults is None:
+                        raise outcome
+                    faults.append(outcome)
+                elif outcome is not None:
+                    if segments and segments[-1].topic_id_partition != outcome.topic_id_partition:
+                        yield segments
+                        segments = []
+                    segments.append(outcome)
+            if segments:
+                yield segments
+
+    def _take_listed(self) -> Iterable[ObjectInfo] | None:
+        """Return the objects that opening the tier may have listed just now, once."""
+        listed, self._listed = self._listed, None
+        return listed
 
     def iter_loads(self, candidates: Iterable[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
         """Yield, for each candidate in order, the result or the error of ``load``.
@@ -192,6 +227,29 @@ class Tier(Closeable):
         """
         return self._layout.load(candidate)
 
+    def describe_segment(self, segment: StoredSegment) -> StoredSegment:
+        """Read what describes a segment of which only the metadata is known (``StoredSegment.is_described``).
+
+        Returns:
+            The described segment; one that is described already, as it is.
+
+        Raises:
+            CorruptObjectError: unreadable, of another segment or size. SizeLimitError.
+            ObjectNotFoundError: it is gone; names the segment's age. StoreError and its kinds.
+
+        Cost: one small request.
+        """
+        if segment.is_described:
+            return segment
+        prefix = segment.log.key.partition(SEGMENT_PATHS[segment.layout](segment.metadata))[0]
+        lookup = make_lookup(segment.layout, key_prefix=prefix, mask=segment.name != segment.log.key)
+        with self._aged(segment):
+            found = look_up(lookup, self._store, segment.metadata)
+        listed = segment.footer
+        digest = footer_place(None, found.description, unlisted=listed is not None)
+        footer = None if listed is None or digest is None else replace(digest, size_bytes=listed.size_bytes)
+        return replace(found.segment, last_modified_ms=segment.last_modified_ms, footer=footer)
+
     def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | memoryview | None:
         """Return a part of a segment beside its log, decrypted: the bytes that the broker had.
 
@@ -204,6 +262,7 @@ class Tier(Closeable):
             ObjectNotFoundError: the object is gone; names the segment's age.
             EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
         """
+        segment = self.describe_segment(segment)
         with self._aged(segment):
             return fetch_part(self._store, self._key_ring, segment, segment.part(index_type))
 
@@ -243,7 +302,7 @@ class Tier(Closeable):
             raise ValueError(
                 f"range {start_position} … {end} is not within the {segment.size_bytes} bytes of {segment.name}"
             )
-        windows = self._windows(segment, start_position, end, window_bytes, prefetch, store)
+        windows = self._windows(self.describe_segment(segment), start_position, end, window_bytes, prefetch, store)
         return self._iter_aged(segment, windows)
 
     def _windows(

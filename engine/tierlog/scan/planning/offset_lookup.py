@@ -19,7 +19,7 @@ import bisect
 import itertools
 import struct
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -175,10 +175,14 @@ def find_offset_by_timestamp(
     end = history.end_offset_exclusive if end_offset_exclusive is None else end_offset_exclusive
     for span in history.spans_between(history.log_start_offset, end):
         if span.segment.metadata.max_timestamp_ms >= timestamp_ms:
-            found = _search(tier, span, timestamp_ms)
+            found = _search(tier, _described(tier, span), timestamp_ms)
             if found is not None:
                 return found
     return None
+
+
+def _described(tier: Tier, span: Span) -> Span:
+    return replace(span, segment=tier.describe_segment(span.segment))
 
 
 def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffset | None:
@@ -195,6 +199,7 @@ def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffs
         claimed_ms = span.segment.metadata.max_timestamp_ms
         if claimed_ms < 0 or (best is not None and claimed_ms < best.timestamp_ms):
             break
+        span = _described(tier, span)
         found = _search(tier, span, claimed_ms)
         if found is None:
             least_ms = 0 if best is None else best.timestamp_ms

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from tierlog.errors import ConfigError, DataLossError, TierlogError, first_of
-from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.history import PartitionHistory, TierHistory
+from tierlog.scan.pinned_history import PinnedTierHistory
 from tierlog.scan.planning.offset_lookup import find_offset_by_timestamp
 from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets, cut_into
 from tierlog.scan.record_summary import RecordSummary, SummaryField
@@ -24,7 +24,6 @@ from tierlog.scan.scan_request import EARLIEST, LATEST, PerPartition, ScanReques
 from tierlog.scan.transaction_history import find_last_stable_offset
 
 CONCURRENCY = 16
-_INT64_MIN = -(2**63)
 
 _logger = logging.getLogger(__name__)
 
@@ -249,7 +248,7 @@ class PreparedScan:
         Raises:
             EncryptionKeyError, StoreError and their kinds: a footer cannot be fetched.
         """
-        if not any(span.segment.footer for wanted in self.wanted for span, _ in wanted.iter_spans(_INT64_MIN)):
+        if not any(wanted.may_have_footers for wanted in self.wanted):
             return {}, self
         found: dict[tuple[str, int], RecordSummary] = {}
         left: list[WantedOffsets] = []
@@ -306,9 +305,9 @@ def _limits_of(request: ScanRequest, offsets: Iterable[WantedOffsets], warn: Cal
     """Choose the limits: smaller ranges for more tasks, larger ones for fewer."""
     total_bytes = total_records = 0
     for wanted in offsets:
-        for span, _ in wanted.iter_spans(request.record_filter.first_timestamp_ms):
-            total_bytes += _estimated_bytes(span)
-            total_records += span.end_offset_exclusive - span.first_offset
+        size_bytes, records = wanted.estimated(request.record_filter.first_timestamp_ms)
+        total_bytes += size_bytes
+        total_records += records
     max_bytes, max_records = request.max_bytes_per_range, request.max_records_per_partition
     if request.min_partitions is not None:
         max_bytes = max(1, min(max_bytes, -(-total_bytes // request.min_partitions)))
@@ -360,21 +359,22 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
     return prepare_scan(tier, request, histories=histories).plan()
 
 
-def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:
+def list_histories(
+    tier: Tier, request: ScanRequest, *, pinned: bool = False
+) -> tuple[list[PartitionHistory], list[str]]:
     """List the partitions of a request, and the faults of those that were left out because data loss is allowed.
+
+    Args:
+        tier: Stays the caller's.
+        request: Its topics count.
+        pinned: For plans alone, and perhaps of very many segments: see PinnedTierHistory.
 
     Raises:
         UnknownTopicError, ConfigError, CorruptDataError, StoreError and their kinds: as ``TierHistory.partitions``.
     """
     faults: list[TierlogError] | None = None if request.fail_on_data_loss else []
-    histories = TierHistory(tier, log_start_offsets=request.log_start_offsets, faults=faults).partitions(
+    kind = PinnedTierHistory if pinned else TierHistory
+    histories = kind(tier, log_start_offsets=request.log_start_offsets, faults=faults).partitions(
         request.topics.names or None, pattern=request.topics.pattern, assigned=request.topics.assigned or None
     )
     return histories, [f"left out: {fault}" for fault in faults or ()]
-
-
-def _estimated_bytes(span: Span) -> int:
-    """The span's part of its segment, by offsets: no index is needed for it."""
-    segment = span.segment
-    offsets = segment.end_offset - segment.start_offset + 1
-    return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 from tierlog.remote.metadata.lineage import Span
+from tierlog.remote.metadata.listed_spans import ListedSpans
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.scheduling import Future, Pool
 from tierlog.runtime.waiting.threads import run_all
@@ -55,12 +56,58 @@ class WantedOffsets:
         """Iterate the spans that hold any of it of that time or later, as far as the segments say; and whether such
         records may begin only within the span: then its time index knows where.
         """
+        spans = self.history.lineage.spans
+        if isinstance(spans, ListedSpans):
+            yield from self._listed(spans, first_timestamp_ms)
+            return
         edge = True
         for span in self.history.iter_spans_between(self.first_offset, self.end_offset_exclusive):
             late = span.segment.metadata.max_timestamp_ms >= first_timestamp_ms
             if late:
                 yield span, edge and first_timestamp_ms > 0
             edge = not late
+
+    def _listed(self, spans: ListedSpans, first_timestamp_ms: int) -> Iterator[tuple[Span, bool]]:
+        """Iterate the same, of spans as columns: none is made of those that are too early."""
+        start, stop = spans.between(self.first_offset, self.end_offset_exclusive)
+        late = spans.rows["max_timestamp_ms"][start:stop] >= first_timestamp_ms
+        edges = np.concatenate(([True], ~late[:-1])) & (first_timestamp_ms > 0)
+        for at in np.flatnonzero(late).tolist():
+            span = spans[start + at]
+            first = max(span.first_offset, self.first_offset)
+            yield Span(span.segment, first, min(span.end_offset_exclusive, self.end_offset_exclusive)), bool(edges[at])
+
+    def estimated(self, first_timestamp_ms: int) -> tuple[int, int]:
+        """Return bytes and offsets of the spans of ``iter_spans``; bytes by offsets, without an index."""
+        spans = self.history.lineage.spans
+        if not isinstance(spans, ListedSpans):
+            found = [span for span, _ in self.iter_spans(first_timestamp_ms)]
+            records = sum(span.end_offset_exclusive - span.first_offset for span in found)
+            return sum(map(_estimated_bytes, found)), records
+        start, stop = spans.between(self.first_offset, self.end_offset_exclusive)
+        rows = spans.rows[start:stop]
+        rows = rows[rows["max_timestamp_ms"] >= first_timestamp_ms]
+        first = np.maximum(rows["first_offset"], self.first_offset)
+        counts = np.minimum(rows["end_offset_exclusive"], self.end_offset_exclusive) - first
+        if counts.max(initial=0) >= 1 << 32:  # no broker writes such a segment, and the product would not fit
+            found = [span for span, _ in self._listed(spans, first_timestamp_ms)]
+            return sum(map(_estimated_bytes, found)), sum(counts.tolist())
+        parts = rows["size_bytes"] * counts // (rows["end_offset"] - rows["start_offset"] + 1)
+        return int(parts.sum()), int(counts.sum())
+
+    @property
+    def may_have_footers(self) -> bool:
+        """Whether a segment of it may have one."""
+        spans = self.history.lineage.spans
+        if isinstance(spans, ListedSpans):
+            return spans.have_footers
+        return any(span.segment.footer for span, _ in self.iter_spans(-(2**63)))
+
+
+def _estimated_bytes(span: Span) -> int:
+    segment = span.segment
+    offsets = segment.end_offset - segment.start_offset + 1
+    return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +143,9 @@ class CutPiece:
     borders: BatchBorders | None
 
 
+_Cut = ScanRange | CutPiece | None
+
+
 @dataclass(frozen=True, slots=True)
 class RangeCutter:
     """The maker of one scan's ranges.
@@ -124,10 +174,15 @@ class RangeCutter:
             CorruptDataError, StoreError and their kinds: an object that is needed is damaged, or cannot be fetched.
         """
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
-            waiting: deque[ScanRange | Future[CutPiece]] = deque()
+            waiting: deque[ScanRange | Future[_Cut]] = deque()
             for piece in self._iter_pieces(pool, wanted):
-                whole = self._whole(piece)
-                waiting.append(pool.submit(partial(self._places, piece)) if whole is None else whole)
+                if self.tier.store.is_local and self._is_whole(piece):
+                    described = self._described(piece)
+                    if described is None:
+                        continue
+                    piece = described
+                whole = self._whole(piece) if piece.span.segment.is_described else None
+                waiting.append(pool.submit(partial(self._cut, piece)) if whole is None else whole)
                 while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
                     yield from self._iter_found(waiting.popleft())
             while waiting:
@@ -140,13 +195,14 @@ class RangeCutter:
             As ``iter_ranges``.
         """
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
-            waiting: deque[Future[CutPiece]] = deque()
+            waiting: deque[Future[CutPiece | None]] = deque()
             for piece in self._iter_pieces(pool, wanted):
-                waiting.append(pool.submit(partial(self._places, piece, whole=False)))
-                if len(waiting) > _AHEAD:
-                    yield waiting.popleft().result()
+                waiting.append(pool.submit(partial(self._all_places, piece)))
+                if len(waiting) > _AHEAD and (found := waiting.popleft().result()) is not None:
+                    yield found
             while waiting:
-                yield waiting.popleft().result()
+                if (found := waiting.popleft().result()) is not None:
+                    yield found
 
     def iter_answers(
         self, wanted: Iterable[WantedOffsets], fields: Collection[SummaryField]
@@ -159,6 +215,11 @@ class RangeCutter:
         """
 
         def answer(piece: _Piece) -> FooterAnswer:
+            if piece.span.segment.footer is not None:
+                described = self._described(piece)
+                if described is None:
+                    return FooterAnswer()
+                piece = described
             return answer_span(self.tier, piece.span, self.request.record_filter, piece.aborted, fields)
 
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
@@ -224,15 +285,39 @@ class RangeCutter:
             self.lose(f"aborted transactions are not known for certain: {fault}", fault)
         return entries
 
+    def _cut(self, piece: _Piece) -> _Cut:
+        described = self._described(piece)
+        return None if described is None else self._whole(described) or self._places(described)
+
+    def _all_places(self, piece: _Piece) -> CutPiece | None:
+        described = self._described(piece)
+        return None if described is None else self._places(described, whole=False)
+
+    def _described(self, piece: _Piece) -> _Piece | None:
+        """Return the piece with its segment described; None if that is lost, and may be."""
+        if piece.span.segment.is_described:
+            return piece
+        try:
+            segment = self.tier.describe_segment(piece.span.segment)
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            self.lose(f"left out: {error}", error)
+            return None
+        return replace(piece, span=replace(piece.span, segment=segment))
+
     def _whole(self, piece: _Piece) -> ScanRange | None:
         """Return the one range of a segment that is read whole; None if it has to be cut."""
+        if not self._is_whole(piece):
+            return None
+        span = piece.span
+        return self._range(piece, 0, span.segment.size_bytes, span.first_offset, span.end_offset_exclusive)
+
+    def _is_whole(self, piece: _Piece) -> bool:
         segment = piece.span.segment
         first, end = piece.span.first_offset, piece.span.end_offset_exclusive
         if piece.is_cut or first > segment.start_offset or end <= segment.end_offset:
-            return None
-        if segment.size_bytes > self.max_bytes or (self.max_records is not None and end - first > self.max_records):
-            return None
-        return self._range(piece, 0, segment.size_bytes, first, end)
+            return False
+        too_many = self.max_records is not None and end - first > self.max_records
+        return segment.size_bytes <= self.max_bytes and not too_many
 
     def _places(self, piece: _Piece, *, whole: bool = True) -> CutPiece:
         """Fetch the borders that a cut of the piece needs; ``whole``: none where the piece is read whole."""
@@ -248,16 +333,17 @@ class RangeCutter:
             )
             if first >= end:
                 return CutPiece(piece, first, end, None)
-            is_whole = self._whole(replace(piece, cut_early=False, cut_by_footer=False)) is not None
+            is_whole = self._is_whole(replace(piece, cut_early=False, cut_by_footer=False))
             if whole and (first, end) == (span.first_offset, span.end_offset_exclusive) and is_whole:
                 return CutPiece(piece, first, end, None)
         return CutPiece(piece, first, end, self._borders(piece))
 
-    def _iter_found(self, found: ScanRange | Future[CutPiece]) -> Iterator[ScanRange]:
-        if isinstance(found, ScanRange):
-            yield found
-        else:
-            yield from self.iter_cut(found.result(), self.max_bytes)
+    def _iter_found(self, found: ScanRange | Future[_Cut]) -> Iterator[ScanRange]:
+        made = found if isinstance(found, ScanRange) else found.result()
+        if isinstance(made, ScanRange):
+            yield made
+        elif made is not None:
+            yield from self.iter_cut(made, self.max_bytes)
 
     def _borders(self, piece: _Piece) -> BatchBorders:
         """Return the borders; a segment without a usable index is read whole: slower, never wrong."""

@@ -90,6 +90,8 @@ class StoredSegment:
         last_modified_ms: Of the log object (of what marks the segment whole, where the layout has that).
         closed: False for the active segment of a log directory: it may grow, and its tail may be torn.
         footer: None: it is known to have none.
+        is_described: False: of its objects nothing is known but the log's key, until ``Tier.describe_segment`` reads
+            what describes it: parts, chunks, compression, encryption and the digest of ``footer``.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -103,6 +105,7 @@ class StoredSegment:
     last_modified_ms: int = 0
     closed: bool = True
     footer: FooterPlace | None = field(default=None, compare=False)
+    is_described: bool = True
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -130,6 +133,7 @@ class StoredSegment:
     @property
     def transformed(self) -> bool:
         """Whether the stored bytes differ from the broker's."""
+        assert self.is_described, self.name
         return self.compression or self.encryption is not None
 
     @property
@@ -148,6 +152,7 @@ class StoredSegment:
 
     def part(self, index_type: IndexType) -> StoredPart | None:
         """Return the place of a part; None if it is known to be absent."""
+        assert self.is_described, self.name
         for kind, part in self.parts:
             if kind is index_type:
                 return part
@@ -156,7 +161,7 @@ class StoredSegment:
     @property
     def is_bare(self) -> bool:
         """No files beside the log: no transaction index does not mean that nothing was aborted."""
-        return self.part(IndexType.OFFSET) is None and self.part(IndexType.TRANSACTION) is None
+        return self.is_described and self.part(IndexType.OFFSET) is None and self.part(IndexType.TRANSACTION) is None
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:

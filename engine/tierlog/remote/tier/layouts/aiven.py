@@ -51,6 +51,9 @@ class AivenLayout(ListedLayout):
     ) -> Iterator[Candidate]:
         yield from self.find_whole(wanted, frozenset((MANIFEST,)), objects)
 
+    def find_as_listed(self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None) -> Iterator[Candidate]:
+        return self.iter_whole(wanted, frozenset((MANIFEST,)), objects)
+
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read the manifest.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -149,6 +149,12 @@ class Layout(ABC):
             objects: Listed objects, in place of a listing of the store; ``foreign_objects`` stays as it is.
         """
 
+    def find_as_listed(self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None) -> Iterator[Candidate]:
+        """Find the segments of ``find_candidates``, partition by partition in the order of the listing where the layout
+        can; without all of the listing in memory.
+        """
+        return self.find_candidates(wanted, objects)
+
     @abstractmethod
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch what describes it. None if there is nothing to read in it (an empty active segment)."""
@@ -202,15 +208,32 @@ class ListedLayout(Layout):
         """
         found: dict[str, Candidate] = {}
         for key, info in self.iter_objects(wanted, objects):
-            known = found.get(key.segment_path)
-            if known is None:
-                known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
-                found[key.segment_path] = known
-            known.objects[key.suffix] = info
-        whole = [candidate for candidate in found.values() if candidate.objects.keys() >= required]
+            _add(found, key, info)
+        whole = _take_whole(found, required)
+        self._count_left(found, objects)
+        return whole
+
+    def iter_whole(
+        self, wanted: SegmentFilter, required: frozenset[str], objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
+        """Iterate the segments of ``find_whole``, partition by partition in the order of the listing.
+
+        Of the listing those objects alone are in memory that belong to a partition under way, or to no whole segment
+        so far. Objects that are listed after other partitions' are missing in a segment that was whole without them.
+        """
+        found: dict[str, Candidate] = {}
+        partition: TopicIdPartition | None = None
+        for key, info in self.iter_objects(wanted, objects):
+            if key.topic_id_partition is not partition and key.topic_id_partition != partition:
+                yield from _take_whole(found, required)
+                partition = key.topic_id_partition
+            _add(found, key, info)
+        yield from _take_whole(found, required)
+        self._count_left(found, objects)
+
+    def _count_left(self, found: Mapping[str, Candidate], objects: Iterable[ObjectInfo] | None) -> None:
         if objects is None:
-            self.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
-        return sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
+            self.count_foreign(sum(len(candidate.objects) for candidate in found.values()))
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
         """Iterate all objects of the scope but those in the folder of a topic that is not wanted."""
@@ -218,3 +241,23 @@ class ListedLayout(Layout):
         yield from beside
         for prefix in prefixes:
             yield from self._store.iter_objects(prefix)
+
+
+def _add(found: dict[str, Candidate], key: ObjectKey, info: ObjectInfo) -> None:
+    known = found.get(key.segment_path)
+    if known is None:
+        known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
+        found[key.segment_path] = known
+    known.objects[key.suffix] = info
+
+
+def _order(candidate: Candidate) -> tuple[TopicIdPartition, int, str]:
+    return candidate.topic_id_partition, candidate.start_offset, candidate.segment_path
+
+
+def _take_whole(found: dict[str, Candidate], required: frozenset[str]) -> list[Candidate]:
+    """Take the candidates out that have every required object, by partition, start offset and path."""
+    whole = sorted((each for each in found.values() if each.objects.keys() >= required), key=_order)
+    for candidate in whole:
+        del found[candidate.segment_path]
+    return whole

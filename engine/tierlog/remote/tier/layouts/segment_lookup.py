@@ -357,6 +357,20 @@ class KnownLayout(Layout):
             return True
         return False
 
+    @property
+    def known(self) -> KnownSegments:
+        """The segments that there are, if their descriptions hold."""
+        return self._known
+
+    @property
+    def scope(self) -> Scope:
+        return self._scope
+
+    @property
+    def has_footers(self) -> bool:
+        """Whether to ask for footers."""
+        return self._unlisted_footers
+
     def candidates_of(self, partition: TopicIdPartition) -> list[KnownCandidate]:
         """Return the segments of one partition that lie in the scope, by start offset and path, without a request."""
         found = []

@@ -115,6 +115,13 @@ def local_tiered_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
     return f"{folder}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
 
 
+#: By layout, the path of a segment whose description lies at a key made of it.
+SEGMENT_PATHS: Final[dict[str, Callable[[RemoteLogSegmentMetadata], str]]] = {
+    "aiven": aiven_segment_path,
+    "kafka": kafka_segment_path,
+}
+
+
 def _topic_path(metadata: RemoteLogSegmentMetadata) -> str:
     partition = _legal(metadata.topic_id_partition)
     return f"{partition.topic}-{partition.topic_id}/{partition.partition}"

@@ -1,0 +1,174 @@
+"""Histories of very many segments, for plans: of each segment its metadata alone is in memory (``ListedSpans``).
+
+A bucket is listed partition by partition, and a partition's descriptions go when its history is known; where metadata
+says which segments there are, none is read but those of the newest segments. What is planned is described anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
+from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.metadata.known_rows import KnownRows
+from tierlog.remote.metadata.lineage import newest_segment
+from tierlog.remote.metadata.listed_spans import ListedSpans, SegmentOrigin, can_list, origin_of
+from tierlog.remote.metadata.metadata_view import MetadataView
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.layouts.listing import SegmentFilter
+from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
+from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import Future
+from tierlog.scan.history import CONCURRENCY, PartitionHistory, TierHistory, by_name
+from tierlog.scan.named_topics import NamedTopics
+
+_Job = Callable[[], PartitionHistory | None]
+
+
+class PinnedTierHistory(TierHistory):
+    """The partitions of a tier, for plans: of a segment its metadata alone is in memory where the layout allows that,
+    and what describes it is read when it is planned; segments that no span uses are left out.
+
+    Arguments and thread safety are those of TierHistory.
+    """
+
+    def partitions(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        assigned: Mapping[str, Collection[int]] | None = None,
+    ) -> list[PartitionHistory]:
+        """Return the partitions as TierHistory does. Where metadata says which segments there are, faults of their
+        descriptions come when they are read.
+        """
+        wanted = None if names is None and assigned is None else NamedTopics(names or (), assigned or {})
+        chosen = wanted.pattern if wanted else pattern
+        faults: list[TierlogError] | None = None if self._faults is None else []
+        jobs = self._jobs(chosen, wanted, faults)
+        found = None if jobs is None else _by_partition(_iter_results(self._tier, jobs))
+        if found is None:
+            return super().partitions(names, pattern=pattern, assigned=assigned)
+        if self._faults is not None and faults is not None:
+            self._faults.extend(faults)
+        ordered = sorted(self.chosen(found, wanted, chosen is not None).items(), key=by_name)
+        return [history for _, history in ordered]
+
+    def _jobs(
+        self, pattern: str | re.Pattern[str] | None, named: NamedTopics | None, faults: list[TierlogError] | None
+    ) -> Iterable[_Job] | None:
+        """Return what makes the history of each partition; None where the layout does not allow it."""
+        tier, layout = self._tier, self._tier.listing
+        if not can_list(tier.layout):
+            return None
+        if not isinstance(layout, KnownLayout):
+            listed = tier.iter_partitions(pattern, faults=faults)
+            accepted = (each for each in listed if named is None or named.accepts(each[0].topic_id_partition))
+            return (partial(_of_segments, self, each) for each in accepted)
+        if not isinstance(layout.known, MetadataView) or layout.scope.folder:
+            return None
+        wanted = SegmentFilter.of(None, pattern, None)
+        known = _KnownHistories(tier, layout, layout.known, self, faults)
+        partitions = [each for each in layout.known.partitions() if wanted.accepts(each)]
+        return (partial(known.history_of, each) for each in partitions if named is None or named.accepts(each))
+
+
+def _by_partition(histories: Iterable[PartitionHistory | None]) -> dict[TopicIdPartition, PartitionHistory] | None:
+    """Return histories by partition; None if one comes twice: then the listing is in no order, and each segment has to
+    be in memory.
+    """
+    found: dict[TopicIdPartition, PartitionHistory] = {}
+    for history in histories:
+        if history is not None and found.setdefault(history.topic_id_partition, history) is not history:
+            return None
+    return found
+
+
+def _iter_results(tier: Tier, jobs: Iterable[_Job]) -> Iterator[PartitionHistory | None]:
+    """Yield the results of jobs, of which each has a small request to make: some at once, if there is latency."""
+    if tier.store.is_local:
+        yield from (job() for job in jobs)
+        return
+    with tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
+        waiting: deque[Future[PartitionHistory | None]] = deque()
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > CONCURRENCY:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _of_segments(histories: TierHistory, segments: Sequence[StoredSegment]) -> PartitionHistory:
+    return _pinned(histories.history_of(segments[0].topic_id_partition, segments))
+
+
+def _pinned(history: PartitionHistory) -> PartitionHistory:
+    """Return a history with its spans as columns; as it is where columns cannot hold them."""
+    lineage = history.lineage
+    try:
+        origin = origin_of(lineage.newest)
+    except ValueError:
+        return history
+    spans = ListedSpans.of(lineage.spans, origin)
+    return history if spans is None else replace(history, lineage=replace(lineage, spans=spans, unreferenced=()))
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownHistories:
+    """Histories by metadata, of segments that are not looked at."""
+
+    tier: Tier
+    layout: KnownLayout
+    view: MetadataView
+    histories: TierHistory
+    faults: list[TierlogError] | None
+
+    def history_of(self, partition: TopicIdPartition) -> PartitionHistory | None:
+        """Return the history of a partition; None if it has no segments."""
+        scope = self.layout.scope
+        origin = SegmentOrigin(partition, self.layout.name, scope.key_prefix, scope.mask and bool(scope.key_prefix))
+        try:
+            return self._plain(partition, origin) or self._by_values(partition, origin)
+        except (CorruptDataError, ObjectNotFoundError, ValueError):
+            # The newest segment is damaged or gone, or names no keys: what is left decides, and says what is wrong.
+            return self._by_descriptions(partition)
+
+    def _plain(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
+        rows = KnownRows.of(self.view.table, partition)
+        newest = None if rows is None else rows.newest_segment(origin)
+        if rows is None or newest is None:
+            return None
+        newest = self.tier.describe_segment(newest)
+        epochs, warnings = self.histories.checkpoint_of(newest)
+        lineage = None if epochs is None else rows.lineage(epochs, newest, has_footers=self.layout.has_footers)
+        if lineage is None:
+            return None
+        return PartitionHistory(partition, lineage, self.histories.log_start_of(partition), warnings)
+
+    def _by_values(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
+        segments = [self._segment(origin, metadata) for metadata in self.view.readable(partition)]
+        if not segments:
+            return None
+        newest = newest_segment(segments)
+        described = [self.tier.describe_segment(each) if each is newest else each for each in segments]
+        return _pinned(self.histories.history_of(partition, described))
+
+    def _segment(self, origin: SegmentOrigin, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
+        footer_size = -1 if self.layout.has_footers else None
+        return origin.segment(metadata, last_modified_ms=metadata.event_timestamp_ms, footer_size=footer_size)
+
+    def _by_descriptions(self, partition: TopicIdPartition) -> PartitionHistory | None:
+        segments: list[StoredSegment] = []
+        for outcome in self.tier.iter_loads(self.layout.candidates_of(partition)):
+            if isinstance(outcome, TierlogError):
+                if self.faults is None:
+                    raise outcome
+                self.faults.append(outcome)
+            elif outcome is not None:
+                segments.append(outcome)
+        return _of_segments(self.histories, segments) if segments else None
