@@ -7,10 +7,10 @@ checkpoint of each partition's newest segment. So a query over it plans, and can
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from tests.support.batches import Batch
 from tests.support.segments import make_segment
@@ -23,6 +23,8 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import SnapshotState, write_snapshot
+from tierlog.remote.tier.objects.manifest import parse_manifest
+from tierlog.remote.tier.objects.manifest_writing import encode_manifest
 from tierlog.runtime.machine import Machine
 
 PARTITIONS_EACH_TOPIC: Final = 100
@@ -81,8 +83,7 @@ def write_bucket(root: pathlib.Path, sources: pathlib.Path, *, partitions: int, 
     batch = [Batch(0, (b"x" * 10,) * 10)]
     template = make_segment(batch, topic="topic", lineage={0: 0}, end_offset=SEGMENT_OFFSETS - 1).stored()
     contents = {key.rpartition(".")[2]: content for key, content in template.objects.items()}
-    manifest: dict[str, Any] = json.loads(contents["rsm-manifest"])
-    described = manifest["remoteLogSegmentMetadata"]
+    described = parse_manifest(contents["rsm-manifest"], where="the template")
     sources.mkdir(parents=True, exist_ok=True)
     links = {suffix: _Links(sources, suffix, contents[suffix]) for suffix in ("log", "indexes")}
     size_bytes = len(contents["log"])
@@ -90,20 +91,12 @@ def write_bucket(root: pathlib.Path, sources: pathlib.Path, *, partitions: int, 
         partition = partition_of(index)
         folder = f"{root}/{partition.topic}-{partition.topic_id}/{partition.partition}"
         pathlib.Path(folder).mkdir(parents=True)
-        name = {"topic": partition.topic, "partition": partition.partition}
         for number in range(segments):
             metadata = metadata_of(partition, index, number, size_bytes)
-            described["remoteLogSegmentId"] |= {
-                "topicIdPartition": {"topicId": str(partition.topic_id), "topicPartition": name},
-                "id": str(metadata.remote_log_segment_id.id),
-            }
-            described |= {"startOffset": metadata.start_offset, "endOffset": metadata.end_offset}
-            described |= {"maxTimestampMs": metadata.max_timestamp_ms, "eventTimestampMs": metadata.event_timestamp_ms}
-            described |= {"segmentLeaderEpochs": {"0": metadata.start_offset}}
             base = f"{folder}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
             for suffix, linked in links.items():
                 linked.put(f"{base}.{suffix}")
-            content = json.dumps(manifest, separators=(",", ":")).encode()
+            content = encode_manifest(replace(described, metadata=metadata))
             pathlib.Path(f"{base}.rsm-manifest").write_bytes(content)
     return size_bytes
 

@@ -19,9 +19,9 @@ from tierlog.remote.metadata.lineage import newest_segment
 from tierlog.remote.metadata.listed_spans import ListedSpans, SegmentOrigin, can_list, origin_of
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.layouts.listing import SegmentFilter
+from tierlog.remote.tier.layouts.listing import Candidate, ListedSegment, SegmentFilter
 from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
-from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier import LoadedCandidate, Tier
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.scan.history import CONCURRENCY, PartitionHistory, TierHistory, by_name
 from tierlog.scan.named_topics import NamedTopics
@@ -67,14 +67,64 @@ class PinnedTierHistory(TierHistory):
             return None
         if not isinstance(layout, KnownLayout):
             listed = tier.iter_partitions(pattern, faults=faults)
-            accepted = (each for each in listed if named is None or named.accepts(each[0].topic_id_partition))
-            return (partial(_of_segments, self, each) for each in accepted)
+            accepted = (each for each in listed if named is None or named.accepts(each[0][0].topic_id_partition))
+            return (partial(self._of_listed, each, faults) for each in accepted)
         if not isinstance(layout.known, MetadataView) or layout.scope.folder:
             return None
         wanted = SegmentFilter.of(None, pattern, None)
         known = _KnownHistories(tier, layout, layout.known, self, faults)
         partitions = [each for each in layout.known.partitions() if wanted.accepts(each)]
         return (partial(known.history_of, each) for each in partitions if named is None or named.accepts(each))
+
+    def _of_listed(
+        self, loaded: Sequence[LoadedCandidate], faults: list[TierlogError] | None
+    ) -> PartitionHistory | None:
+        """Return the history of a partition; None if all of its segments are gone meanwhile."""
+        listed = [segment for _, segment in loaded if isinstance(segment, ListedSegment)]
+        if len(listed) == len(loaded) and len({segment.prefix for segment in listed}) == 1:
+            origin = SegmentOrigin(
+                listed[0].topic_id_partition, self._tier.layout, listed[0].prefix, self._tier.scope.mask
+            )
+            try:
+                found = self.plain_history(KnownRows.of_listed(listed), origin)
+            except (CorruptDataError, ObjectNotFoundError):  # of the newest segment: what is left decides
+                found = None
+            if found is not None:
+                return found
+        return self.loaded_history([candidate for candidate, _ in loaded], faults)
+
+    def loaded_history(
+        self, candidates: Iterable[Candidate], faults: list[TierlogError] | None
+    ) -> PartitionHistory | None:
+        """Return the history of a partition out of its segments' descriptions; None if it has none.
+
+        Raises:
+            As ``partitions``.
+        """
+        segments: list[StoredSegment] = []
+        for outcome in self._tier.iter_loads(candidates):
+            if isinstance(outcome, TierlogError):
+                if faults is None:
+                    raise outcome
+                faults.append(outcome)
+            elif outcome is not None:
+                segments.append(outcome)
+        return _pinned(self.history_of(segments[0].topic_id_partition, segments)) if segments else None
+
+    def plain_history(self, rows: KnownRows, origin: SegmentOrigin) -> PartitionHistory | None:
+        """Return a history out of columns; None where values have to be made.
+
+        Raises:
+            As ``history_of``; CorruptObjectError, ObjectNotFoundError: the newest segment cannot be described.
+        """
+        newest = rows.newest_segment(origin)
+        if newest is None:
+            return None
+        newest = self._tier.describe_segment(newest)
+        epochs, warnings = self.checkpoint_of(newest)
+        lineage = None if epochs is None else rows.lineage(epochs, newest)
+        log_start = self.log_start_of(rows.partition)
+        return None if lineage is None else PartitionHistory(rows.partition, lineage, log_start, warnings)
 
 
 def _by_partition(histories: Iterable[PartitionHistory | None]) -> dict[TopicIdPartition, PartitionHistory] | None:
@@ -103,10 +153,6 @@ def _iter_results(tier: Tier, jobs: Iterable[_Job]) -> Iterator[PartitionHistory
             yield waiting.popleft().result()
 
 
-def _of_segments(histories: TierHistory, segments: Sequence[StoredSegment]) -> PartitionHistory:
-    return _pinned(histories.history_of(segments[0].topic_id_partition, segments))
-
-
 def _pinned(history: PartitionHistory) -> PartitionHistory:
     """Return a history with its spans as columns; as it is where columns cannot hold them."""
     lineage = history.lineage
@@ -125,30 +171,22 @@ class _KnownHistories:
     tier: Tier
     layout: KnownLayout
     view: MetadataView
-    histories: TierHistory
+    histories: PinnedTierHistory
     faults: list[TierlogError] | None
 
     def history_of(self, partition: TopicIdPartition) -> PartitionHistory | None:
         """Return the history of a partition; None if it has no segments."""
         scope = self.layout.scope
-        origin = SegmentOrigin(partition, self.layout.name, scope.key_prefix, scope.mask and bool(scope.key_prefix))
+        origin = SegmentOrigin(partition, self.layout.name, scope.key_prefix, scope.mask)
         try:
             return self._plain(partition, origin) or self._by_values(partition, origin)
         except (CorruptDataError, ObjectNotFoundError, ValueError):
             # The newest segment is damaged or gone, or names no keys: what is left decides, and says what is wrong.
-            return self._by_descriptions(partition)
+            return self.histories.loaded_history(self.layout.candidates_of(partition), self.faults)
 
     def _plain(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
-        rows = KnownRows.of(self.view.table, partition)
-        newest = None if rows is None else rows.newest_segment(origin)
-        if rows is None or newest is None:
-            return None
-        newest = self.tier.describe_segment(newest)
-        epochs, warnings = self.histories.checkpoint_of(newest)
-        lineage = None if epochs is None else rows.lineage(epochs, newest, has_footers=self.layout.has_footers)
-        if lineage is None:
-            return None
-        return PartitionHistory(partition, lineage, self.histories.log_start_of(partition), warnings)
+        rows = KnownRows.of_table(self.view.table, partition, has_footers=self.layout.has_footers)
+        return None if rows is None else self.histories.plain_history(rows, origin)
 
     def _by_values(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
         segments = [self._segment(origin, metadata) for metadata in self.view.readable(partition)]
@@ -161,14 +199,3 @@ class _KnownHistories:
     def _segment(self, origin: SegmentOrigin, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         footer_size = -1 if self.layout.has_footers else None
         return origin.segment(metadata, last_modified_ms=metadata.event_timestamp_ms, footer_size=footer_size)
-
-    def _by_descriptions(self, partition: TopicIdPartition) -> PartitionHistory | None:
-        segments: list[StoredSegment] = []
-        for outcome in self.tier.iter_loads(self.layout.candidates_of(partition)):
-            if isinstance(outcome, TierlogError):
-                if self.faults is None:
-                    raise outcome
-                self.faults.append(outcome)
-            elif outcome is not None:
-                segments.append(outcome)
-        return _of_segments(self.histories, segments) if segments else None

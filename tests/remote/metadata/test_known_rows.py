@@ -67,7 +67,7 @@ def test_as_resolved_by_values(given_segments: list[RemoteLogSegmentMetadata]) -
         for metadata in given_segments:
             table.put(metadata)
         readable = [each for each in given_segments if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
-        rows = KnownRows.of(table, PARTITION)
+        rows = KnownRows.of_table(table, PARTITION, has_footers=False)
         assert (rows is None) == (not readable)
         if rows is None:
             return
@@ -79,10 +79,10 @@ def test_as_resolved_by_values(given_segments: list[RemoteLogSegmentMetadata]) -
         epochs = merged_epochs(readable)
         for checkpoint in (epochs, LeaderEpochs(epochs.entries[1:])):
             if checkpoint.find_entry(max(newest.metadata.segment_leader_epochs)) is None:
-                assert rows.lineage(checkpoint, newest, has_footers=False) is None
+                assert rows.lineage(checkpoint, newest) is None
                 continue
             expected = resolve_lineage(values, checkpoint)
-            found = rows.lineage(checkpoint, newest, has_footers=False)
+            found = rows.lineage(checkpoint, newest)
             if found is None:
                 continue
             assert (list(found.spans), found.gaps) == (list(expected.spans), expected.gaps)
@@ -109,14 +109,14 @@ def test_a_log_without_overlaps_needs_no_values() -> None:
                     state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
                 )
             )
-        rows = KnownRows.of(table, PARTITION)
+        rows = KnownRows.of_table(table, PARTITION, has_footers=False)
         assert rows is not None
         newest = rows.newest_segment(ORIGIN)
         assert newest is not None
         assert newest.start_offset == 990
-        lineage = rows.lineage(LeaderEpochs([(0, 0), (1, 295), (2, 595), (3, 895)]), newest, has_footers=True)
+        lineage = rows.lineage(LeaderEpochs([(0, 0), (1, 295), (2, 595), (3, 895)]), newest)
         assert lineage is not None
         assert isinstance(lineage.spans, ListedSpans)
         assert len(lineage.spans) == 100
         assert not lineage.gaps
-        assert lineage.spans.have_footers
+        assert not lineage.spans.have_footers

@@ -1,4 +1,5 @@
-"""The readable segments of a partition in a segment table, as columns; and their lineage, where it is a plain one.
+"""The readable segments of a partition as columns, out of a segment table or a listing; and their lineage, where it is
+a plain one.
 
 A lineage is plain where no two segments have an offset of it in common: then it follows from the columns, and no value
 is made of a segment. ``resolve_lineage`` has the others, and is what both have to agree with.
@@ -6,7 +7,9 @@ is made of a segment. ``resolve_lineage`` has the others, and is what both have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, Self
 
 import numpy as np
@@ -32,10 +35,27 @@ from tierlog.remote.metadata.listed_spans import (
 )
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.layouts.listing import ListedSegment
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 #: Leader epochs of a partition that are asked for one by one.
 _EPOCHS_MAX: Final = 4096
+_NO_ID: Final = (0,) * 16
+_start: Final = attrgetter("start_offset")
+
+
+ROW_DTYPE: Final = np.dtype(
+    [
+        ("start_offset", "<i8"),
+        ("end_offset", "<i8"),
+        ("max_timestamp_ms", "<i8"),
+        ("event_timestamp_ms", "<i8"),
+        ("segment_size_in_bytes", "<i4"),
+        ("broker_id", "<i4"),
+        ("txn_idx_empty", "?"),
+        ("segment_id", "u1", 16),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +63,29 @@ class KnownRows:
     """Readable segments by start offset.
 
     Attributes:
-        rows: One a segment.
+        rows: One a segment: ROW_DTYPE, or SEGMENT_DTYPE of a table, which has the same names and more.
+        last_modified_ms: int64[n].
+        footer_sizes: int64[n]: see ``listed_spans.SPAN_DTYPE``.
         last_epochs: int64[n]: the last leader epoch of each.
         whole: By row, the metadata of segments that have several leader epochs, or custom metadata.
     """
 
     partition: TopicIdPartition
     rows: NDArray[np.void]
+    last_modified_ms: NDArray[np.int64]
+    footer_sizes: NDArray[np.int64]
     last_epochs: NDArray[np.int64]
     whole: dict[int, RemoteLogSegmentMetadata]
 
     @classmethod
-    def of(cls, table: SegmentTable, partition: TopicIdPartition) -> Self | None:
-        """Return the readable segments of a partition; None if there is none, or their leader epochs are too many."""
+    def of_table(cls, table: SegmentTable, partition: TopicIdPartition, *, has_footers: bool) -> Self | None:
+        """Return the readable segments of a partition; None if there is none, or their leader epochs are too many.
+
+        Args:
+            table: Does not change.
+            partition: Of which partition.
+            has_footers: Whether segments may have footers.
+        """
         rows = table.columns(partition).view(np.ndarray)
         rows = rows[rows["state"] == _FINISHED]
         if not len(rows):
@@ -70,7 +100,32 @@ class KnownRows:
             last_epochs[at] = max(found.segment_leader_epochs)
         if not _fill_epochs(table, partition, rows, last_epochs):
             return None
-        return cls(partition, rows, last_epochs, whole)
+        footers = np.full(len(rows), UNLISTED_FOOTER if has_footers else NO_FOOTER, np.int64)
+        modified = rows["event_timestamp_ms"].copy()  # the store was not asked
+        return cls(partition, rows, modified, footers, last_epochs, whole)
+
+    @classmethod
+    def of_listed(cls, segments: Sequence[ListedSegment]) -> Self:
+        """Return segments of one partition, at least one."""
+        segments = sorted(segments, key=_start)
+        rows = np.zeros(len(segments), ROW_DTYPE)
+        rows[:] = [(*each[3:9], each.txn_idx_empty, _NO_ID) for each in segments]
+        ids = b"".join([each.segment_id for each in segments])
+        rows["segment_id"] = np.frombuffer(ids, np.uint8).reshape(-1, 16)
+        footers = [NO_FOOTER if each.footer_size is None else each.footer_size for each in segments]
+        found = cls(
+            segments[0].topic_id_partition,
+            rows,
+            np.array([each.last_modified_ms for each in segments], np.int64),
+            np.array(footers, np.int64),
+            np.array([each.leader_epochs[-1][0] for each in segments], np.int64),
+            {},
+        )
+        for at, each in enumerate(segments):
+            epochs = each.leader_epochs
+            if len(epochs) > 1 or epochs[0][1] != each.start_offset:
+                found.whole[at] = replace(found.metadata(at), segment_leader_epochs=EpochMap(dict(epochs)))
+        return found
 
     def newest_segment(self, origin: SegmentOrigin) -> StoredSegment | None:
         """Return the segment of ``lineage.newest_segment``, not described; None where ids alone decide."""
@@ -82,15 +137,19 @@ class KnownRows:
             ranks = [(self.last_epochs[n], rows["end_offset"][n], rows["event_timestamp_ms"][n]) for n in (at, other)]
             if ranks[0] == ranks[1]:
                 return None
-        return origin.segment(self._metadata(at), last_modified_ms=int(rows["event_timestamp_ms"][at]))
+        footer_size = int(self.footer_sizes[at])
+        return origin.segment(
+            self.metadata(at),
+            last_modified_ms=int(self.last_modified_ms[at]),
+            footer_size=None if footer_size == NO_FOOTER else footer_size,
+        )
 
-    def lineage(self, epochs: LeaderEpochs, newest: StoredSegment, *, has_footers: bool) -> Lineage | None:
+    def lineage(self, epochs: LeaderEpochs, newest: StoredSegment) -> Lineage | None:
         """Return the lineage of ``resolve_lineage``, without segments that no span uses; None if it is no plain one.
 
         Args:
             epochs: Of the newest segment's checkpoint.
             newest: The newest segment.
-            has_footers: Whether segments may have footers.
         """
         rows = self.rows
         if epochs.find_entry(int(self.last_epochs.max())) is None:
@@ -116,7 +175,7 @@ class KnownRows:
         gaps = np.flatnonzero(last[:-1] < first[1:])
         return Lineage(
             epochs,
-            self._spans(origin_of(newest), used, first, last, has_footers=has_footers),
+            self._spans(origin_of(newest), used, first, last),
             tuple(Gap(int(last[at]), int(first[at + 1])) for at in gaps),
             (),
             newest,
@@ -128,20 +187,18 @@ class KnownRows:
         used: NDArray[np.int64],
         first: NDArray[np.int64],
         end_exclusive: NDArray[np.int64],
-        *,
-        has_footers: bool,
     ) -> ListedSpans:
         chosen = self.rows[used]
         made = np.zeros(len(used), SPAN_DTYPE)
         made["first_offset"], made["end_offset_exclusive"] = first, end_exclusive
         for name in ("start_offset", "end_offset", "max_timestamp_ms", "event_timestamp_ms", "broker_id"):
             made[name] = chosen[name]
-        made["last_modified_ms"] = chosen["event_timestamp_ms"]  # the store was not asked
+        made["last_modified_ms"] = self.last_modified_ms[used]
         made["size_bytes"] = chosen["segment_size_in_bytes"]
         made["segment_id"] = np.ascontiguousarray(chosen["segment_id"]).view("V16").ravel()
         made["txn_idx_empty"] = chosen["txn_idx_empty"]
         made["leader_epoch"] = self.last_epochs[used]
-        made["footer_size"] = UNLISTED_FOOTER if has_footers else NO_FOOTER
+        made["footer_size"] = self.footer_sizes[used]
         epochs: dict[int, tuple[tuple[int, int], ...]] = {}
         custom: dict[int, bytes] = {}
         for number, at in enumerate(used.tolist()) if self.whole else ():
@@ -155,7 +212,8 @@ class KnownRows:
                 custom[number] = metadata.custom_metadata
         return ListedSpans(origin, made, epochs, custom)
 
-    def _metadata(self, at: int) -> RemoteLogSegmentMetadata:
+    def metadata(self, at: int) -> RemoteLogSegmentMetadata:
+        """Return the metadata of a row."""
         row = self.rows[at]
         return self.whole.get(at) or RemoteLogSegmentMetadata(
             RemoteLogSegmentId(self.partition, Uuid(row["segment_id"].tobytes())),

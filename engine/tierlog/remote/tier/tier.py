@@ -13,7 +13,15 @@ from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment, fetch_part, iter_windows
-from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, Layout, Scope, SegmentFilter, footer_place
+from tierlog.remote.tier.layouts.listing import (
+    EVERYTHING,
+    Candidate,
+    Layout,
+    ListedSegment,
+    Scope,
+    SegmentFilter,
+    footer_place,
+)
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.tier.objects.object_keys import SEGMENT_PATHS
 from tierlog.remote.tier.tier_footers import TierFooters
@@ -39,6 +47,10 @@ class StoredTopic:
     name: str
     topic_id: Uuid
     partitions: tuple[int, ...]
+
+
+#: A candidate, and what was read of it.
+LoadedCandidate = tuple[Candidate, ListedSegment | StoredSegment]
 
 
 class Tier(Closeable):
@@ -175,31 +187,39 @@ class Tier(Closeable):
 
     def iter_partitions(
         self, topic_pattern: str | re.Pattern[str] | None, *, faults: list[TierlogError] | None
-    ) -> Iterator[list[StoredSegment]]:
-        """Yield the whole segments of ``iter_segments``, those of one partition after another's.
+    ) -> Iterator[list[LoadedCandidate]]:
+        """Yield the whole segments of ``iter_segments``, those of one partition after another's, each with its
+        candidate.
 
         A partition comes as soon as its listing has ended, in the order of the listing: never all of a tier is in
         memory, as long as the store lists a folder's objects one after another; where it does not, a partition comes
         again.
 
         Raises:
-            As ``iter_segments``.
+            As ``iter_segments``; of a ListedSegment faults come when it is described.
         """
         candidates = self._layout.find_as_listed(SegmentFilter.of(None, topic_pattern, None), self._take_listed())
-        with closing(self.iter_loads(candidates)) as loads:
-            segments: list[StoredSegment] = []
+
+        def load(candidate: Candidate) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
+            return candidate, self._layout.load_listed(candidate)
+
+        with closing(self._calls.map(load, candidates, ahead=self._ahead)) as loads:
+            found: list[LoadedCandidate] = []
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
                     if faults is None:
                         raise outcome
                     faults.append(outcome)
-                elif outcome is not None:
-                    if segments and segments[-1].topic_id_partition != outcome.topic_id_partition:
-                        yield segments
-                        segments = []
-                    segments.append(outcome)
-            if segments:
-                yield segments
+                    continue
+                candidate, segment = outcome
+                if segment is None:
+                    continue
+                if found and found[-1][0].topic_id_partition != candidate.topic_id_partition:
+                    yield found
+                    found = []
+                found.append((candidate, segment))
+            if found:
+                yield found
 
     def _take_listed(self) -> Iterable[ObjectInfo] | None:
         """Return the objects that opening the tier may have listed just now, once."""
@@ -213,8 +233,11 @@ class Tier(Closeable):
             candidates: Of this tier. Of a local disk they are loaded in the calling thread, else so many at once that
                 latency does not count.
         """
-        ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        return self._calls.map(self._layout.load, candidates, ahead=ahead)
+        return self._calls.map(self._layout.load, candidates, ahead=self._ahead)
+
+    @property
+    def _ahead(self) -> int:
+        return 0 if self._store.is_local else 2 * CONCURRENCY
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Load the segment of listed objects: its description is fetched.

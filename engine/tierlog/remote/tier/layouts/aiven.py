@@ -16,7 +16,15 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredPart, StoredSegment, fetch_part, iter_windows
-from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter, footer_place
+from tierlog.remote.tier.layouts.listing import (
+    Candidate,
+    ListedLayout,
+    ListedSegment,
+    Scope,
+    SegmentFilter,
+    footer_place,
+)
+from tierlog.remote.tier.objects.listed_manifest import find_listed
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
 from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
@@ -84,6 +92,28 @@ class AivenLayout(ListedLayout):
         described = metadata or _provisional(identity, candidate, manifest)
         segment = self._segment(candidate, manifest, described, footer)
         return segment if metadata is not None else self._measured(segment)
+
+    def load_listed(self, candidate: Candidate) -> ListedSegment | StoredSegment | None:
+        info = candidate.objects[MANIFEST]
+        if info.size_bytes > MANIFEST_BYTES_MAX:
+            return self.load(candidate)  # which says so
+        try:
+            data = self._store.fetch_range(info.key, start_position=0, end_position_exclusive=info.size_bytes + 1)
+        except ObjectNotFoundError:
+            return None
+        found = find_listed(data)
+        if found is None or not candidate.segment_path.endswith(found.segment_path):
+            return self.load(candidate)
+        footer = candidate.objects.get(FOOTER)
+        footer_size = -1 if self._unlisted_footers else None
+        return ListedSegment(
+            candidate.topic_id_partition,
+            info.key[: -len(found.segment_path) - len(MANIFEST) - 1],
+            Uuid.from_text(found.segment_id),
+            *found[2:],
+            last_modified_ms=info.last_modified_ms,
+            footer_size=footer_size if footer is None else footer.size_bytes,
+        )
 
     def _segment(
         self,

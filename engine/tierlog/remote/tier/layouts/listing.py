@@ -7,12 +7,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
 from tierlog.errors import ConfigError
-from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.api import TopicIdPartition, Uuid
 from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredSegment
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
@@ -114,6 +114,31 @@ class Candidate:
     next_start_offset: int | None = None
 
 
+class ListedSegment(NamedTuple):
+    """A segment of which the metadata alone was looked at.
+
+    Attributes:
+        prefix: What stands before the path of its objects.
+        leader_epochs: Ascending: (epoch, first offset in this segment), at least one.
+        last_modified_ms: Of what marks it whole.
+        footer_size: As FooterPlace has it; None: it is known to have none.
+    """
+
+    topic_id_partition: TopicIdPartition
+    prefix: str
+    segment_id: Uuid
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    size_bytes: int
+    broker_id: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    txn_idx_empty: bool
+    last_modified_ms: int
+    footer_size: int | None
+
+
 def footer_place(info: ObjectInfo | None, description: Buffer, *, unlisted: bool = False) -> FooterPlace | None:
     """Return the place of a segment's footer.
 
@@ -158,6 +183,12 @@ class Layout(ABC):
     @abstractmethod
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch what describes it. None if there is nothing to read in it (an empty active segment)."""
+
+    def load_listed(self, candidate: Candidate) -> ListedSegment | StoredSegment | None:
+        """Fetch what describes it, and look at its metadata alone where that is enough: faults of all else come when
+        it is described.
+        """
+        return self.load(candidate)
 
 
 class ListedLayout(Layout):
