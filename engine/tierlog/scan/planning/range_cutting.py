@@ -302,7 +302,8 @@ class RangeCutter:
         except (CorruptDataError, ObjectNotFoundError) as error:
             self.lose(f"left out: {error}", error)
             return None
-        return replace(piece, span=replace(piece.span, segment=segment))
+        span = Span(segment, piece.span.first_offset, piece.span.end_offset_exclusive)
+        return _Piece(piece.wanted, span, piece.aborted, piece.cut_early, piece.cut_by_footer)
 
     def _whole(self, piece: _Piece) -> ScanRange | None:
         """Return the one range of a segment that is read whole; None if it has to be cut."""

@@ -145,7 +145,8 @@ class StoredSegment:
         """Return the same segment for a reader of one range of its log: it knows where the chunks of that range lie,
         and no others, so that its pickle does not grow with the segment; its footer is the planner's.
         """
-        if self.chunk_index is None or start_position == end_position_exclusive:
+        is_whole = start_position == 0 and end_position_exclusive == self.size_bytes
+        if self.chunk_index is None or start_position == end_position_exclusive or is_whole:
             return self if self.footer is None else replace(self, footer=None)
         part = self.chunk_index.part(start_position, end_position_exclusive)
         return replace(self, chunk_index=part, footer=None)

@@ -26,7 +26,7 @@ from tierlog.remote.tier.layouts.listing import (
 )
 from tierlog.remote.tier.objects.listed_manifest import find_listed
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven
+from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven, segment_id_of
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -109,7 +109,7 @@ class AivenLayout(ListedLayout):
         return ListedSegment(
             candidate.topic_id_partition,
             info.key[: -len(found.segment_path) - len(MANIFEST) - 1],
-            Uuid.from_text(found.segment_id),
+            segment_id_of(found.segment_id),
             *found[2:],
             last_modified_ms=info.last_modified_ms,
             footer_size=footer_size if footer is None else footer.size_bytes,

@@ -222,11 +222,13 @@ class ListedLayout(Layout):
             with self._lock:
                 self._foreign_objects = 0
         foreign = 0
+        partition: TopicIdPartition | None = None  # the last one that was wanted; neighbours have the same value
         for info in self._iter_listed(wanted) if objects is None else objects:
             key = self._scope.parse(info.key, self._parse)
             if key is None:
                 foreign += 1
-            elif wanted.accepts(key.topic_id_partition):
+            elif key.topic_id_partition is partition or wanted.accepts(key.topic_id_partition):
+                partition = key.topic_id_partition
                 yield key, info
         if objects is None:
             self.count_foreign(foreign)

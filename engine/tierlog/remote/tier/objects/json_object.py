@@ -48,15 +48,19 @@ class JsonObject:
 
     def integer(self, name: str, *, minimum: int = 0, maximum: int = INT32_MAX) -> int:
         """Return a member that is a whole number in a range; floats are none, whatever their value."""
-        value = self._required(name, int, "a whole number")
-        assert isinstance(value, int)
+        value = self._members.get(name)
+        if type(value) is not int:
+            value = self._required(name, int, "a whole number")
+            assert isinstance(value, int)
         if not minimum <= value <= maximum:
             raise self.corrupt(name, f"{_shown(value)} is not within {minimum} … {maximum}", "BAD_SIZE")
         return value
 
     def text(self, name: str) -> str:
-        value = self._required(name, str, "a string")
-        assert isinstance(value, str)
+        value = self._members.get(name)
+        if type(value) is not str:
+            value = self._required(name, str, "a string")
+            assert isinstance(value, str)
         return value
 
     def boolean(self, name: str) -> bool:
@@ -65,8 +69,10 @@ class JsonObject:
         return value
 
     def child(self, name: str) -> JsonObject:
-        value = self._required(name, dict, "an object")
-        assert isinstance(value, dict)
+        value = self._members.get(name)
+        if type(value) is not dict:
+            value = self._required(name, dict, "an object")
+            assert isinstance(value, dict)
         return JsonObject(value, path=f"{self._path}{name}.", where=self._where)
 
     def find_child(self, name: str) -> JsonObject | None:

@@ -21,6 +21,7 @@ from tierlog._native.chunks import ChunkIndex, decode_chunk_sizes
 from tierlog._native.codecs import decompress
 from tierlog.errors import CorruptDataError, CorruptObjectError, CorruptRecordError, SizeLimitError
 from tierlog.remote.api import (
+    EpochMap,
     IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -226,9 +227,13 @@ def _find_metadata(root: JsonObject, size_bytes: int) -> RemoteLogSegmentMetadat
             broker_id=members.integer("brokerId", minimum=-1),
             event_timestamp_ms=members.integer("eventTimestampMs", minimum=INT64_MIN, maximum=INT64_MAX),
             segment_size_in_bytes=size_bytes,
-            segment_leader_epochs={
-                int(epoch): epochs.integer(epoch, maximum=INT64_MAX) for epoch, _ in epochs.items() if len(epoch) <= 10
-            },
+            segment_leader_epochs=EpochMap(
+                {
+                    int(epoch): epochs.integer(epoch, maximum=INT64_MAX)
+                    for epoch, _ in epochs.items()
+                    if len(epoch) <= 10
+                }
+            ),
             state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
             txn_idx_empty=members.get("txnIdxEmpty") is True,
         )

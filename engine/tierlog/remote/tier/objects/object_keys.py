@@ -123,7 +123,12 @@ SEGMENT_PATHS: Final[dict[str, Callable[[RemoteLogSegmentMetadata], str]]] = {
 
 
 def _topic_path(metadata: RemoteLogSegmentMetadata) -> str:
-    partition = _legal(metadata.topic_id_partition)
+    return _partition_path(metadata.topic_id_partition)
+
+
+@lru_cache(maxsize=64)
+def _partition_path(partition: TopicIdPartition) -> str:
+    _legal(partition)
     return f"{partition.topic}-{partition.topic_id}/{partition.partition}"
 
 
@@ -143,7 +148,8 @@ def _partition_of(topic_id: str | None, topic: str, partition: int) -> TopicIdPa
 
 
 @lru_cache(maxsize=64)
-def _segment_id_of(text: str) -> Uuid:
+def segment_id_of(text: str) -> Uuid:
+    """Return the id of 22 characters; made once for neighbouring keys. Raises ValueError."""
     return Uuid.from_text(text)
 
 
@@ -159,7 +165,7 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
         prefix=parts["lead"],
         topic_id_partition=_partition_of(parts.get("topic_id"), parts["topic"], partition),
         start_offset=offset,
-        segment_id=_segment_id_of(segment_id) if segment_id else None,
+        segment_id=segment_id_of(segment_id) if segment_id else None,
         suffix=parts["suffix"] or parts["whole"],
         segment_path=parts["main"],
     )
@@ -167,7 +173,15 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
 
 def parse_aiven(key: str) -> ObjectKey | None:
     """Parse ``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``; None for other keys."""
-    return _parse(_AIVEN.fullmatch(key))
+    found = _AIVEN.fullmatch(key)
+    if found is None:
+        return None
+    path, lead, topic, topic_id, number, start, segment_id, suffix = found.groups()
+    offset, partition = int(start), int(number)
+    if offset > _INT64_MAX or partition > _INT32_MAX:
+        return None
+    # By position: a listing has millions of keys.
+    return ObjectKey(lead, _partition_of(topic_id, topic, partition), offset, segment_id_of(segment_id), suffix, path)
 
 
 def parse_local_tiered(key: str) -> ObjectKey | None:
