@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import TracebackType
 
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
@@ -22,7 +23,7 @@ from tierlog.remote.tier.layouts.listing import (
     SegmentFilter,
     footer_place,
 )
-from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
+from tierlog.remote.tier.layouts.segment_lookup import SegmentLookup, look_up, make_lookup
 from tierlog.remote.tier.objects.object_keys import SEGMENT_PATHS
 from tierlog.remote.tier.tier_footers import TierFooters
 from tierlog.runtime.machine import Machine
@@ -265,7 +266,7 @@ class Tier(Closeable):
         if segment.is_described:
             return segment
         prefix = segment.log.key.partition(SEGMENT_PATHS[segment.layout](segment.metadata))[0]
-        lookup = make_lookup(segment.layout, key_prefix=prefix, mask=segment.name != segment.log.key)
+        lookup = _lookup(segment.layout, prefix, segment.name != segment.log.key)
         with self._aged(segment):
             found = look_up(lookup, self._store, segment.metadata)
         listed = segment.footer
@@ -366,6 +367,12 @@ class Tier(Closeable):
         self._calls.close()
         self.footers.close()
         self._store.close()
+
+
+@lru_cache(maxsize=16)
+def _lookup(layout: str, key_prefix: str, mask: bool) -> SegmentLookup:
+    """Make a lookup, which has no state, once for neighbouring segments."""
+    return make_lookup(layout, key_prefix=key_prefix, mask=mask)
 
 
 class _Aged:

@@ -119,7 +119,7 @@ final class PlanDecoder {
     if (store < 0 || store >= stores.size()) {
       throw new FrameException("frame S names store " + store + " of " + stores.size());
     }
-    String topic = frame.str();
+    String topic = sharedTopic(frame.str());
     int partition = frame.i32();
     String label = frame.str();
     String name = frame.str();
@@ -134,7 +134,7 @@ final class PlanDecoder {
         topic,
         partition,
         label,
-        name,
+        name.equals(key) ? key : name,
         key,
         logPosition,
         sizeBytes,
@@ -145,6 +145,12 @@ final class PlanDecoder {
         encrypted ? frame.bytes() : null,
         frame.i64(),
         frame.i64());
+  }
+
+  /** The topic of the segment before, where it is the same: a plan can have a million segments, and keeps their texts. */
+  private String sharedTopic(String topic) {
+    String before = segments.isEmpty() ? null : segments.get(segments.size() - 1).topic();
+    return topic.equals(before) ? before : topic;
   }
 
   private TaskPlan task(Frame frame) throws FrameException {
