@@ -7,7 +7,7 @@ their metadata beside it; at another scale so many of both, and for the growth a
 too. Each answer comes from a process of its own, which has just begun: *cold* lists the folder and reads each manifest,
 *snapshot* has the segments from the snapshot (option ``metadata``) and reads the manifests of what it plans. Listing
 is what ``load()`` does, and a plan what each query does. Plans are of all segments, and of the last hundredth by time.
-Files are in the page cache. Tasks are of 16 segments. Memory is the most that was resident.
+Files are in the page cache. Tasks are of 8 segments. Memory is the most that was resident.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.peers import install
 from tests.support.planner import PlannerChild
 
 SEGMENTS, PARTITIONS = 1_000_000, 1_000
-SEGMENTS_EACH_TASK = 16
+SEGMENTS_EACH_TASK = 8
 MIB = 1 << 20
 COLD_SECONDS, SNAPSHOT_SECONDS, MEMORY_BYTES, TASK_BYTES = 60.0, 3.0, 1 << 30, 8192
 #: Seconds of a hundred times as many segments, by those of one.

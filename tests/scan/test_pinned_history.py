@@ -48,9 +48,10 @@ def check_same(tier: Tier, whole: PartitionHistory, pinned: PartitionHistory) ->
 
 
 @pytest.mark.few(20)
+@pytest.mark.parametrize("most", [0, 2])
 @pytest.mark.parametrize("by_metadata", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.run.parent.name}-{case}")
-def test_the_same_plans(case: Case, by_metadata: bool) -> None:
+def test_the_same_plans(case: Case, by_metadata: bool, most: int) -> None:
     """A plan by a listing that lacks something is wrong rows, and nobody compares it with another one."""
     if by_metadata and not metadata_folders(case.run):
         pytest.skip("no metadata")
@@ -58,7 +59,7 @@ def test_the_same_plans(case: Case, by_metadata: bool) -> None:
     known = open_metadata(metadata_folders(case.run)) if by_metadata else None
     with open_tier(path, config=config, known=known) as tier:
         whole = TierHistory(tier).partitions([case.topic])
-        pinned = PinnedTierHistory(tier).partitions([case.topic])
+        pinned = PinnedTierHistory(tier, described_max=most).partitions([case.topic])
         for one, other in zip(whole, pinned, strict=True):
             check_same(tier, one, other)
         for chosen in (
@@ -91,7 +92,9 @@ def orders(tmp_path: pathlib.Path) -> Bucket:
 def test_of_segments_metadata_alone_is_in_memory(orders: Bucket) -> None:
     """A million chunk indexes in the driver are gigabytes."""
     with open_tier(orders.root) as tier:
-        ((history,), _) = list_histories(tier, ScanRequest(TopicSelection.of_names(["orders"])), pinned=True)
+        (history,) = PinnedTierHistory(tier, described_max=2).partitions(["orders"])
+        few, _ = list_histories(tier, ScanRequest(TopicSelection.of_names(["orders"])), pinned=True)
+        assert few == TierHistory(tier).partitions(["orders"])
     assert isinstance(history.lineage.spans, ListedSpans)
     assert len(history.lineage.spans) == 3
     assert not any(span.segment.is_described for span in history.lineage.spans)
@@ -102,7 +105,7 @@ def test_a_segment_that_was_lost_since(orders: Bucket, fault: str) -> None:
     """Its description is read when it is planned: then retention is said, or passed over, as a reader would."""
     request = ScanRequest(TopicSelection.of_names(["orders"]))
     with open_tier(orders.root) as tier:
-        histories, _ = list_histories(tier, request, pinned=True)
+        histories = PinnedTierHistory(tier, described_max=0).partitions(["orders"])
         manifest = orders.path("u1", "rsm-manifest")
         if fault == "gone":
             manifest.unlink()

@@ -1,4 +1,4 @@
-"""Histories of very many segments, for plans: of each segment its metadata alone is in memory (``ListedSpans``).
+"""Histories of very many segments, for plans: of most its metadata alone is in memory (``ListedSpans``).
 
 A bucket is listed partition by partition, and a partition's descriptions go when its history is known; where metadata
 says which segments there are, none is read but those of the newest segments. What is planned is described anew.
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
@@ -26,15 +27,36 @@ from tierlog.runtime.machine.scheduling import Future
 from tierlog.scan.history import CONCURRENCY, PartitionHistory, TierHistory, by_name
 from tierlog.scan.named_topics import NamedTopics
 
+#: Segments whose descriptions are kept: some ten kilobytes each in memory, half of one in a pipe.
+DESCRIBED_MAX: Final = 10_000
 _Job = Callable[[], PartitionHistory | None]
 
 
 class PinnedTierHistory(TierHistory):
-    """The partitions of a tier, for plans: of a segment its metadata alone is in memory where the layout allows that,
-    and what describes it is read when it is planned; segments that no span uses are left out.
+    """The partitions of a tier, for plans, whatever their number of segments.
 
-    Arguments and thread safety are those of TierHistory.
+    Up to a number of segments they are those of TierHistory. Of more, the metadata alone is in memory where the layout
+    allows that, and what describes them is read when they are planned; then segments that no span uses are left out.
+
+    Args:
+        tier: As TierHistory.
+        log_start_offsets: As TierHistory.
+        faults: As TierHistory.
+        described_max: That number.
+
+    Thread safety: any number of threads.
     """
+
+    def __init__(
+        self,
+        tier: Tier,
+        *,
+        log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
+        faults: list[TierlogError] | None = None,
+        described_max: int = DESCRIBED_MAX,
+    ) -> None:
+        super().__init__(tier, log_start_offsets=log_start_offsets, faults=faults)
+        self._described_max = described_max
 
     def partitions(
         self,
@@ -43,8 +65,10 @@ class PinnedTierHistory(TierHistory):
         pattern: str | re.Pattern[str] | None = None,
         assigned: Mapping[str, Collection[int]] | None = None,
     ) -> list[PartitionHistory]:
-        """Return the partitions as TierHistory does. Where metadata says which segments there are, faults of their
-        descriptions come when they are read.
+        """Return the partitions as TierHistory does; faults of segments that are not described come when they are read.
+
+        Raises:
+            As ``TierHistory.partitions``.
         """
         wanted = None if names is None and assigned is None else NamedTopics(names or (), assigned or {})
         chosen = wanted.pattern if wanted else pattern
@@ -56,7 +80,8 @@ class PinnedTierHistory(TierHistory):
         if self._faults is not None and faults is not None:
             self._faults.extend(faults)
         ordered = sorted(self.chosen(found, wanted, chosen is not None).items(), key=by_name)
-        return [history for _, history in ordered]
+        histories = [history for _, history in ordered]
+        return list(map(_pinned, histories)) if any(map(_is_pinned, histories)) else histories
 
     def _jobs(
         self, pattern: str | re.Pattern[str] | None, named: NamedTopics | None, faults: list[TierlogError] | None
@@ -66,18 +91,27 @@ class PinnedTierHistory(TierHistory):
         if not can_list(tier.layout):
             return None
         if not isinstance(layout, KnownLayout):
-            listed = tier.iter_partitions(pattern, faults=faults)
-            accepted = (each for each in listed if named is None or named.accepts(each[0][0].topic_id_partition))
-            return (partial(self._of_listed, each, faults) for each in accepted)
+            return self._listed_jobs(pattern, named, faults)
         if not isinstance(layout.known, MetadataView) or layout.scope.folder:
+            return None
+        if layout.known.table.figures.segments <= self._described_max:
             return None
         wanted = SegmentFilter.of(None, pattern, None)
         known = _KnownHistories(tier, layout, layout.known, self, faults)
         partitions = [each for each in layout.known.partitions() if wanted.accepts(each)]
         return (partial(known.history_of, each) for each in partitions if named is None or named.accepts(each))
 
+    def _listed_jobs(
+        self, pattern: str | re.Pattern[str] | None, named: NamedTopics | None, faults: list[TierlogError] | None
+    ) -> Iterator[_Job]:
+        segments = 0
+        for loaded in self._tier.iter_partitions(pattern, faults=faults, described_max=self._described_max):
+            segments += len(loaded)
+            if named is None or named.accepts(loaded[0][0].topic_id_partition):
+                yield partial(self._of_listed, loaded, faults, pins=segments > self._described_max)
+
     def _of_listed(
-        self, loaded: Sequence[LoadedCandidate], faults: list[TierlogError] | None
+        self, loaded: Sequence[LoadedCandidate], faults: list[TierlogError] | None, *, pins: bool
     ) -> PartitionHistory | None:
         """Return the history of a partition; None if all of its segments are gone meanwhile."""
         listed = [segment for _, segment in loaded if isinstance(segment, ListedSegment)]
@@ -91,7 +125,12 @@ class PinnedTierHistory(TierHistory):
                 found = None
             if found is not None:
                 return found
-        return self.loaded_history([candidate for candidate, _ in loaded], faults)
+        described = [segment for _, segment in loaded if isinstance(segment, StoredSegment)]
+        if len(described) == len(loaded):
+            history = self.history_of(described[0].topic_id_partition, described)
+            return _pinned(history) if pins else history
+        found = self.loaded_history([candidate for candidate, _ in loaded], faults)
+        return None if found is None else _pinned(found)
 
     def loaded_history(
         self, candidates: Iterable[Candidate], faults: list[TierlogError] | None
@@ -109,7 +148,7 @@ class PinnedTierHistory(TierHistory):
                 faults.append(outcome)
             elif outcome is not None:
                 segments.append(outcome)
-        return _pinned(self.history_of(segments[0].topic_id_partition, segments)) if segments else None
+        return self.history_of(segments[0].topic_id_partition, segments) if segments else None
 
     def plain_history(self, rows: KnownRows, origin: SegmentOrigin) -> PartitionHistory | None:
         """Return a history out of columns; None where values have to be made.
@@ -153,9 +192,15 @@ def _iter_results(tier: Tier, jobs: Iterable[_Job]) -> Iterator[PartitionHistory
             yield waiting.popleft().result()
 
 
+def _is_pinned(history: PartitionHistory) -> bool:
+    return isinstance(history.lineage.spans, ListedSpans)
+
+
 def _pinned(history: PartitionHistory) -> PartitionHistory:
     """Return a history with its spans as columns; as it is where columns cannot hold them."""
     lineage = history.lineage
+    if _is_pinned(history):
+        return history
     try:
         origin = origin_of(lineage.newest)
     except ValueError:
@@ -182,7 +227,8 @@ class _KnownHistories:
             return self._plain(partition, origin) or self._by_values(partition, origin)
         except (CorruptDataError, ObjectNotFoundError, ValueError):
             # The newest segment is damaged or gone, or names no keys: what is left decides, and says what is wrong.
-            return self.histories.loaded_history(self.layout.candidates_of(partition), self.faults)
+            found = self.histories.loaded_history(self.layout.candidates_of(partition), self.faults)
+            return None if found is None else _pinned(found)
 
     def _plain(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
         rows = KnownRows.of_table(self.view.table, partition, has_footers=self.layout.has_footers)

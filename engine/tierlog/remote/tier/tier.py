@@ -187,7 +187,11 @@ class Tier(Closeable):
         return self._layout.find_candidates(wanted or EVERYTHING, objects)
 
     def iter_partitions(
-        self, topic_pattern: str | re.Pattern[str] | None, *, faults: list[TierlogError] | None
+        self,
+        topic_pattern: str | re.Pattern[str] | None,
+        *,
+        faults: list[TierlogError] | None,
+        described_max: int = 0,
     ) -> Iterator[list[LoadedCandidate]]:
         """Yield the whole segments of ``iter_segments``, those of one partition after another's, each with its
         candidate.
@@ -196,15 +200,21 @@ class Tier(Closeable):
         memory, as long as the store lists a folder's objects one after another; where it does not, a partition comes
         again.
 
+        Args:
+            topic_pattern: As ``iter_segments``.
+            faults: As ``iter_segments``.
+            described_max: So many are described, the others looked at as their layout can.
+
         Raises:
             As ``iter_segments``; of a ListedSegment faults come when it is described.
         """
         candidates = self._layout.find_as_listed(SegmentFilter.of(None, topic_pattern, None), self._take_listed())
 
-        def load(candidate: Candidate) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
-            return candidate, self._layout.load_listed(candidate)
+        def load(numbered: tuple[int, Candidate]) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
+            number, candidate = numbered
+            return candidate, (self._layout.load if number < described_max else self._layout.load_listed)(candidate)
 
-        with closing(self._calls.map(load, candidates, ahead=self._ahead)) as loads:
+        with closing(self._calls.map(load, enumerate(candidates), ahead=self._ahead)) as loads:
             found: list[LoadedCandidate] = []
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
