@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench.harness import ROOT, Suite, arguments, memory, serve, started, work_folder
+from bench.harness import ROOT, Suite, arguments, cpu_seconds, memory, serve, started, work_folder
 from bench.many_segments import FIRST_MS, SEGMENT_MS, write_bucket, write_metadata
 from pyspark_tierlog import jar_path
 from tests.support.peers import install
@@ -34,6 +34,7 @@ COLD_SECONDS, SNAPSHOT_SECONDS, MEMORY_BYTES, TASK_BYTES = 60.0, 3.0, 1 << 30, 8
 #: Seconds of a hundred times as many segments, by those of one.
 GROWTH = 130.0
 HOW = ("cold", "snapshot")
+PLANS = {"all": "all", "late": "the last hundredth by time"}
 
 
 class Bucket:
@@ -85,11 +86,12 @@ def planner_seconds(bucket: Bucket, how: str) -> dict[str, Any]:
                 size += len(body)
             told |= {name: time.perf_counter() - start, f"{name}_segments": segments, f"{name}_bytes": size}
             told[f"{name}_memory"] = memory(child.process.pid)["VmHWM"]
+        told["cpu"] = cpu_seconds(child.process.pid)
         return told
 
 
 def python_seconds(options: dict[str, str], late_ms: int) -> dict[str, Any]:
-    """The Python path, in this process."""
+    """The Python path, in this process. It has all tasks of a plan in memory, as Spark has: of a part there are few."""
     from pyspark_tierlog.listing import list_tiers
     from pyspark_tierlog.options.source_options import parse_options
     from pyspark_tierlog.planning import plan_tasks
@@ -103,16 +105,13 @@ def python_seconds(options: dict[str, str], late_ms: int) -> dict[str, Any]:
     (tier,) = list_tiers(checked).checked()
     told["list"] = time.perf_counter() - start
     location = TierLocation(tier.path, tier.layout, tier_config(checked))
-    for name, chosen in (("late", RecordFilter(first_timestamp_ms=late_ms)), ("all", RecordFilter())):
-        start = time.perf_counter()
-        (request,) = scan_requests(checked, [tier.size_bytes], chosen)
-        tasks, _ = plan_tasks(checked, location, 0, tier.histories, request)
-        told[name] = time.perf_counter() - start
-        told[f"{name}_segments"] = sum(len(task.ranges) for task in tasks)  # type: ignore[attr-defined]
-        told[f"{name}_memory"] = memory()["VmHWM"]
-        told["task_bytes"] = max(len(pickle.dumps(task)) for task in tasks)
-        del tasks
-    return told
+    start = time.perf_counter()
+    (request,) = scan_requests(checked, [tier.size_bytes], RecordFilter(first_timestamp_ms=late_ms))
+    tasks, _ = plan_tasks(checked, location, 0, tier.histories, request)
+    told["late"] = time.perf_counter() - start
+    told["late_segments"] = sum(len(task.ranges) for task in tasks)  # type: ignore[attr-defined]
+    told |= {"late_memory": memory()["VmHWM"], "task_bytes": max(len(pickle.dumps(task)) for task in tasks)}
+    return told | {"cpu": time.process_time()}
 
 
 def spark_seconds(options: Mapping[str, str], late_ms: int, heap: str) -> dict[str, Any]:
@@ -135,25 +134,23 @@ def _mib(size_bytes: float) -> str:
 
 def _tell(suite: Suite, who: str, how: str, bucket: Bucket, told: Mapping[str, Any]) -> None:
     """Rows of the largest bucket, which have bars."""
-    assert told["all_segments"] == bucket.segments, told
     what = f"{who}, {bucket.segments:,} segments, {how}"
-    seconds = told["list"] + told["all"]
-    bar = COLD_SECONDS if how == "cold" else None
-    suite.add(
-        f"{what}: list, and plan all, s", f"list {told['list']:.2f}, plan {told['all']:.2f}", seconds, bar, least=False
-    )
-    seconds = told["list"] + told["late"]
-    bar = SNAPSHOT_SECONDS if how == "snapshot" else None
-    said = f"list {told['list']:.2f}, plan {told['late']:.2f}, {told['late_segments']:,} segments"
-    suite.add(f"{what}: list, and plan the last hundredth by time, s", said, seconds, bar, least=False)
-    suite.add(f"{what}: most memory, MiB", _mib(told["all_memory"]), told["all_memory"] / MIB)
+    bars = {"all": COLD_SECONDS if how == "cold" else None, "late": SNAPSHOT_SECONDS if how == "snapshot" else None}
+    for name, which in PLANS.items():
+        if name in told:
+            said = f"list {told['list']:.2f}, plan of {told[f'{name}_segments']:,} segments {told[name]:.2f}"
+            said += f"; CPU s of all {told['cpu']:.2f}"
+            suite.add(f"{what}: list, and plan {which}, s", said, told["list"] + told[name], bars[name], least=False)
+    most = max(told[f"{name}_memory"] for name in PLANS if name in told)
+    said = f"behind the listing {_mib(told['listed'])}" if "listed" in told else ""
+    suite.add(f"{what}: most memory, MiB", said, most / MIB)
     if "task_bytes" in told:
         suite.add(f"{what}: largest task, pickled, bytes", "", told["task_bytes"], TASK_BYTES, least=False)
 
 
 def _grown(suite: Suite, who: str, how: str, found: Mapping[int, Mapping[str, Any]]) -> None:
-    """How the seconds of a listing with a plan of all grow."""
-    seconds = {segments: told["list"] + told["all"] for segments, told in found.items()}
+    """How the seconds of a listing with the largest plan grow."""
+    seconds = {segments: told["list"] + told.get("all", told["late"]) for segments, told in found.items()}
     said = ", ".join(f"{segments:,}: {value:.2f} s" for segments, value in seconds.items())
     small, large = min(seconds), max(seconds)
     bar = GROWTH / 100 if large // small == 100 else None
@@ -164,10 +161,9 @@ def _grown(suite: Suite, who: str, how: str, found: Mapping[int, Mapping[str, An
 def _spark(suite: Suite, bucket: Bucket, how: str, heap: str) -> None:
     told = spark_seconds(bucket.options(how), bucket.late_ms, heap)
     what = f"Spark, -Xmx{heap}, {bucket.segments:,} segments, {how}"
-    for name, which in (("late", "the last hundredth by time"), ("all", "all")):
-        suite.add(
-            f"{what}: load, and tasks of {which}, s", f"{told[f'{name}_tasks']:,} tasks", told["load"] + told[name]
-        )
+    for name, which in PLANS.items():
+        said = f"load {told['load']:.2f}, {told[f'{name}_tasks']:,} tasks {told[name]:.2f}"
+        suite.add(f"{what}: load, and tasks of {which}, s", said, told["load"] + told[name])
     size = told["heap_bytes"] + told["planner_bytes"]
     said = f"heap {_mib(told['heap_bytes'])}, planner {_mib(told['planner_bytes'])}"
     said += f"; JVM resident {_mib(told['jvm_bytes'])}"
