@@ -243,6 +243,9 @@ def _fill_epochs(
     known = [max(end.segment_leader_epochs) for end in ends if end is not None]
     if len(known) < len(ends) or abs(known[0] - known[1]) >= _EPOCHS_MAX:
         return False
+    if known[0] == known[1] and len(table.columns(partition, known[0])) == len(table.columns(partition)):
+        last_epochs[plain] = known[0]  # all segments have it, and these no other: most partitions
+        return True
     ids = _ids(rows[plain])
     order = np.argsort(ids)
     for epoch in range(min(known), max(known) + 1):
