@@ -1,6 +1,6 @@
 """Plans over very many segments: by the planner of the jar, by the Python path, by Spark with a bounded heap.
 
-    python -m bench.planning [--scale 0.01] [planner python spark] [--heap 704m] [--work FOLDER] [--bucket FOLDER]
+    python -m bench.planning [--scale 0.01] [planner python spark] [--heap 640m] [--work FOLDER] [--bucket FOLDER]
 
 10^6 segments in 1,000 partitions of the plugin's layout lie in a folder (``bench.many_segments``), and a snapshot of
 their metadata beside it; at another scale so many of both, and for the growth a hundredth and a tenth of the segments
@@ -174,7 +174,7 @@ def main() -> None:
     if sys.argv[1:] == ["side"]:
         serve(lambda asked: python_seconds(asked["options"], asked["late_ms"]))
         return
-    chosen = arguments(__doc__, ("planner", "python", "spark"), heap="704m", work="", bucket="")
+    chosen = arguments(__doc__, ("planner", "python", "spark"), heap="640m", work="", bucket="")
     suite = Suite("planning", {"pyspark": install.version_here("pyspark")})
     sides: dict[str, Callable[[Bucket, str], dict[str, Any]]] = {"planner": planner_seconds, "python": _python_side}
     with work_folder(chosen.work) as made:
