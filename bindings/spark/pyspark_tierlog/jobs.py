@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WAVE_TASKS_MAX: Final = 256
 #: Tasks of a query for each core, which does them as one task of Spark's: that costs 30 ms of Python's and some of the
 #: JVM's, a query a tenth of a second of the driver's.
-_TASKS_A_CORE: Final = 8
+_TASKS_A_CORE: Final = 32
 #: Of a session that does not say: Spark Connect.
 _CORES_UNKNOWN: Final = 8
 _TEXT_MAX: Final = 300
