@@ -96,7 +96,7 @@ def python_seconds(options: dict[str, str], late_ms: int) -> dict[str, Any]:
     from pyspark_tierlog.options.source_options import parse_options
     from pyspark_tierlog.planning import plan_tasks
     from pyspark_tierlog.request import scan_requests, tier_config
-    from pyspark_tierlog.tasks import TierLocation
+    from tierlog.opening import TierLocation
     from tierlog.scan.scan_request import RecordFilter
 
     told: dict[str, Any] = {}
