@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -70,6 +71,7 @@ def test_a_leader_that_has_to_truncate(pair: BrokerPair, cluster: Cluster, tmp_p
         before = query()
         assert len(before) > 300 * (turn + 1)
         follower.send_signal(signal.SIGSTOP)
+        time.sleep(1.0)  # the fetch that waits at the leader ends without records
         try:
             write_to_the_leader_alone(pair)
             os.kill(pair.brokers[BEGINS].process.pid, signal.SIGKILL)

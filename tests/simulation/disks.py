@@ -19,6 +19,7 @@ _KEYS: Final = pathlib.Path(__file__).parents[1] / "data" / "keys" / "k1"
 
 #: Of a record batch: its length behind the base offset; the first position that its checksum covers.
 _BATCH_HEAD: Final = struct.Struct(">8xi")
+_MAGIC_POSITION: Final = 16
 _COVERED_POSITION: Final = 21
 _LAST_OFFSET_DELTA: Final = range(23, 27)
 
@@ -189,16 +190,19 @@ class Disk:
 
 
 def _checked_position(data: bytes, position: int) -> int:
-    """A position, or one of the same batch that its checksum covers: that of base offset, length and leader epoch does
-    not count, so that no reader of a compacted log, Kafka's neither, can tell when they rot. Nor does that of the last
-    offset: by it a fetch is looked for, and the batch passed over whose checksum nobody sees then, as Kafka does.
+    """A position, or one of the same batch that its checksum covers: that of base offset, length, leader epoch and
+    magic does not count, so that no reader of a compacted log, Kafka's neither, can tell when they rot. Nor does that
+    of the last offset: by it a fetch is looked for, and the batch passed over whose checksum nobody sees then, as Kafka
+    does; with the magic of an older format the base offset is the last one.
     """
     start = 0
     while start + _BATCH_HEAD.size <= len(data):
         end = start + 12 + _BATCH_HEAD.unpack_from(data, start)[0]
         if start <= position < end:
             in_batch = position - start
-            return start + _COVERED_POSITION if in_batch < 16 or in_batch in _LAST_OFFSET_DELTA else position
+            return (
+                start + _COVERED_POSITION if in_batch <= _MAGIC_POSITION or in_batch in _LAST_OFFSET_DELTA else position
+            )
         if end <= start:
             break
         start = end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.disks import Disk
+from tests.support.batches import Batch, encode
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
@@ -109,3 +110,19 @@ def test_a_newest_segment_rots() -> None:
             disk.files.put(f"/logs/{folder}/{base:020d}.log", bytes(100))
     found = {disk.rot(index, lambda _: True, cached=False) for index in range(1, 9, 2)}
     assert found <= {f"/logs/orders-{at}/{3:020d}.log" for at in range(2)}
+
+
+def test_what_no_checksum_covers_does_not_rot() -> None:
+    """If this fails, a broker passes a batch over by its rotten header, as Kafka does, and the run is blamed on it."""
+    path, batch = "/logs/orders-0/00000000000000000000.log", encode(Batch(0, (b"one", b"two")))
+    places = set()
+    for seed in range(400):
+        disk = Disk(ManualClock(), SeededRng(seed))
+        disk.files.put(path, batch * 2)
+        disk.files.put("/logs/orders-0/00000000000000000004.log", b"")
+        if disk.rot(0, lambda _: True, cached=False):
+            rotten = disk.files.read_whole(path)
+            places |= {at % len(batch) for at in range(len(rotten)) if rotten[at] != (batch * 2)[at]}
+    assert min(places) == 17
+    assert places.isdisjoint(range(23, 27))
+    assert {17, 21, 22, 27} <= places
