@@ -299,7 +299,7 @@ SEEDS = int(os.environ.get("TIERLOG_CONSUMER_SEEDS", "40"))
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(2, SEEDS))])
 def test_each_record_is_read_once(tmp_path: pathlib.Path, seed: int) -> None:
-    """If this fails, some order of growth, retention and restarts has records twice, or loses them."""
+    """If this fails, some order of growth, elections, retention and restarts has records twice, or loses them."""
     chance = random.Random(seed)
     log, tier = Bucket(tmp_path / "log"), Bucket(tmp_path / "tier")
     tier.root.mkdir()
@@ -320,7 +320,7 @@ def test_each_record_is_read_once(tmp_path: pathlib.Path, seed: int) -> None:
                 chance.choice(partitions),
             )
             if step == "grow":
-                partition.grow(chance.randrange(1, 9), elect=False)
+                partition.grow(chance.randrange(1, 9), elect=chance.random() < 0.4)
             elif step == "tier" and (segment := partition.copy()):
                 until = time.monotonic() + 60
                 while consumer.get_watermark_offsets(partition.place)[1] < segment[1]:  # brokers tier what they have

@@ -14,6 +14,7 @@ from tests.support.golden_replicas import golden_replicas
 from tests.support.replica_readers import expected_rows, row
 from tests.support.replica_server import replica
 from tests.support.segments import Aborted
+from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreUnavailableError, UnknownTopicError
 from tierlog.remote.tier import open_tier
 from tierlog.scan.history import TierHistory
@@ -122,3 +123,19 @@ def test_facts_of_a_log_that_begins_behind_the_seam(tmp_path: pathlib.Path) -> N
     bucket.segment("a", [message(offset, f"m{offset}", 0) for offset in range(5, 10)], lineage={0: 0})
     with replica(bucket.root, tmp_path) as server, BrokerLogs(keys_of(server.bootstrap)) as logs:
         assert logs.facts("orders", {0: 3}) == {0: BrokerFacts(bucket.topic_id, 10, 5, 0)}
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_leader_of_a_later_epoch(tmp_path: pathlib.Path, isolation: str) -> None:
+    """A client keeps the epoch that it knows for minutes: the look-ups of a query would be refused for as long."""
+    log = Bucket(tmp_path / "log")
+    log.segment("s0", [message(0, "m0", 0)], lineage={0: 0})
+    with (
+        replica(log.root, tmp_path, "--refresh", "0.2") as server,
+        BrokerLogs(keys_of(server.bootstrap, isolation)) as logs,
+    ):
+        assert logs.offsets("orders", [0]) == {0: (0, 1)}
+        log.segment("s1", [message(1, "m1", 3)], lineage={0: 0, 3: 1})
+        wait_until(lambda: logs.offsets("orders", [0]) == {0: (0, 2)})
+        log.segment("s2", [message(2, "m2", 5)], lineage={0: 0, 3: 1, 5: 2})
+        wait_until(lambda: logs.offsets_by_time("orders", {0: 1_700_000_002_000}) == {0: 2})

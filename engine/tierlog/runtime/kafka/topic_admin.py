@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tierlog.errors import ObjectNotFoundError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
@@ -104,7 +105,11 @@ class Answers:
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _PAUSE_SECONDS: Final = 0.1
+#: What is asked of metadata between two tries: no close waits for longer.
+_REFRESH_SECONDS_MAX: Final = 1.0
 #: A request of less makes librdkafka refuse it.
 _REQUEST_SECONDS_MIN: Final = 0.05
 
@@ -265,13 +270,18 @@ class TopicAdmin(Closeable):
 
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        what, seconds = f"asking for offsets of topic {topic}", _request_seconds(timeout_seconds)
+        what = f"asking for offsets of topic {topic}"
         request = {TopicPartition(topic, number): spec for number, spec in asked.items()}
-        answer = self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds)
-        return {
-            each.partition: self._answers.result(what, future, until=until, poll=self.poll).offset
-            for each, future in answer.items()
-        }
+
+        def ask() -> dict[int, int]:
+            seconds = _request_seconds(until - self._machine.clock.monotonic_seconds())
+            answer = self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds)
+            return {
+                each.partition: self._answers.result(what, future, until=until, poll=self.poll).offset
+                for each, future in answer.items()
+            }
+
+        return self._with_leaders(topic, until, ask)
 
     def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
         """Return partition → (first offset that is there, offset of the next record), as they are between call and
@@ -289,18 +299,27 @@ class TopicAdmin(Closeable):
         Raises:
             ObjectNotFoundError: there is no such topic or partition.
         """
+        if not partitions:
+            return {}
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        return self._with_leaders(topic, until, lambda: self._leader_logs(topic, sorted(set(partitions)), until))
+
+    def _with_leaders(self, topic: str, until: float, ask: Callable[[], T]) -> T:
+        """Ask the leaders of a topic, and again while they are away or have moved, until the time is up."""
+        from confluent_kafka import KafkaException
+
         clock = self._machine.clock
-        until = clock.monotonic_seconds() + timeout_seconds
-        while partitions:
+        while True:
             try:
-                return self._leader_logs(topic, sorted(set(partitions)), until)
+                return ask()
             except StoreUnavailableError:
-                # Leaders have moved, perhaps: librdkafka reports it, and has learnt them by the next time.
                 left = until - clock.monotonic_seconds()
                 if left <= _PAUSE_SECONDS:
                     raise
-                clock.sleep(_PAUSE_SECONDS)
-        return {}
+            clock.sleep(_PAUSE_SECONDS)
+            # By itself librdkafka keeps a leader's epoch for minutes, by which brokers refuse it.
+            with contextlib.suppress(KafkaException):  # the question itself says what is wrong
+                self._begin().list_topics(topic, timeout=min(left, _REFRESH_SECONDS_MAX))
 
     def _leader_logs(self, topic: str, partitions: Sequence[int], until: float) -> dict[int, LeaderLog]:
         from confluent_kafka import IsolationLevel, TopicPartition
