@@ -17,7 +17,7 @@ from tierlog.log.checks.findings import Report
 from tierlog.runtime.machine import Machine
 from tierlog.upkeep import JobEstimate, VerifyResult, verify
 from tierlog.upkeep.job_ledger import open_ledger
-from tierlog.upkeep.segment_work import SegmentKey
+from tierlog.upkeep.segment_work import LedgerKey
 
 
 def bucket_of(root: pathlib.Path, topic: str = "orders") -> Bucket:
@@ -200,7 +200,7 @@ def test_two_jobs_share_no_ledger(tmp_path: pathlib.Path) -> None:
     """Their lines would be written into each other."""
     path, asked = str(tmp_path / "ledger"), {"job": "verify", "path": "x"}
     with open_ledger(path, asked, Machine()) as ledger:
-        ledger.add(SegmentKey("a", 1, 2), {})
+        ledger.add(LedgerKey("a", 1, 2), {})
         with pytest.raises(ObjectConflictError, match="another job writes"), open_ledger(path, asked, Machine()):
             pass
     with open_ledger(path, asked, Machine()) as ledger:

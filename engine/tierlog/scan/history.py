@@ -83,7 +83,7 @@ class PartitionHistory:
 
     @property
     def size_bytes(self) -> int:
-        """Of the logs of its spans' segments."""
+        """Bytes of the logs of the segments that count."""
         spans = self.lineage.spans
         if isinstance(spans, ListedSpans):
             return spans.size_bytes

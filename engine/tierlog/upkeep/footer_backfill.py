@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from tierlog.arguments import require_flag, require_ints, require_path, require_text
@@ -28,9 +29,9 @@ from tierlog.remote.tier.tier import REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.store_urls import local_path
 from tierlog.scan.scan_request import TopicName
-from tierlog.upkeep.footer_work import FooterOrder, FooterOutcome, FooterState, FooterWork
+from tierlog.upkeep.footer_work import FooterOutcome, FooterState, FooterWork
 from tierlog.upkeep.job_ledger import ledgered
-from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, WorkOrder
+from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, TierOrder, WorkOrder
 
 #: Layouts whose segments have footers.
 LAYOUTS: Final = ("aiven", "kafka")
@@ -285,7 +286,10 @@ def index(
                 dry_run=dry_run,
                 on_bytes=lambda done: on_bytes(done, run.stored_bytes),
                 executor=by,
-                order=FooterOrder(TierLocation(tier.url, tier.layout, dict(keys), all_footers=True), dry_run),
+                order=TierOrder(
+                    TierLocation(tier.url, tier.layout, dict(keys), all_footers=True),
+                    partial(FooterWork, dry_run=dry_run),
+                ),
             )
             on_estimate(run.estimate)
             for outcome in run:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,6 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.log.checks.segment_walk import SegmentWalk
-from tierlog.opening import TierLocation
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.aiven import MANIFEST
@@ -35,7 +34,7 @@ from tierlog.remote.tier.objects.object_keys import FOOTER, LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_footers import unit_sealer
 from tierlog.runtime.waiting.threads import Event
-from tierlog.upkeep.segment_work import KeptOutcome, SegmentKey, SegmentWork, WorkOrder
+from tierlog.upkeep.segment_work import KeptOutcome, LedgerKey, SegmentWork, WorkOrder
 
 #: Of these one segment suffers; whatever else is raised ends the run.
 _OF_ONE_SEGMENT: Final = (CorruptDataError, EncryptionKeyError, ObjectConflictError, ObjectNotFoundError)
@@ -117,9 +116,9 @@ class FooterWork(SegmentWork[StoredSegment, FooterOutcome]):
         except _OF_ONE_SEGMENT as error:
             return FooterOutcome(name, FooterState.FAILED, item, error=error)
 
-    def key(self, item: StoredSegment) -> SegmentKey:
+    def key(self, item: StoredSegment) -> LedgerKey:
         """Return the name of the segment."""
-        return SegmentKey.of(item)
+        return LedgerKey.of(item)
 
     def kept(self, outcome: FooterOutcome) -> Mapping[str, object] | None:
         """Return the outcome, if there is nothing left to do."""
@@ -227,17 +226,3 @@ def _description_key(segment: StoredSegment) -> str:
     if segment.layout == "kafka":
         return f"{segment.log.key.rpartition('/')[0]}/{DESCRIPTION}"
     return f"{segment.log.key[: -len(LOG)]}{MANIFEST}"
-
-
-@dataclass(frozen=True, slots=True)
-class FooterOrder:
-    """Opens the work in another process."""
-
-    location: TierLocation
-    dry_run: bool
-
-    @contextmanager
-    def opened(self) -> Generator[FooterWork]:
-        """Open the tier, and close it at the end of the block."""
-        with self.location.opened() as tier:
-            yield FooterWork(tier, dry_run=self.dry_run)

@@ -21,7 +21,7 @@ from tierlog.errors import ConfigError, CorruptDataError, ObjectConflictError
 from tierlog.opening import Path
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
-from tierlog.upkeep.segment_work import Executor, KeptOutcome, SegmentKey, SegmentWork
+from tierlog.upkeep.segment_work import Executor, KeptOutcome, LedgerKey, SegmentWork
 
 _VERSION: Final = 1
 #: Of one line; outcomes that are longer are not kept, and a file with a longer one is no ledger.
@@ -41,18 +41,18 @@ class JobLedger:
     def __init__(self, file: UpdatableFile, where: str, asked: Mapping[str, str]) -> None:
         self._file = file
         self._where = where
-        self._outcomes: dict[SegmentKey, bytes] = {}
+        self._outcomes: dict[LedgerKey, bytes] = {}
         self._read({"tierlog": "ledger", "version": _VERSION, "asked": dict(asked)})
 
     def __len__(self) -> int:
         return len(self._outcomes)
 
-    def find(self, key: SegmentKey) -> KeptOutcome | None:
+    def find(self, key: LedgerKey) -> KeptOutcome | None:
         """Return the outcome of a segment that is done; None if it is not. Raises CorruptDataError."""
         line = self._outcomes.get(key)
         return None if line is None else KeptOutcome(json.loads(line)["outcome"], self._where)
 
-    def add(self, key: SegmentKey, outcome: Mapping[str, object]) -> None:
+    def add(self, key: LedgerKey, outcome: Mapping[str, object]) -> None:
         """Add a segment that is done; it is on the disk on return. Raises StoreError."""
         fields = {"segment": key.name, "sizeBytes": key.size_bytes, "modifiedMs": key.modified_ms, "outcome": outcome}
         line = _line(fields)
@@ -113,10 +113,10 @@ class JobLedger:
             text = f"{_told(found.get('asked'))}; asked for is {_told(head['asked'])}"
             raise ConfigError(f"{self._where} is the ledger of another job: {text}")
 
-    def _key(self, fields: Mapping[str, object], number: int) -> SegmentKey:
+    def _key(self, fields: Mapping[str, object], number: int) -> LedgerKey:
         kept = KeptOutcome(fields, f"{self._where}, line {number + 1}")
         kept.part(fields.get("outcome"))
-        return SegmentKey(kept.text("segment"), kept.number("sizeBytes"), kept.number("modifiedMs"))
+        return LedgerKey(kept.text("segment"), kept.number("sizeBytes"), kept.number("modifiedMs"))
 
 
 def _line(fields: Mapping[str, object]) -> bytes:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from tierlog.arguments import require_flag
@@ -31,15 +32,15 @@ from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.upkeep.job_ledger import ledgered
 from tierlog.upkeep.object_groups import listed_key
 from tierlog.upkeep.rewrap_work import (
-    ListedManifest,
     ManifestOutcome,
     Rewrap,
-    RewrapOrder,
     RewrapState,
     RewrapWork,
+    StoredManifest,
+    open_rewrap,
     rotation_key_ring,
 )
-from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, WorkOrder
+from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, TierOrder, WorkOrder
 
 #: Manifests under way at once.
 WORKERS: Final = 16
@@ -79,7 +80,7 @@ class KeyRotation:
         apply: bool,
         workers: int = 16,
         executor: Executor | None = None,
-        order: WorkOrder[ListedManifest, ManifestOutcome] | None = None,
+        order: WorkOrder[StoredManifest, ManifestOutcome] | None = None,
     ) -> None:
         if tier.layout != "aiven":
             raise ConfigError(f"{tier.describe()}: nothing is encrypted in this layout")
@@ -89,7 +90,7 @@ class KeyRotation:
         self._metadata = metadata
         self._executor = executor or ThreadExecutor(tier.machine.scheduler, workers, name="tierlog-rewrap")
         self._work = RewrapWork(tier, key_ring, apply=apply, order=order)
-        self._manifests: list[ListedManifest] | None = None
+        self._manifests: list[StoredManifest] | None = None
         self.counts: Counter[str] = Counter()
 
     @property
@@ -119,7 +120,7 @@ class KeyRotation:
                 if found.rewrap is not None:
                     yield found.rewrap
 
-    def _listed(self) -> list[ListedManifest]:
+    def _listed(self) -> list[StoredManifest]:
         """Return all manifests, listed to the end before the first is changed: a listing must not meet its own
         changes.
         """
@@ -142,11 +143,11 @@ class KeyRotation:
             log = logs.get(base)
             log_bytes, modified_ms = (-1, -1) if log is None else (log.size_bytes, log.last_modified_ms)
             self._manifests.append(
-                ListedManifest(info.key, key, info.size_bytes, log_bytes, modified_ms, base in footers)
+                StoredManifest(info.key, key, info.size_bytes, log_bytes, modified_ms, base in footers)
             )
         return self._manifests
 
-    def _judged(self, manifest: ListedManifest) -> ListedManifest:
+    def _judged(self, manifest: StoredManifest) -> StoredManifest:
         """Return the manifest, with the reason if its segment's metadata may hold a digest of it."""
         key = manifest.key
         if self._metadata is None or key.segment_id is None:
@@ -239,7 +240,10 @@ def rewrap(
         threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-rewrap")
         asked = {"job": "rewrap", "path": tier.describe(), "to": result.active_key_id}
         by = held.enter_context(ledgered(threads, ledger, asked, machine))
-        order = RewrapOrder(TierLocation(tier.url, tier.layout, dict(keys)), dict(keys), apply)
+        location = TierLocation(tier.url, tier.layout, dict(keys))
+        order: TierOrder[StoredManifest, ManifestOutcome] = TierOrder(
+            location, partial(open_rewrap, config=dict(keys), apply=apply)
+        )
         run = KeyRotation(tier, key_ring, metadata=known, apply=apply, executor=by, order=order)
         on_estimate(run.estimate)
         for outcome in run:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tierlog.errors import (
@@ -23,7 +22,6 @@ from tierlog.errors import (
     ObjectNotFoundError,
     TierlogError,
 )
-from tierlog.opening import TierLocation
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.layouts.aiven import MANIFEST
@@ -33,7 +31,7 @@ from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
 from tierlog.remote.tier.objects.object_keys import FOOTER, ObjectKey
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_footers import unit_opener, unit_sealer
-from tierlog.upkeep.segment_work import KeptOutcome, SegmentKey, SegmentWork, WorkOrder
+from tierlog.upkeep.segment_work import KeptOutcome, LedgerKey, SegmentWork, WorkOrder
 
 #: Of these one segment suffers; whatever else is raised ends the run.
 _OF_ONE_SEGMENT: Final = (CorruptDataError, EncryptionKeyError, ObjectConflictError)
@@ -49,7 +47,7 @@ class RewrapState(enum.StrEnum):
     REWRAPPED = "rewrapped"
     """Under the active pair now, and read back."""
     FAILED = "failed"
-    """As it was, or not known; the error says why."""
+    """The manifest is as it was, or its state is not known; the error says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Rewrap:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedManifest:
+class StoredManifest:
     """A manifest as it was listed.
 
     Attributes:
@@ -106,7 +104,7 @@ class ManifestOutcome:
     rewrap: Rewrap | None
 
 
-class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
+class RewrapWork(SegmentWork[StoredManifest, ManifestOutcome]):
     """The rewrapping of single manifests.
 
     Args:
@@ -124,7 +122,7 @@ class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
         key_ring: KeyRing,
         *,
         apply: bool,
-        order: WorkOrder[ListedManifest, ManifestOutcome] | None = None,
+        order: WorkOrder[StoredManifest, ManifestOutcome] | None = None,
     ) -> None:
         super().__init__(order)
         self._tier = tier
@@ -132,11 +130,11 @@ class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
         self._key_ring = key_ring
         self._apply = apply
 
-    def key(self, item: ListedManifest) -> SegmentKey:
+    def key(self, item: StoredManifest) -> LedgerKey:
         """Return the name of the manifest, in the state of its log: the manifest itself changes."""
-        return SegmentKey(self._name(item), item.log_bytes, item.modified_ms)
+        return LedgerKey(self._name(item), item.log_bytes, item.modified_ms)
 
-    def cost_bytes(self, item: ListedManifest) -> int:
+    def cost_bytes(self, item: StoredManifest) -> int:
         """Return the size of the manifest: no log is read."""
         return item.size_bytes
 
@@ -146,7 +144,7 @@ class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
             return None
         return {"keyId": outcome.key_id, "rewrapped": str(outcome.rewrap is not None)}
 
-    def recalled(self, item: ListedManifest, kept: KeptOutcome) -> ManifestOutcome:
+    def recalled(self, item: StoredManifest, kept: KeptOutcome) -> ManifestOutcome:
         """Return the outcome that was kept."""
         key_id, rewrapped = kept.text("keyId"), kept.text("rewrapped")
         if rewrapped not in ("True", "False"):
@@ -156,15 +154,15 @@ class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
         return self._outcome(item, RewrapState.REWRAPPED, key_id)
 
     def _outcome(
-        self, item: ListedManifest, state: RewrapState, key_id: str | None, error: TierlogError | None = None
+        self, item: StoredManifest, state: RewrapState, key_id: str | None, error: TierlogError | None = None
     ) -> ManifestOutcome:
         active = str(self._key_ring.active_key_id)
         return ManifestOutcome(key_id, Rewrap(self._name(item), item.key, state, key_id or None, active, error))
 
-    def _name(self, item: ListedManifest) -> str:
+    def _name(self, item: StoredManifest) -> str:
         return self._tier.scope.name(item.full_key, self._tier.scope.key_prefix)
 
-    def do(self, item: ListedManifest) -> ManifestOutcome:
+    def do(self, item: StoredManifest) -> ManifestOutcome:
         """Put a manifest under the active pair, unless it is."""
         name = self._name(item)
         key_id: str | None = None
@@ -235,25 +233,9 @@ class RewrapWork(SegmentWork[ListedManifest, ManifestOutcome]):
             return
 
 
-@dataclass(frozen=True, slots=True)
-class RewrapOrder:
-    """Opens the work in another process.
-
-    Attributes:
-        location: Of the bucket.
-        config: The keys with all pairs, which are in no ``repr``.
-        apply: As for RewrapWork.
-    """
-
-    location: TierLocation
-    config: Mapping[str, str] = field(repr=False)
-    apply: bool
-
-    @contextmanager
-    def opened(self) -> Generator[RewrapWork]:
-        """Open the tier, and close it at the end of the block."""
-        with self.location.opened() as tier:
-            yield RewrapWork(tier, rotation_key_ring(self.config, tier), apply=self.apply)
+def open_rewrap(tier: Tier, *, config: Mapping[str, str], apply: bool) -> RewrapWork:
+    """Return the work over an open tier. Raises: as ``rotation_key_ring``."""
+    return RewrapWork(tier, rotation_key_ring(config, tier), apply=apply)
 
 
 def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final
 
 from tierlog.opening import Path, TierLocation
@@ -20,9 +21,10 @@ from tierlog.upkeep.segment_work import (
     Executor,
     JobEstimate,
     KeptOutcome,
-    SegmentKey,
+    LedgerKey,
     SegmentWork,
     ThreadExecutor,
+    TierOrder,
     WorkOrder,
 )
 
@@ -104,9 +106,9 @@ class LookWork(SegmentWork[StoredSegment, SegmentLook]):
                 return None if int(run.column("attributes")[0]) & _DELETE_HORIZON or time_ms < 0 else time_ms
         return None
 
-    def key(self, item: StoredSegment) -> SegmentKey:
+    def key(self, item: StoredSegment) -> LedgerKey:
         """Return the name of the segment."""
-        return SegmentKey.of(item)
+        return LedgerKey.of(item)
 
     def cost_bytes(self, item: StoredSegment) -> int:
         """Return the bytes of a look, which do not grow with the segment."""
@@ -135,20 +137,6 @@ class LookWork(SegmentWork[StoredSegment, SegmentLook]):
             has_transactions=told.flag("has_transactions"),
         )
         return SegmentLook(first, totals)
-
-
-@dataclass(frozen=True, slots=True)
-class LookOrder:
-    """Opens the work in another process."""
-
-    location: TierLocation
-    wanted: Wanted
-
-    @contextmanager
-    def opened(self) -> Generator[LookWork]:
-        """Open the tier, and close it at the end of the block."""
-        with self.location.opened() as tier:
-            yield LookWork(tier, self.wanted)
 
 
 def look_at(
@@ -185,7 +173,8 @@ def look_at(
     machine = tier.machine
     threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-look")
     looks = " ".join(name for name in ("times", "records") if getattr(wanted, name))
-    order = LookOrder(TierLocation(tier.url, tier.layout, dict(config)), wanted)
+    location = TierLocation(tier.url, tier.layout, dict(config))
+    order: TierOrder[StoredSegment, SegmentLook] = TierOrder(location, partial(LookWork, wanted=wanted))
     on_estimate(wanted.estimate(len(segments), sum(segment.footer is not None for segment in segments)))
     asked = {"job": "ls", "path": tier.describe(), "looks": looks}
     with (

@@ -7,13 +7,14 @@ Between these lies a SegmentWork, which needs an open tier and one segment, and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from tierlog.errors import CorruptDataError
+from tierlog.opening import TierLocation
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.machine.scheduling import Scheduler
@@ -43,7 +44,7 @@ class JobEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentKey:
+class LedgerKey:
     """The name of a segment in one state of its bytes: a ledger knows it by this.
 
     Attributes:
@@ -57,7 +58,7 @@ class SegmentKey:
     modified_ms: int
 
     @classmethod
-    def of(cls, segment: StoredSegment) -> SegmentKey:
+    def of(cls, segment: StoredSegment) -> LedgerKey:
         return cls(segment.name, segment.size_bytes, segment.last_modified_ms)
 
 
@@ -158,7 +159,7 @@ class SegmentWork(ABC, Generic[Item, Outcome]):
         """
 
     @abstractmethod
-    def key(self, item: Item) -> SegmentKey:
+    def key(self, item: Item) -> LedgerKey:
         """Return the name by which a ledger knows the segment."""
 
     def cost_bytes(self, item: Item) -> int:
@@ -180,13 +181,33 @@ class SegmentWork(ABC, Generic[Item, Outcome]):
         """Let calls of ``do`` that run end early, since nobody wants their outcomes any more; idempotent."""
 
 
-class WorkOrder(Protocol[Item, Outcome]):
+class WorkOrder(ABC, Generic[Item, Outcome]):
     """Opens the work in another process. Picklable and small; it may hold secrets that the caller gave, and shows
     none.
     """
 
+    @abstractmethod
     def opened(self) -> AbstractContextManager[SegmentWork[Item, Outcome]]:
         """Open the tier, and close it at the end of the block. Raises: as ``open_tier``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierOrder(WorkOrder[Item, Outcome]):
+    """Opens a tier, and the work over it.
+
+    Attributes:
+        location: Of the tier.
+        make: Makes the work, out of the open tier; picklable.
+    """
+
+    location: TierLocation
+    make: Callable[[Tier], SegmentWork[Item, Outcome]] = field(repr=False)
+
+    @contextmanager
+    def opened(self) -> Generator[SegmentWork[Item, Outcome]]:
+        """Open the tier, and close it at the end of the block."""
+        with self.location.opened() as tier:
+            yield self.make(tier)
 
 
 class Executor(Protocol):

@@ -49,7 +49,8 @@ from tierlog.upkeep import (
     verify,
 )
 from tierlog.upkeep.segment_looks import Wanted, look_at
-from tierlog.upkeep.verification.segment_verification import Verified, VerifyOrder, VerifyWork
+from tierlog.upkeep.segment_work import TierOrder, WorkOrder
+from tierlog.upkeep.verification.segment_verification import Verified, VerifyWork
 from tierlog.upkeep.verification.verification import Verification
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ pytestmark = pytest.mark.spark
 
 
 def told_by(spark: SparkSession | None, path: pathlib.Path, **options: Any) -> tuple[VerifyResult, list[str]]:
-    """What verify says: by Spark, or in this process."""
+    """The exit code, counts and reports of verify: by Spark, or in this process."""
     told: list[str] = []
     options["on_report"] = lambda report: told.extend(
         re.sub("written .* ago", "", str(each)) for each in report.findings
@@ -99,7 +100,7 @@ def test_a_brokers_disk_is_verified_too(spark: SparkSession, data: pathlib.Path)
 
 
 def test_a_file_is_not_for_executors(spark: SparkSession, data: pathlib.Path) -> None:
-    """It would have to be on all of them."""
+    """Executors see no file of the driver's: one that is verified by itself would have to be on all of them."""
     path = next((data / "main-plain/local-before/broker1").rglob("*.log"))
     with pytest.raises(ConfigError, match="one file"):
         jobs.verify(spark, path)
@@ -283,7 +284,7 @@ def masked(outcome: Outcome) -> list[str]:
 
 
 @dataclass(frozen=True)
-class FailingOrder:
+class FailingOrder(WorkOrder[Verified, Report]):
     """Opens a verification that fails at one segment: once by the death of its process, or always by an error."""
 
     location: TierLocation
@@ -310,7 +311,7 @@ class FailingWork(VerifyWork):
 
 
 @dataclass(frozen=True)
-class WaitingOrder:
+class WaitingOrder(WorkOrder[Verified, Report]):
     """Opens a verification that tells by a file that it has begun, and goes on when there is another one."""
 
     location: TierLocation
@@ -396,7 +397,7 @@ def test_tasks_are_small_and_show_no_secret(spark: SparkSession, data: pathlib.P
     with open_tier(str(run / "objects"), config=config_of(run)) as tier:
         work, segments = VerifyWork(tier), list(tier.iter_segments())
         tasks = list(cut_tasks(work, enumerate(segments * 20)))
-        order = VerifyOrder(TierLocation(str(run), "aiven", {"store.secret_access_key": "hush"}))
+        order = TierOrder(TierLocation(str(run), "aiven", {"store.secret_access_key": "hush"}), VerifyWork)
     assert all(len(pickle.dumps(task)) <= TASK_PICKLE_BYTES + 1024 for task in tasks)
     assert sum(len(task.pickles) for task in tasks) == 20 * len(segments)
     executor = jobs.SparkExecutor(spark)

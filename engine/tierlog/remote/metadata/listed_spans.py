@@ -205,7 +205,7 @@ class ListedSpans(Sequence[Span]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all their segments' logs."""
+        """Bytes of the logs of all segments that have a span."""
         return int(self.rows["size_bytes"].sum(dtype=np.int64))
 
     @property

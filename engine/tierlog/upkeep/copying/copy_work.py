@@ -37,7 +37,7 @@ from tierlog.upkeep.copying.replica_parts import find_contradiction, is_same_par
 from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
 from tierlog.upkeep.segment_work import (
     KeptOutcome,
-    SegmentKey,
+    LedgerKey,
     SegmentWork,
     WorkOrder,
     log_requests,
@@ -135,9 +135,9 @@ class CopyWork(SegmentWork[StoredSegment, SegmentOutcome]):
         except _OF_ONE_SEGMENT as error:
             return SegmentOutcome(item, CopyState.FAILED, error=error)
 
-    def key(self, item: StoredSegment) -> SegmentKey:
+    def key(self, item: StoredSegment) -> LedgerKey:
         """Return the name of the segment."""
-        return SegmentKey.of(item)
+        return LedgerKey.of(item)
 
     def kept(self, outcome: SegmentOutcome) -> Mapping[str, object] | None:
         """Return the outcome, unless the segment failed."""
@@ -279,7 +279,7 @@ def copy_requests(source: Tier, segment: StoredSegment, part_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyOrder:
+class CopyOrder(WorkOrder[StoredSegment, SegmentOutcome]):
     """Opens the work in another process.
 
     Attributes:

@@ -8,9 +8,9 @@ of a segment and, for its footer, some bytes a batch.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 
 from typing_extensions import Buffer
 
@@ -23,7 +23,6 @@ from tierlog.log.checks.segment_walk import SegmentCheck
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from tierlog.opening import TierLocation
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import parse_log_dir
@@ -32,7 +31,7 @@ from tierlog.runtime.machine.scheduling import Lock
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.waiting.threads import Event
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
-from tierlog.upkeep.segment_work import KeptOutcome, SegmentKey, SegmentWork, WorkOrder, log_requests, part_requests
+from tierlog.upkeep.segment_work import KeptOutcome, LedgerKey, SegmentWork, WorkOrder, log_requests, part_requests
 from tierlog.upkeep.verification.footer_check import FooterCheck
 from tierlog.upkeep.verification.log_walk import FILE_WINDOW_BYTES, LogWalk
 from tierlog.upkeep.verification.segment_checks import EpochCheck, ProducerChecks, RangeCheck
@@ -310,11 +309,11 @@ class VerifyWork(SegmentWork[Verified, Report]):
             return verify_left_out(self._tier, item, large_batch=self._large_batch)
         return verify_segment(self._tier, item, stopped=self._stopped, large_batch=self._large_batch)
 
-    def key(self, item: Verified) -> SegmentKey:
+    def key(self, item: Verified) -> LedgerKey:
         """Return the name of the segment, or of the log."""
         if isinstance(item, ObjectInfo):
-            return SegmentKey(item.key, item.size_bytes, item.last_modified_ms)
-        return SegmentKey.of(item)
+            return LedgerKey(item.key, item.size_bytes, item.last_modified_ms)
+        return LedgerKey.of(item)
 
     def requests(self, item: Verified) -> int:
         """Return about how many requests the check sends."""
@@ -365,16 +364,3 @@ def _finding(kept: KeptOutcome) -> Finding:
         expected=kept.number_or_text("expected"),
         found=kept.number_or_text("found"),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOrder:
-    """Opens the verification in another process."""
-
-    location: TierLocation
-
-    @contextmanager
-    def opened(self) -> Generator[VerifyWork]:
-        """Open the tier, and close it at the end of the block."""
-        with self.location.opened() as tier:
-            yield VerifyWork(tier)

@@ -18,9 +18,9 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
 from tierlog.upkeep.job_ledger import ledgered
-from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, WorkOrder
+from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, TierOrder, WorkOrder
 from tierlog.upkeep.verification.file_verification import verify_file
-from tierlog.upkeep.verification.segment_verification import Verified, VerifyOrder, VerifyWork
+from tierlog.upkeep.verification.segment_verification import Verified, VerifyWork
 
 #: Findings of one result; the others are counted.
 FINDINGS_MAX: Final = 10_000
@@ -66,7 +66,7 @@ class Verification:
 
     @property
     def estimate(self) -> JobEstimate:
-        """What the run will read."""
+        """Segments, requests and bytes of the run, before it begins."""
         items = list(self._items())
         sizes = (each.size_bytes if isinstance(each, ObjectInfo) else each.log.size_bytes for each in items)
         return JobEstimate(len(items), sum(map(self._work.requests, items)), sum(sizes))
@@ -239,7 +239,7 @@ def verify(
         threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-verify")
         with ledgered(threads, ledger, {"job": "verify", "path": tier.describe()}, machine) as by:
             location = TierLocation(tier.url, tier.layout, dict(keys))
-            order = None if tier.layout == "file" else VerifyOrder(location)
+            order = None if tier.layout == "file" else TierOrder(location, VerifyWork)
             run = Verification(tier, topic=name, partitions=chosen, executor=by, order=order)
             result.segments = len(run.segments)
             on_estimate(run.estimate)
