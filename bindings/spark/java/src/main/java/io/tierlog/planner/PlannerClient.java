@@ -2,8 +2,6 @@ package io.tierlog.planner;
 
 import java.util.Deque;
 import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.Semaphore;
 import java.util.function.Function;
@@ -15,16 +13,13 @@ import java.util.function.UnaryOperator;
  *
  * <p>Thread safety: any number of threads; four are answered at once, the others wait their turn.
  */
-public final class PlannerClient implements AutoCloseable {
+public final class PlannerClient {
   /** The most children: each uses a core and 100 to 200 MiB while it plans. */
   private static final int CHILDREN_MAX = 4;
 
   private final PythonCommand python;
   private final UnaryOperator<Runnable> atEnd;
   private final Semaphore turns = new Semaphore(CHILDREN_MAX, true);
-
-  /** All children of this client, busy or not. */
-  private final Set<PlannerProcess> children = ConcurrentHashMap.newKeySet();
 
   /** The idle children; the one that was asked last is asked first, so that the others end. */
   private final Deque<PlannerProcess> idle = new ConcurrentLinkedDeque<>();
@@ -60,12 +55,6 @@ public final class PlannerClient implements AutoCloseable {
     return new PlannerLease(this);
   }
 
-  /** Ends the children; a later request starts another. Never waits for a request that runs: that one fails. */
-  @Override
-  public void close() {
-    children.forEach(PlannerProcess::close);
-  }
-
   private <T> T inTurn(Function<PlannerLease, T> asked) {
     turns.acquireUninterruptibly();
     try (PlannerLease lease = lease()) {
@@ -82,25 +71,15 @@ public final class PlannerClient implements AutoCloseable {
       if (child.isAlive()) {
         return child;
       }
-      end(child); // forgotten by all who would end it
+      child.close(); // forgotten by all who would end it
     }
     PlannerProcess started = PlannerProcess.start(python, atEnd);
     started.busy();
-    children.add(started);
     return started;
   }
 
   void giveBack(PlannerProcess child) {
     child.idle(idle.isEmpty());
     idle.addFirst(child);
-  }
-
-  void end(PlannerProcess child) {
-    forget(child);
-    child.close();
-  }
-
-  void forget(PlannerProcess child) {
-    children.remove(child);
   }
 }

@@ -184,9 +184,9 @@ final class PlannerLease implements AutoCloseable {
     }
   }
 
-  private void end(PlannerProcess asked) {
+  private static void end(PlannerProcess asked) {
     if (asked != null) {
-      client.end(asked);
+      asked.close();
     }
   }
 
@@ -206,12 +206,12 @@ final class PlannerLease implements AutoCloseable {
         asked.idle(true);
         return told;
       } catch (FrameException e) {
-        drop();
+        child = null;
         throw PlannerException.broken(
             "the planner " + asked.python() + " gave an answer that is none: " + e.getMessage() + "; it "
                 + asked.ended(), e);
       } catch (IOException e) {
-        drop();
+        child = null;
         String said = asked.ended();
         if (again) {
           throw PlannerException.broken(
@@ -219,17 +219,11 @@ final class PlannerLease implements AutoCloseable {
         }
         LOG.warn("tierlog: the planner {} {}; it is started anew", asked.python(), said);
       } catch (RuntimeException | Error e) {
-        drop();
+        child = null;
         asked.close(); // what it would say next belongs to nobody
         throw e;
       }
     }
-  }
-
-  /** Forgets the child, whose end the caller sees to. */
-  private void drop() {
-    client.forget(child);
-    child = null;
   }
 
   /** The error that the planner told; null: it answered. */
