@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Final, Self
 
 import numpy as np
@@ -41,7 +40,6 @@ _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 #: Leader epochs of a partition that are asked for one by one.
 _EPOCHS_MAX: Final = 4096
 _NO_ID: Final = (0,) * 16
-_start: Final = attrgetter("start_offset")
 
 
 ROW_DTYPE: Final = np.dtype(
@@ -107,9 +105,11 @@ class KnownRows:
     @classmethod
     def of_listed(cls, segments: Sequence[ListedSegment]) -> Self:
         """Return segments of one partition, at least one."""
-        segments = sorted(segments, key=_start)
+        segments = sorted(segments, key=lambda each: each.manifest.start_offset)
+        manifests = [each.manifest for each in segments]
         rows = np.zeros(len(segments), ROW_DTYPE)
-        rows[:] = [(*each[3:9], each.txn_idx_empty, _NO_ID) for each in segments]
+        # From start_offset to broker_id, which ROW_DTYPE has in the same order.
+        rows[:] = [(*each[2:8], each.txn_idx_empty, _NO_ID) for each in manifests]
         ids = b"".join([each.segment_id for each in segments])
         rows["segment_id"] = np.frombuffer(ids, np.uint8).reshape(-1, 16)
         footers = [NO_FOOTER if each.footer_size is None else each.footer_size for each in segments]
@@ -118,10 +118,10 @@ class KnownRows:
             rows,
             np.array([each.last_modified_ms for each in segments], np.int64),
             np.array(footers, np.int64),
-            np.array([each.leader_epochs[-1][0] for each in segments], np.int64),
+            np.array([each.leader_epochs[-1][0] for each in manifests], np.int64),
             {},
         )
-        for at, each in enumerate(segments):
+        for at, each in enumerate(manifests):
             epochs = each.leader_epochs
             if len(epochs) > 1 or epochs[0][1] != each.start_offset:
                 found.whole[at] = replace(found.metadata(at), segment_leader_epochs=EpochMap(dict(epochs)))

@@ -110,7 +110,7 @@ class AivenLayout(ListedLayout):
             candidate.topic_id_partition,
             info.key[: -len(found.segment_path) - len(MANIFEST) - 1],
             segment_id_of(found.segment_id),
-            *found[2:],
+            found,
             last_modified_ms=info.last_modified_ms,
             footer_size=footer_size if footer is None else footer.size_bytes,
         )

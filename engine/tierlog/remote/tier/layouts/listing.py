@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid
 from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredSegment
+from tierlog.remote.tier.objects.listed_manifest import ListedManifest
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -119,7 +120,7 @@ class ListedSegment(NamedTuple):
 
     Attributes:
         prefix: What stands before the path of its objects.
-        leader_epochs: Ascending: (epoch, first offset in this segment), at least one.
+        manifest: What its manifest says.
         last_modified_ms: Of what marks it whole.
         footer_size: As FooterPlace has it; None: it is known to have none.
     """
@@ -127,14 +128,7 @@ class ListedSegment(NamedTuple):
     topic_id_partition: TopicIdPartition
     prefix: str
     segment_id: Uuid
-    start_offset: int
-    end_offset: int
-    max_timestamp_ms: int
-    event_timestamp_ms: int
-    size_bytes: int
-    broker_id: int
-    leader_epochs: tuple[tuple[int, int], ...]
-    txn_idx_empty: bool
+    manifest: ListedManifest
     last_modified_ms: int
     footer_size: int | None
 
