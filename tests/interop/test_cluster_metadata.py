@@ -16,7 +16,7 @@ from tests.support.command import tierlog as command  # noqa: F401 - a fixture
 from tests.support.golden import metadata_folders
 from tests.support.metadata_cluster import delete_topic, manager_config, needs_a_broker
 from tests.support.peers import broker
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, CorruptRecordError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, RemoteStorageException
 from tierlog.remote.metadata.metadata_log import MetadataValues
@@ -145,3 +145,17 @@ def test_a_topic_that_was_made_anew_is_read_from_its_begin(own_bootstrap: str, t
         log.append(number, begun).result(30)
     (segment,) = followed.read().segments()
     assert segment == decode_record(begun)
+
+
+def test_a_record_that_cannot_be_read(own_bootstrap: str, tmp_path: pathlib.Path) -> None:
+    """If this fails, what comes behind a damaged record is taken for the whole at the second try."""
+    followed = FollowedCluster(own_bootstrap)
+    followed.read()
+    with KafkaMetadataLogs(manager_config(own_bootstrap, tmp_path)).open(timeout_seconds=60) as log:
+        log.append(0, b"\xff none of the serde's").result(30)
+    texts = set()
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError) as raised:
+            followed.read()
+        texts.add(str(raised.value))
+    assert len(texts) == 1

@@ -306,15 +306,15 @@ class FollowedCluster:
             As ``open_metadata`` of a running Kafka.
         """
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        try:
-            self._read_on(until)
-        except OffsetsLostError:
-            self._begin()
-            self._read_on(until)
-        except TierlogError as error:
-            if not error.retriable:
-                self._begin()
-            raise
+        for is_again in (False, True):
+            try:
+                self._read_on(until)
+                break
+            except TierlogError as error:
+                if not error.retriable:
+                    self._begin()
+                if is_again or not isinstance(error, OffsetsLostError):
+                    raise
         if self._view is None:
             self._view = self._filling.view(self._bootstrap)
         return self._view
