@@ -13,13 +13,13 @@ from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import Case, bucket_root, config_of, metadata_folders, tiered_topics
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, TierlogError
-from tierlog.remote.metadata.listed_spans import ListedSpans
 from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.tier import StoredSegment, Tier, open_tier
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.pinned_history import PinnedTierHistory
 from tierlog.scan.planning.plan import list_histories, plan_scan, prepare_scan
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
+from tierlog.scan.spans import SpanColumns
 
 CASES = [case for root in (DATA, FIXTURES) if root.is_dir() for case in tiered_topics(root)]
 
@@ -95,15 +95,34 @@ def test_of_segments_metadata_alone_is_in_memory(orders: Bucket) -> None:
         (history,) = PinnedTierHistory(tier, described_max=2).partitions(["orders"])
         few, _ = list_histories(tier, ScanRequest(TopicSelection.of_names(["orders"])), pinned=True)
         assert few == TierHistory(tier).partitions(["orders"])
-    assert isinstance(history.lineage.spans, ListedSpans)
+    assert isinstance(history.lineage.spans, SpanColumns)
     assert len(history.lineage.spans) == 3
-    assert not any(span.segment.is_described for span in history.lineage.spans)
+    assert len(pickle.dumps(history.lineage.spans)) < 3 * 150 + 2000
+
+
+def test_plain_segments_are_not_read_again(orders: Bucket) -> None:
+    """A million small reads are a minute of each query's plan."""
+    request = ScanRequest(TopicSelection.of_names(["orders"]))
+    with open_tier(orders.root) as tier:
+        for most in (0, 2):
+            histories = PinnedTierHistory(tier, described_max=most).partitions(["orders"])
+            before = dict(tier.store.requests)
+            assert len(plan_scan(tier, request, histories=histories).ranges) == 3
+            assert dict(tier.store.requests) == before
+
+
+@pytest.fixture
+def packed(tmp_path: pathlib.Path) -> Bucket:
+    bucket = Bucket(tmp_path / "packed")
+    for number in range(3):
+        bucket.segment(f"u{number}", [Batch(10 * number, (b"x",) * 10)], lineage={0: 0}, compression=True)
+    return bucket
 
 
 @pytest.mark.parametrize("fault", ["gone", "damaged"])
-def test_a_segment_that_was_lost_since(orders: Bucket, fault: str) -> None:
-    """Its description is read when it is planned: then retention is said, or passed over, as a reader would."""
-    request = ScanRequest(TopicSelection.of_names(["orders"]))
+def test_a_segment_that_was_lost_since(packed: Bucket, fault: str) -> None:
+    """A description that is read when it is planned: then retention is said, or passed over, as a reader would."""
+    orders, request = packed, ScanRequest(TopicSelection.of_names(["orders"]))
     with open_tier(orders.root) as tier:
         histories = PinnedTierHistory(tier, described_max=0).partitions(["orders"])
         manifest = orders.path("u1", "rsm-manifest")

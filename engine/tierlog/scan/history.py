@@ -20,11 +20,11 @@ from tierlog.errors import (
 from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
-from tierlog.remote.metadata.listed_spans import ListedSpans
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.named_topics import NamedTopics, refuse_ambiguous
+from tierlog.scan.spans import Spans, as_spans
 
 Value = TypeVar("Value")
 
@@ -59,6 +59,11 @@ class PartitionHistory:
         return self.topic_id_partition.partition
 
     @property
+    def all_spans(self) -> Spans:
+        """The lineage's spans, those below the log start offset too."""
+        return as_spans(self.lineage.spans)
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """The spans that count, ascending and disjoint, without offsets below the log start offset."""
         return tuple(self.spans_between(self.log_start_offset, self.end_offset_exclusive))
@@ -84,10 +89,7 @@ class PartitionHistory:
     @property
     def size_bytes(self) -> int:
         """Bytes of the logs of the segments that count."""
-        spans = self.lineage.spans
-        if isinstance(spans, ListedSpans):
-            return spans.size_bytes
-        return sum(span.segment.size_bytes for span in spans)
+        return self.all_spans.size_bytes
 
     def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[Span]:
         """Return the spans that hold any of [first, end), cut to it."""
@@ -95,13 +97,7 @@ class PartitionHistory:
 
     def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[Span]:
         """Yield the spans of ``spans_between``, one by one."""
-        spans: Iterable[Span] = self.lineage.spans
-        if isinstance(spans, ListedSpans):
-            spans = map(spans.__getitem__, range(*spans.between(first_offset, end_offset_exclusive)))
-        for span in spans:
-            first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
-            if first < end:
-                yield Span(span.segment, first, end)
+        return self.all_spans.iter_between(first_offset, end_offset_exclusive)
 
 
 class TierHistory:

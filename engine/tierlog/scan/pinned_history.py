@@ -21,11 +21,14 @@ from tierlog.remote.metadata.listed_spans import ListedSpans, SegmentOrigin, can
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate, ListedSegment, SegmentFilter
+from tierlog.remote.tier.layouts.plain_segments import plain_numbers
 from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
+from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
 from tierlog.remote.tier.tier import LoadedCandidate, Tier
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.scan.history import CONCURRENCY, PartitionHistory, TierHistory, by_name
 from tierlog.scan.named_topics import NamedTopics
+from tierlog.scan.spans import SpanColumns
 
 #: Segments whose descriptions are kept: some ten kilobytes each in memory, half of one in a pipe.
 DESCRIBED_MAX: Final = 10_000
@@ -124,7 +127,7 @@ class PinnedTierHistory(TierHistory):
             except (CorruptDataError, ObjectNotFoundError):  # of the newest segment: what is left decides
                 found = None
             if found is not None:
-                return found
+                return _with_plain(found, {each.segment_id: plain_numbers(each) for each in listed})
         described = [segment for _, segment in loaded if isinstance(segment, StoredSegment)]
         if len(described) == len(loaded):
             history = self.history_of(described[0].topic_id_partition, described)
@@ -193,7 +196,7 @@ def _iter_results(tier: Tier, jobs: Iterable[_Job]) -> Iterator[PartitionHistory
 
 
 def _is_pinned(history: PartitionHistory) -> bool:
-    return isinstance(history.lineage.spans, ListedSpans)
+    return isinstance(history.lineage.spans, ListedSpans | SpanColumns)
 
 
 def _pinned(history: PartitionHistory) -> PartitionHistory:
@@ -206,7 +209,20 @@ def _pinned(history: PartitionHistory) -> PartitionHistory:
     except ValueError:
         return history
     spans = ListedSpans.of(lineage.spans, origin)
-    return history if spans is None else replace(history, lineage=replace(lineage, spans=spans, unreferenced=()))
+    if spans is None:
+        return history
+    segments = [span.segment for span in lineage.spans]
+    plain: dict[bytes, PlainNumbers] = {
+        each.metadata.remote_log_segment_id.id: plain_numbers(each) for each in segments
+    }
+    return _with_plain(replace(history, lineage=replace(lineage, spans=spans, unreferenced=())), plain)
+
+
+def _with_plain(history: PartitionHistory, plain: Mapping[bytes, PlainNumbers]) -> PartitionHistory:
+    """Return a history of ListedSpans with the descriptions of its plain segments."""
+    spans = history.lineage.spans
+    assert isinstance(spans, ListedSpans)
+    return replace(history, lineage=replace(history.lineage, spans=SpanColumns.of(spans, plain)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.metadata.listed_spans import ListedSpans
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.scheduling import Future, Pool
 from tierlog.runtime.waiting.threads import run_all
@@ -56,58 +55,19 @@ class WantedOffsets:
         """Iterate the spans that hold any of it of that time or later, as far as the segments say; and whether such
         records may begin only within the span: then its time index knows where.
         """
-        spans = self.history.lineage.spans
-        if isinstance(spans, ListedSpans):
-            yield from self._listed(spans, first_timestamp_ms)
-            return
-        edge = True
-        for span in self.history.iter_spans_between(self.first_offset, self.end_offset_exclusive):
-            late = span.segment.metadata.max_timestamp_ms >= first_timestamp_ms
-            if late:
-                yield span, edge and first_timestamp_ms > 0
-            edge = not late
-
-    def _listed(self, spans: ListedSpans, first_timestamp_ms: int) -> Iterator[tuple[Span, bool]]:
-        """Iterate the same, of spans as columns: none is made of those that are too early."""
-        start, stop = spans.between(self.first_offset, self.end_offset_exclusive)
-        late = spans.rows["max_timestamp_ms"][start:stop] >= first_timestamp_ms
-        edges = np.concatenate(([True], ~late[:-1])) & (first_timestamp_ms > 0)
-        for at in np.flatnonzero(late).tolist():
-            span = spans[start + at]
-            first = max(span.first_offset, self.first_offset)
-            yield Span(span.segment, first, min(span.end_offset_exclusive, self.end_offset_exclusive)), bool(edges[at])
+        found = self.history.all_spans.iter_late(self.first_offset, self.end_offset_exclusive, first_timestamp_ms)
+        if first_timestamp_ms > 0:
+            return found
+        return ((span, False) for span, _ in found)
 
     def estimated(self, first_timestamp_ms: int) -> tuple[int, int]:
         """Return bytes and offsets of the spans of ``iter_spans``; bytes by offsets, without an index."""
-        spans = self.history.lineage.spans
-        if not isinstance(spans, ListedSpans):
-            found = [span for span, _ in self.iter_spans(first_timestamp_ms)]
-            records = sum(span.end_offset_exclusive - span.first_offset for span in found)
-            return sum(map(_estimated_bytes, found)), records
-        start, stop = spans.between(self.first_offset, self.end_offset_exclusive)
-        rows = spans.rows[start:stop]
-        rows = rows[rows["max_timestamp_ms"] >= first_timestamp_ms]
-        first = np.maximum(rows["first_offset"], self.first_offset)
-        counts = np.minimum(rows["end_offset_exclusive"], self.end_offset_exclusive) - first
-        if counts.max(initial=0) >= 1 << 32:  # no broker writes such a segment, and the product would not fit
-            found = [span for span, _ in self._listed(spans, first_timestamp_ms)]
-            return sum(map(_estimated_bytes, found)), sum(counts.tolist())
-        parts = rows["size_bytes"] * counts // (rows["end_offset"] - rows["start_offset"] + 1)
-        return int(parts.sum()), int(counts.sum())
+        return self.history.all_spans.estimated(self.first_offset, self.end_offset_exclusive, first_timestamp_ms)
 
     @property
     def may_have_footers(self) -> bool:
-        """Whether a segment of it may have one."""
-        spans = self.history.lineage.spans
-        if isinstance(spans, ListedSpans):
-            return spans.have_footers
-        return any(span.segment.footer for span, _ in self.iter_spans(-(2**63)))
-
-
-def _estimated_bytes(span: Span) -> int:
-    segment = span.segment
-    offsets = segment.end_offset - segment.start_offset + 1
-    return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets
+        """Whether a segment of its history may have one."""
+        return self.history.all_spans.have_footers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,201 @@
+"""The spans of a history under one interface: as values, or as columns where there are very many."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.remote.metadata.lineage import Span
+from tierlog.remote.metadata.listed_spans import ListedSpans
+from tierlog.remote.tier.layouts.plain_segments import NOT_PLAIN, PLAIN_DTYPE, describe_plain
+from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
+
+
+class Spans(Sequence[Span]):
+    """Spans by offset ascending, disjoint. Immutable; any number of threads."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Bytes of the logs of all segments that have a span."""
+
+    @property
+    @abstractmethod
+    def have_footers(self) -> bool:
+        """Whether any of the segments may have one."""
+
+    @abstractmethod
+    def iter_late(
+        self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int
+    ) -> Iterator[tuple[Span, bool]]:
+        """Iterate the spans that hold any of [first, end) of that time or later, as far as the segments say, cut to it;
+        and whether each is the first one in a row.
+        """
+
+    @abstractmethod
+    def estimated(self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int) -> tuple[int, int]:
+        """Return bytes and offsets of the spans of ``iter_late``; bytes by offsets, without an index."""
+
+    def iter_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[Span]:
+        """Iterate the spans that hold any of [first, end), cut to it."""
+        for span, _ in self.iter_late(first_offset, end_offset_exclusive, -(2**63)):
+            yield span
+
+
+@dataclass(frozen=True, slots=True)
+class SpanValues(Spans):
+    """Spans that are values."""
+
+    spans: Sequence[Span]
+
+    @overload
+    def __getitem__(self, at: int) -> Span: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Span]: ...
+    def __getitem__(self, at: int | slice) -> Span | Sequence[Span]:
+        return self.spans[at]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(span.segment.size_bytes for span in self.spans)
+
+    @property
+    def have_footers(self) -> bool:
+        return any(span.segment.footer for span in self.spans)
+
+    def iter_late(
+        self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int
+    ) -> Iterator[tuple[Span, bool]]:
+        is_first = True
+        for span in self.spans:
+            found = _cut(span, first_offset, end_offset_exclusive)
+            if found is None:
+                continue
+            late = span.segment.metadata.max_timestamp_ms >= first_timestamp_ms
+            if late:
+                yield found, is_first
+            is_first = not late
+
+    def estimated(self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int) -> tuple[int, int]:
+        found = [span for span, _ in self.iter_late(first_offset, end_offset_exclusive, first_timestamp_ms)]
+        return sum(map(_estimated_bytes, found)), sum(span.end_offset_exclusive - span.first_offset for span in found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanColumns(Spans):
+    """Spans that are made of columns when they are asked for; their segments are described where they are plain.
+
+    Attributes:
+        listed: The spans, of segments that are not described.
+        plain: PLAIN_DTYPE, one a span; none at all where no segment is plain.
+    """
+
+    listed: ListedSpans
+    plain: NDArray[np.void]
+
+    @classmethod
+    def of(cls, listed: ListedSpans, plain: Mapping[bytes, PlainNumbers]) -> Self:
+        """Return spans with what describes their segments, by their ids; all others are not plain."""
+        found = [plain.get(each, NOT_PLAIN) for each in listed.rows["segment_id"].tolist()] if plain else []
+        rows = np.array(found, PLAIN_DTYPE)
+        return cls(listed, rows if rows["chunk_size"].any() else rows[:0])
+
+    @overload
+    def __getitem__(self, at: int) -> Span: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Span]: ...
+    def __getitem__(self, at: int | slice) -> Span | Sequence[Span]:
+        if isinstance(at, slice):
+            return [self._span(number) for number in range(*at.indices(len(self)))]
+        return self._span(range(len(self))[at])
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SpanColumns):
+            return NotImplemented
+        return self.listed == other.listed and self.plain.tobytes() == other.plain.tobytes()
+
+    def __hash__(self) -> int:
+        return hash(self.listed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_of_bytes, (self.listed, self.plain.tobytes()))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.listed.size_bytes
+
+    @property
+    def have_footers(self) -> bool:
+        return self.listed.have_footers
+
+    def iter_late(
+        self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int
+    ) -> Iterator[tuple[Span, bool]]:
+        start, stop = self.listed.between(first_offset, end_offset_exclusive)
+        late = self.listed.rows["max_timestamp_ms"][start:stop] >= first_timestamp_ms
+        are_first = np.concatenate(([True], ~late[:-1]))
+        for at in np.flatnonzero(late).tolist():  # no span is made of those that are too early
+            span = _cut(self._span(start + at), first_offset, end_offset_exclusive)
+            assert span is not None
+            yield span, bool(are_first[at])
+
+    def estimated(self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int) -> tuple[int, int]:
+        start, stop = self.listed.between(first_offset, end_offset_exclusive)
+        rows = self.listed.rows[start:stop]
+        rows = rows[rows["max_timestamp_ms"] >= first_timestamp_ms]
+        first = np.maximum(rows["first_offset"], first_offset)
+        counts = np.minimum(rows["end_offset_exclusive"], end_offset_exclusive) - first
+        if counts.max(initial=0) >= 1 << 32:  # no broker writes such a segment, and the product would not fit
+            return SpanValues(tuple(self)).estimated(first_offset, end_offset_exclusive, first_timestamp_ms)
+        parts = rows["size_bytes"] * counts // (rows["end_offset"] - rows["start_offset"] + 1)
+        return int(parts.sum()), int(counts.sum())
+
+    def _span(self, number: int) -> Span:
+        span = self.listed[number]
+        if not len(self.plain):
+            return span
+        chunk_size, sizes = self.plain[number].tolist()
+        if not chunk_size:
+            return span
+        return Span(describe_plain(span.segment, (chunk_size, sizes)), span.first_offset, span.end_offset_exclusive)
+
+
+def as_spans(spans: Sequence[Span]) -> Spans:
+    """Return the spans of a lineage under the interface."""
+    if isinstance(spans, Spans):
+        return spans
+    return SpanColumns.of(spans, {}) if isinstance(spans, ListedSpans) else SpanValues(spans)
+
+
+def _cut(span: Span, first_offset: int, end_offset_exclusive: int) -> Span | None:
+    first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
+    if (first, end) == (span.first_offset, span.end_offset_exclusive):
+        return span
+    return Span(span.segment, first, end) if first < end else None
+
+
+def _estimated_bytes(span: Span) -> int:
+    segment = span.segment
+    offsets = segment.end_offset - segment.start_offset + 1
+    return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets
+
+
+def _of_bytes(listed: ListedSpans, plain: bytes) -> SpanColumns:
+    """Return unpickled spans. Raises ValueError: the bytes are no rows of these spans."""
+    rows = np.frombuffer(plain, PLAIN_DTYPE)
+    if len(rows) not in (0, len(listed)):
+        raise ValueError(f"{len(rows)} rows for {len(listed)} spans")
+    return SpanColumns(listed, rows)
