@@ -1,4 +1,5 @@
-"""Files that native code reads and appends to, and files that are read without waiting, over ``tierlog/file_ops.h``."""
+"""Files that native code reads and appends to, and files that are read without waiting, over ``tierlog/file_ops.h``;
+directories, and many small files, by one call each."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
@@ -7,8 +8,9 @@ from cpython.exc cimport PyErr_SetFromErrno
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_New
 from libc cimport errno
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
-from libc.string cimport memset, strerror, strlen
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
+from libc.string cimport memcpy, memset, strcmp, strerror, strlen
 from posix.types cimport off_t
 
 from tl_core cimport *
@@ -24,11 +26,36 @@ cdef extern from "<sys/stat.h>" nogil:
     struct file_stat "stat":
         uint64_t st_dev
         uint64_t st_ino
+        uint32_t st_mode
         int64_t st_size
         timespec st_mtim
         timespec st_ctim
 
     int fstat(int file, file_stat *found) noexcept
+    int fstatat(int folder, const char *name, file_stat *found, int flags) noexcept
+    bint S_ISREG(uint32_t mode) noexcept
+    bint S_ISDIR(uint32_t mode) noexcept
+    uint32_t S_IROTH
+
+cdef extern from "<dirent.h>" nogil:
+    ctypedef struct DIR:
+        pass
+
+    struct dirent:
+        char *d_name
+
+    DIR *opendir(const char *path) noexcept
+    dirent *readdir(DIR *folder) noexcept
+    int closedir(DIR *folder) noexcept
+    int dirfd(DIR *folder) noexcept
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY, O_CLOEXEC, O_NONBLOCK
+    int open(const char *path, int flags) noexcept
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int file, void *out, size_t size, off_t position) noexcept
+    int close(int file) noexcept
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
@@ -52,6 +79,7 @@ SEND_VIEWS_MAX = VIEWS_MAX
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
+    str PyUnicode_DecodeFSDefault(const char *text)
 
 
 @cython.final
@@ -287,15 +315,176 @@ def send_views(int socket, list views, *, bint has_more):
 
 
 def open_ready(path):
-    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef bytes encoded = _encoded(path)
     cdef const char *name = encoded
     cdef int64_t file
     cdef ReadyFile opened
-    if <size_t>len(encoded) != strlen(name):
-        raise ValueError("embedded null byte")
     file = tl_posix_files().ops.open(NULL, name, TL_OPEN_READY)
     if file < 0:
         return None
     opened = ReadyFile.__new__(ReadyFile)
     opened.file = file
     return opened
+
+
+cdef struct entry:
+    char *name
+    file_stat found
+    bint is_left_out
+
+cdef struct listing:
+    entry *entries
+    size_t count, size
+    int error          # of the entry `failed`, or of the directory
+    char *failed
+
+
+cdef int _by_name(const void *one, const void *other) noexcept nogil:
+    return strcmp((<const entry *>one).name, (<const entry *>other).name)
+
+
+cdef int _add_name(listing *out, const char *name) noexcept nogil:
+    """Add an entry; whether there is memory for it."""
+    cdef size_t size = strlen(name) + 1
+    cdef entry *grown
+    if out.count == out.size:
+        grown = <entry *>realloc(out.entries, (2 * out.size + 64) * sizeof(entry))
+        if grown == NULL:
+            return 0
+        out.entries, out.size = grown, 2 * out.size + 64
+    out.entries[out.count].name = <char *>malloc(size)
+    if out.entries[out.count].name == NULL:
+        return 0
+    memcpy(out.entries[out.count].name, name, size)
+    out.count += 1
+    return 1
+
+
+cdef void _list(const char *path, listing *out) noexcept nogil:
+    """List a directory by name, with what is known of each entry."""
+    cdef DIR *folder = opendir(path)
+    cdef dirent *found
+    cdef entry *each
+    cdef size_t at
+    if folder == NULL:
+        out.error = errno.errno
+        return
+    while True:
+        errno.errno = 0
+        found = readdir(folder)
+        if found == NULL:
+            out.error = errno.errno
+            break
+        if strcmp(found.d_name, b".") and strcmp(found.d_name, b"..") and not _add_name(out, found.d_name):
+            out.error = errno.ENOMEM
+            break
+    if not out.error and out.count:
+        qsort(out.entries, out.count, sizeof(entry), _by_name)
+        for at in range(out.count):
+            each = &out.entries[at]
+            each.is_left_out = False
+            if fstatat(dirfd(folder), each.name, &each.found, 0):
+                each.is_left_out = True
+                if errno.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+                    out.error, out.failed = errno.errno, each.name
+                    break
+            elif not S_ISREG(each.found.st_mode) and not S_ISDIR(each.found.st_mode):
+                each.is_left_out = True
+    closedir(folder)
+
+
+cdef bytes _encoded(path):
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef const char *name = encoded
+    if <size_t>len(encoded) != strlen(name):
+        raise ValueError("embedded null byte")
+    return encoded
+
+
+def list_directory(path):
+    cdef bytes encoded = _encoded(path)
+    cdef const char *name = encoded
+    cdef listing out
+    cdef file_stat *info
+    cdef size_t at
+    cdef bint is_directory
+    memset(&out, 0, sizeof(out))
+    try:
+        with nogil:
+            _list(name, &out)
+        if out.error:
+            failed = "" if out.failed == NULL else PyUnicode_DecodeFSDefault(out.failed)
+            raise OSError(out.error, strerror(out.error).decode(), f"{path.rstrip('/')}/{failed}" if failed else path)
+        found = []
+        for at in range(out.count):
+            if out.entries[at].is_left_out:
+                continue
+            info = &out.entries[at].found
+            is_directory = S_ISDIR(info.st_mode)
+            found.append((
+                PyUnicode_DecodeFSDefault(out.entries[at].name),
+                0 if is_directory else info.st_size,
+                <int64_t>info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec // 1_000_000,
+                is_directory,
+                (info.st_dev, info.st_ino),
+                (info.st_mode & S_IROTH) != 0,
+            ))
+        return found
+    finally:
+        for at in range(out.count):
+            free(out.entries[at].name)
+        free(out.entries)
+
+
+cdef ssize_t _read_up_to(const char *path, char *out, size_t size) noexcept nogil:
+    """Read a file from its start, up to a size; the bytes read, or -1 after any fault."""
+    cdef int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+    cdef ssize_t count, done = 0
+    if file < 0:
+        return -1
+    while <size_t>done < size:
+        count = pread(file, out + done, size - <size_t>done, done)
+        if count < 0:
+            done = -1
+        if count <= 0:
+            break
+        done += count
+    close(file)
+    return done
+
+
+def read_small_files(list paths, list limits):
+    cdef Py_ssize_t number, count = len(paths)
+    cdef list encoded = [_encoded(path) for path in paths]
+    cdef size_t total = 0
+    if count != len(limits):
+        raise ValueError(f"{count} paths and {len(limits)} limits")
+    cdef const char **names = <const char **>calloc(<size_t>count + 1, sizeof(char *))
+    cdef size_t *starts = <size_t *>calloc(<size_t>count + 1, sizeof(size_t))
+    cdef ssize_t *sizes = <ssize_t *>calloc(<size_t>count + 1, sizeof(ssize_t))
+    cdef char *out = NULL
+    try:
+        if names == NULL or starts == NULL or sizes == NULL:
+            raise MemoryError
+        for number in range(count):
+            names[number] = <bytes>encoded[number]
+            starts[number] = total
+            total += <size_t>limits[number]
+            if total < starts[number] or total > INT64_MAX:
+                raise MemoryError
+        starts[count] = total
+        out = <char *>malloc(total + 1)
+        if out == NULL:
+            raise MemoryError
+        with nogil:
+            for number in range(count):
+                sizes[number] = _read_up_to(names[number], out + starts[number], starts[number + 1] - starts[number])
+        return [
+            PyBytes_FromStringAndSize(out + starts[number], sizes[number]) if sizes[number] >= 0 else None
+            for number in range(count)
+        ]
+    finally:
+        free(names)
+        free(starts)
+        free(sizes)
+        free(out)

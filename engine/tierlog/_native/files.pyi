@@ -131,3 +131,30 @@ def open_ready(path: str) -> ReadyFile | None:
     Raises:
         ValueError: a name with a NUL.
     """
+
+def list_directory(path: str) -> list[tuple[str, int, int, bool, tuple[int, int], bool]]:
+    """List a directory in the order of the names' bytes, without the interpreter's lock. Symbolic links are followed;
+    entries that vanish meanwhile, or are neither file nor directory, are left out.
+
+    Returns:
+        Of each entry its name, its size (0 of a directory), the last change of its content in ms since 1970 UTC,
+        whether it is a directory, (device, inode), and whether every user of the machine may read it.
+
+    Raises:
+        OSError: as the system says, of the directory or of an entry: ``filename`` is its path. ValueError: a name with
+        a NUL.
+    """
+
+def read_small_files(paths: list[str], limits: list[int]) -> list[bytes | None]:
+    """Read files from their beginning, one after another without the interpreter's lock.
+
+    Args:
+        paths: Of the files.
+        limits: Of the bytes that are read of each; memory for all of them is held during the call.
+
+    Returns:
+        Of each the bytes that it has, up to its limit; None after any fault: another read says which.
+
+    Raises:
+        MemoryError. ValueError: a name with a NUL; or the lists are not of one length.
+    """

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import TracebackType
+from typing import Final
+
+from typing_extensions import Buffer
 
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, SizeLimitError, TierlogError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
@@ -30,6 +34,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.process import Closeable
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.optional_reads import find_small_reads
 from tierlog.runtime.waiting.threads import OrderedCalls
 
 #: Store calls that one tier has under way at once.
@@ -50,6 +55,10 @@ class StoredTopic:
     partitions: tuple[int, ...]
 
 
+#: Descriptions that are read together, and the largest that is.
+_TOGETHER: Final = 256
+_SMALL_BYTES_MAX: Final = 32 << 10
+_Read = tuple[Candidate, Buffer | None]
 #: A candidate, and what was read of it.
 LoadedCandidate = tuple[Candidate, ListedSegment | StoredSegment]
 
@@ -210,11 +219,7 @@ class Tier(Closeable):
         """
         candidates = self._layout.find_as_listed(SegmentFilter.of(None, topic_pattern, None), self._take_listed())
 
-        def load(numbered: tuple[int, Candidate]) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
-            number, candidate = numbered
-            return candidate, (self._layout.load if number < described_max else self._layout.load_listed)(candidate)
-
-        with closing(self._calls.map(load, enumerate(candidates), ahead=self._ahead)) as loads:
+        with closing(self._iter_looks(candidates, described_max)) as loads:
             found: list[LoadedCandidate] = []
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
@@ -231,6 +236,39 @@ class Tier(Closeable):
                 found.append((candidate, segment))
             if found:
                 yield found
+
+    def _iter_looks(
+        self, candidates: Iterator[Candidate], described_max: int
+    ) -> Generator[tuple[Candidate, ListedSegment | StoredSegment | None] | TierlogError]:
+        """Yield each candidate with what ``load`` finds of the first ones, and ``load_listed`` of the others; or an
+        error.
+        """
+
+        def load(candidate: Candidate) -> tuple[Candidate, StoredSegment | None]:
+            return candidate, self._layout.load(candidate)
+
+        def look(read: _Read) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
+            candidate, description = read
+            return candidate, self._layout.load_listed(candidate, description)
+
+        yield from self._calls.map(load, itertools.islice(candidates, described_max), ahead=self._ahead)
+        together = find_small_reads(self._store)
+        if together is None:
+            yield from self._calls.map(look, ((each, None) for each in candidates), ahead=self._ahead)
+            return
+
+        def read(group: Sequence[Candidate]) -> list[_Read]:
+            described = [self._layout.described_by(each) for each in group]
+            if any(info is None or info.size_bytes > _SMALL_BYTES_MAX for info in described):
+                return [(each, None) for each in group]
+            infos = [info for info in described if info is not None]
+            found = together.fetch_small([info.key for info in infos], [info.size_bytes + 1 for info in infos])
+            return list(zip(group, found, strict=True))
+
+        groups = iter(lambda: list(itertools.islice(candidates, _TOGETHER)), [])
+        with closing(self._calls.iter_ahead(read, groups, ahead=1)) as reads:
+            for each in reads:
+                yield from self._calls.map(look, each, ahead=0)
 
     def _take_listed(self) -> Iterable[ObjectInfo] | None:
         """Return the objects that opening the tier may have listed just now, once."""

@@ -291,7 +291,7 @@ class _SeenObjects:
         """Return all objects, their keys as from that folder; None unless the listing was read to its end and short."""
         if not self._is_whole:
             return None
-        return [replace(info, key=place.inner + info.key) for info in self._objects]
+        return [info._replace(key=place.inner + info.key) for info in self._objects]
 
 
 def _places_of(path: str, layout: str, config: StorageConfig) -> list[Place]:

@@ -15,9 +15,8 @@ import contextlib
 import errno
 import logging
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, Self
 
 from typing_extensions import Buffer
 
@@ -34,8 +33,7 @@ _AWAY = frozenset((errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOW
 _PASSING = _AWAY | {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY}
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(NamedTuple):
     """One entry of the file system.
 
     Args:
@@ -227,6 +225,11 @@ class Files(ReadableFiles, Protocol):
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
         """Fill ``out`` from a position on; returns the bytes read, fewer only at the end of the file. After an error
         any byte of ``out`` may have been written.
+        """
+
+    def read_small(self, paths: list[str], limits: list[int]) -> Sequence[bytes | None]:
+        """Read many small files from their beginning, each up to its limit of bytes; memory for all limits is held
+        meanwhile. None in place of a file after any fault, which ``read_range`` raises.
         """
 
     def open_ready(self, path: str) -> ReadyFile | None:

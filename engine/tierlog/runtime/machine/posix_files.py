@@ -10,14 +10,14 @@ import shutil
 import stat as stat_bits
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from typing_extensions import Buffer
 
 from tierlog._native.buffers import read_range_into
-from tierlog._native.files import GrowingFile, ReadyFile, open_ready
+from tierlog._native.files import GrowingFile, ReadyFile, list_directory, open_ready, read_small_files
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.files import (
@@ -392,18 +392,13 @@ class PosixFiles:
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """Iterate a directory's entries by name."""
-        with translated(path):
-            names = sorted(os.listdir(path))
-        for name in names:
-            child = f"{path.rstrip('/')}/{name}"
-            try:
-                found = os.stat(child)
-            except OSError as cause:
-                if isinstance(store_error(cause, child), ObjectNotFoundError) or cause.errno == errno.ELOOP:
-                    continue
-                raise store_error(cause, child) from cause
-            if stat_bits.S_ISREG(found.st_mode) or stat_bits.S_ISDIR(found.st_mode):
-                yield _info(child, found)
+        try:
+            found = list_directory(path)
+        except (OSError, ValueError) as cause:
+            raise _read_error(cause, getattr(cause, "filename", None) or path) from cause
+        base = path.rstrip("/")
+        for name, size_bytes, modified_ms, is_directory, identity, readable_by_all in found:
+            yield FileInfo(f"{base}/{name}", size_bytes, modified_ms, is_directory, identity, readable_by_all)
 
     def list_files(self, path: str, *, sized: str = "") -> list[tuple[str, int]]:
         """Return (name, size) of the files in a directory, by name; -1 where a name does not end with ``sized``."""
@@ -455,6 +450,13 @@ class PosixFiles:
             return read_range_into(path, start_position, out)
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
+
+    def read_small(self, paths: list[str], limits: list[int]) -> Sequence[bytes | None]:
+        """Read small files from their beginning, by one call without the interpreter's lock."""
+        try:
+            return read_small_files(paths, limits)
+        except ValueError:  # a name that no file has
+            return [None] * len(paths)
 
     def open_ready(self, path: str) -> ReadyFile | None:
         """Open a file that knows which of its bytes the page cache has; None before Linux 5.12."""

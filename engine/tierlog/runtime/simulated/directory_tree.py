@@ -6,7 +6,7 @@ that the changes in it and that rename survive a crash or not each on its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tierlog.runtime.machine.files import FileInfo, Files
 from tierlog.runtime.machine.randomness import Rng
@@ -98,7 +98,7 @@ class BaseDirectory(Directory):
 
     def info(self, path: str) -> FileInfo:
         found = self._files.find(self._path or "/")
-        return super().info(path) if found is None else replace(found, path=path)
+        return super().info(path) if found is None else found._replace(path=path)
 
 
 Node = Content | Directory

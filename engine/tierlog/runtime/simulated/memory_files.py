@@ -16,7 +16,7 @@ path than over the machine's files:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from typing_extensions import Buffer
@@ -184,6 +184,16 @@ class MemoryFiles:
         """Fill ``out`` from a position on; returns the bytes read, fewer only at the end of the file."""
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
+
+    def read_small(self, paths: list[str], limits: list[int]) -> Sequence[bytes | None]:
+        """Read small files from their beginning; None in place of one that cannot be read."""
+        found: list[bytes | None] = []
+        for path, limit in zip(paths, limits, strict=True):
+            try:
+                found.append(bytes(self.read_range(path, start_position=0, end_position_exclusive=limit)))
+            except StoreError:
+                found.append(None)
+        return found
 
     def open_ready(self, path: str) -> ReadyFile | None:  # noqa: ARG002
         """None: these are no files of the machine."""

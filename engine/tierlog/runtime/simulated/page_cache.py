@@ -8,7 +8,6 @@ truncation frees have no owner: later writes there are not seen until the trunca
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from tierlog.runtime.machine.files import FileInfo, ReadableFile
@@ -170,8 +169,8 @@ class BaseContent(Content):
     def info(self, path: str) -> FileInfo:
         """Return size, times and rights, under a path; the identity of a file that was not changed."""
         identity = self._info.identity if self.modified_ms == self._info.modified_ms else (0, 0)
-        return replace(
-            self._info, path=path, size_bytes=self.size_bytes, modified_ms=self.modified_ms, identity=identity
+        return self._info._replace(
+            path=path, size_bytes=self.size_bytes, modified_ms=self.modified_ms, identity=identity
         )
 
     def growth_bytes(self, position: int, size_bytes: int) -> int:

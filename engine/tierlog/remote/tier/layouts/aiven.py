@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from typing_extensions import Buffer
+
 from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import (
@@ -93,15 +95,22 @@ class AivenLayout(ListedLayout):
         segment = self._segment(candidate, manifest, described, footer)
         return segment if metadata is not None else self._measured(segment)
 
-    def load_listed(self, candidate: Candidate) -> ListedSegment | StoredSegment | None:
+    def described_by(self, candidate: Candidate) -> ObjectInfo:
+        return candidate.objects[MANIFEST]
+
+    def load_listed(
+        self, candidate: Candidate, description: Buffer | None = None
+    ) -> ListedSegment | StoredSegment | None:
         info = candidate.objects[MANIFEST]
         if info.size_bytes > MANIFEST_BYTES_MAX:
             return self.load(candidate)  # which says so
-        try:
-            data = self._store.fetch_range(info.key, start_position=0, end_position_exclusive=info.size_bytes + 1)
-        except ObjectNotFoundError:
-            return None
-        found = find_listed(data)
+        if description is None:
+            end = info.size_bytes + 1
+            try:
+                description = self._store.fetch_range(info.key, start_position=0, end_position_exclusive=end)
+            except ObjectNotFoundError:
+                return None
+        found = find_listed(description)
         if found is None or not candidate.segment_path.endswith(found.segment_path):
             return self.load(candidate)
         footer = candidate.objects.get(FOOTER)

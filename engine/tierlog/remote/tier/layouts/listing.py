@@ -178,9 +178,22 @@ class Layout(ABC):
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch what describes it. None if there is nothing to read in it (an empty active segment)."""
 
-    def load_listed(self, candidate: Candidate) -> ListedSegment | StoredSegment | None:
-        """Fetch what describes it, and look at its metadata alone where that is enough: faults of all else come when
-        it is described.
+    def described_by(self, candidate: Candidate) -> ObjectInfo | None:  # noqa: ARG002 - for overrides
+        """Return the listed object that ``load_listed`` looks at; None where it is not one alone."""
+        return None
+
+    def load_listed(
+        self,
+        candidate: Candidate,
+        description: Buffer | None = None,  # noqa: ARG002 - for overrides
+    ) -> ListedSegment | StoredSegment | None:
+        """Look at the metadata alone in what describes it, where that is enough: faults of all else come when it is
+        described.
+
+        Args:
+            candidate: Of this layout.
+            description: The object of ``described_by``, from its beginning up to one byte more than its listed size;
+                None: it is fetched.
         """
         return self.load(candidate)
 

@@ -7,10 +7,10 @@ formats offsets in the JVM's locale: docs/formats/objects.md, Object keys).
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileKind
 from tierlog.remote.api import ZERO_UUID, IndexType, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -47,8 +47,7 @@ _ID: Final = r"[A-Za-z0-9_-]{22}"
 _FILES: Final = "|".join(kind.suffix for kind in SegmentFileKind)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
+class ObjectKey(NamedTuple):
     """One object of a segment, as its key says.
 
     Args:
@@ -67,9 +66,10 @@ class ObjectKey:
 
 
 _AIVEN: Final = re.compile(
-    rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
-    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|{REMOTE_LOG_INDEX}|{FOOTER})"
+    rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID})"
 )
+_AIVEN_SUFFIXES: Final = frozenset(("log", "indexes", "rsm-manifest", REMOTE_LOG_INDEX, FOOTER))
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
     rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))"
@@ -89,6 +89,9 @@ _LOG_DIR: Final = re.compile(
 _TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
 
 
+#: What ``Uuid.from_text`` takes; a listing of millions of keys does not ask it.
+_UUID: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
+_URL_SAFE: Final = str.maketrans("-_", "+/")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -150,7 +153,9 @@ def _partition_of(topic_id: str | None, topic: str, partition: int) -> TopicIdPa
 @lru_cache(maxsize=64)
 def segment_id_of(text: str) -> Uuid:
     """Return the id of 22 characters; made once for neighbouring keys. Raises ValueError."""
-    return Uuid.from_text(text)
+    if _UUID.fullmatch(text) is None:
+        return Uuid.from_text(text)  # which says what is wrong
+    return Uuid(a2b_base64(text.translate(_URL_SAFE) + "=="))
 
 
 def _parse(found: re.Match[str] | None) -> ObjectKey | None:
@@ -173,15 +178,24 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
 
 def parse_aiven(key: str) -> ObjectKey | None:
     """Parse ``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``; None for other keys."""
-    found = _AIVEN.fullmatch(key)
+    path, _, suffix = key.rpartition(".")
+    if suffix not in _AIVEN_SUFFIXES or (named := _aiven_segment(path)) is None:
+        return None
+    # By position: a listing has millions of keys.
+    return ObjectKey(*named, suffix, path)
+
+
+@lru_cache(maxsize=64)
+def _aiven_segment(path: str) -> tuple[str, TopicIdPartition, int, Uuid] | None:
+    """Parse a key without its suffix, once for the objects of a segment: (prefix, partition, start offset, id)."""
+    found = _AIVEN.fullmatch(path)
     if found is None:
         return None
-    path, lead, topic, topic_id, number, start, segment_id, suffix = found.groups()
+    lead, topic, topic_id, number, start, segment_id = found.groups()
     offset, partition = int(start), int(number)
     if offset > _INT64_MAX or partition > _INT32_MAX:
         return None
-    # By position: a listing has millions of keys.
-    return ObjectKey(lead, _partition_of(topic_id, topic, partition), offset, segment_id_of(segment_id), suffix, path)
+    return lead, _partition_of(topic_id, topic, partition), offset, segment_id_of(segment_id)
 
 
 def parse_local_tiered(key: str) -> ObjectKey | None:

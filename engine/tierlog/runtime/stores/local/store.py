@@ -112,7 +112,7 @@ class LocalStore:
         for entry in self._entries(folder):
             key = folder + entry.name
             if not entry.is_directory:
-                if entry.name.endswith(TEMPORARY_SUFFIX) == temporary:
+                if key.endswith(TEMPORARY_SUFFIX) == temporary:
                     yield _object(key, entry)
             elif entry.identity == (0, 0) or entry.identity not in above:
                 yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
@@ -163,6 +163,10 @@ class LocalStore:
         except ObjectNotFoundError:
             self._require_root()
             raise
+
+    def fetch_small(self, keys: list[str], limits: list[int]) -> Sequence[Buffer | None]:
+        self._counts.add("GET", len(keys))
+        return self._files.read_small([self._path(key) for key in keys], limits)
 
     def open_ready(self, key: str) -> ReadyFile | None:
         file = self._files.open_ready(self._path(key))

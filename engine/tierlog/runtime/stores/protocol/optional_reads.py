@@ -6,7 +6,7 @@ in a thread of a pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, cast
 
 from typing_extensions import Buffer
@@ -41,6 +41,12 @@ class OptionalReads(Protocol):
         """Open the current file of an object on this machine, for an event loop, which reads bytes that are in memory,
         or sends them to a socket; does not wait. A later object is another file. None where opening would wait, and
         after any fault, which ``ObjectStore.fetch_range`` raises.
+        """
+
+    def fetch_small(self, keys: list[str], limits: list[int]) -> Sequence[Buffer | None]:
+        """Fetch many small objects from their beginning, each up to its limit of bytes, for less than as many calls
+        cost; memory for all limits is held meanwhile. None in place of one after any fault, which
+        ``ObjectStore.fetch_range`` raises.
         """
 
     def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -82,6 +88,14 @@ def find_ready_reads(store: ObjectStore) -> OptionalReads | None:
     None for one around another store: it may wait.
     """
     return cast(OptionalReads, store) if _reads_by(store, "open_ready", "opens_ready") else None
+
+
+def find_small_reads(store: ObjectStore) -> OptionalReads | None:
+    """Return the store, if it fetches many small objects by one call; rules as of ``find_started_reads``.
+
+    None for one around another store, which sees each read.
+    """
+    return cast(OptionalReads, store) if _reads_by(store, "fetch_small", "fetches_small") else None
 
 
 def find_resumed_listings(store: ObjectStore) -> OptionalReads | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import obstore
@@ -224,7 +223,7 @@ class RemoteStore:
         try:
             with translated(self._place(key)):
                 found = self._read(lambda: obstore.head(self._store, key), lambda: obstore.head_async(self._store, key))
-                return replace(_info(found), etag=found[self._etag_field])
+                return _info(found)._replace(etag=found[self._etag_field])
         except ObjectNotFoundError:
             return None
 
