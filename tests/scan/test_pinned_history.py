@@ -35,8 +35,8 @@ def spans_of(tier: Tier, history: PartitionHistory) -> list[object]:
 
 def unlisted(segment: StoredSegment) -> StoredSegment:
     """The segment without the sizes of objects that only a listing says, which no plan and no reader asks for."""
-    parts = tuple((kind, replace(part, object_size_bytes=-1)) for kind, part in segment.parts)
-    return replace(segment, log=replace(segment.log, object_size_bytes=-1), parts=parts)
+    parts = tuple((kind, part._replace(object_size_bytes=-1)) for kind, part in segment.parts)
+    return replace(segment, log=segment.log._replace(object_size_bytes=-1), parts=parts)
 
 
 def check_same(tier: Tier, whole: PartitionHistory, pinned: PartitionHistory) -> None:

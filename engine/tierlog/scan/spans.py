@@ -5,15 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, overload
+from typing import Any, Final, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tierlog.remote.api import EpochMap, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.metadata.listed_spans import ListedSpans
-from tierlog.remote.tier.layouts.plain_segments import NOT_PLAIN, PLAIN_DTYPE, describe_plain
+from tierlog.remote.tier.layouts.plain_segments import NOT_PLAIN, PLAIN_DTYPE, plain_segment
 from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
+from tierlog.runtime.stores.wrappers.passing_store import MASK
+
+#: Rows that become values together.
+_ROWS: Final = 512
 
 
 class Spans(Sequence[Span]):
@@ -147,10 +152,11 @@ class SpanColumns(Spans):
         start, stop = self.listed.between(first_offset, end_offset_exclusive)
         late = self.listed.rows["max_timestamp_ms"][start:stop] >= first_timestamp_ms
         are_first = np.concatenate(([True], ~late[:-1]))
-        for at in np.flatnonzero(late).tolist():  # no span is made of those that are too early
-            span = _cut(self._span(start + at), first_offset, end_offset_exclusive)
-            assert span is not None
-            yield span, bool(are_first[at])
+        places = np.flatnonzero(late)  # no span is made of those that are too early
+        for span, is_first in zip(self._iter_spans(start + places), are_first[places].tolist(), strict=True):
+            cut = _cut(span, first_offset, end_offset_exclusive)
+            assert cut is not None
+            yield cut, is_first
 
     def estimated(self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int) -> tuple[int, int]:
         start, stop = self.listed.between(first_offset, end_offset_exclusive)
@@ -164,13 +170,40 @@ class SpanColumns(Spans):
         return int(parts.sum()), int(counts.sum())
 
     def _span(self, number: int) -> Span:
-        span = self.listed[number]
-        if not len(self.plain):
-            return span
-        chunk_size, sizes = self.plain[number].tolist()
-        if not chunk_size:
-            return span
-        return Span(describe_plain(span.segment, (chunk_size, sizes)), span.first_offset, span.end_offset_exclusive)
+        return next(self._iter_spans(np.array([number])))
+
+    def _iter_spans(self, numbers: NDArray[np.int64]) -> Iterator[Span]:
+        """Iterate the spans of some rows, some of which become values together."""
+        for at in range(0, len(numbers), _ROWS):
+            some = numbers[at : at + _ROWS]
+            if not len(self.plain):
+                yield from map(self.listed.__getitem__, some.tolist())
+                continue
+            for number, row, plain in zip(
+                some.tolist(), self.listed.rows[some].tolist(), self.plain[some].tolist(), strict=True
+            ):
+                yield self._plain_span(number, row, plain) if plain[0] else self.listed[number]
+
+    def _plain_span(self, number: int, row: tuple[Any, ...], plain: PlainNumbers) -> Span:
+        """Return the span of a plain segment: the value that ``ListedSpans`` makes, and what describes it."""
+        first, end_exclusive, start, end, max_ms, event_ms, modified_ms, _, segment_id, size, broker, epoch, empty = row
+        origin, prefix = self.listed.origin, self.listed.origin.prefix
+        metadata = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(origin.topic_id_partition, Uuid(segment_id)),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=max_ms,
+            broker_id=broker,
+            event_timestamp_ms=event_ms,
+            segment_size_in_bytes=size,
+            segment_leader_epochs=EpochMap({epoch: start} if epoch >= 0 else dict(self.listed.epochs[number])),
+            custom_metadata=self.listed.custom.get(number),
+            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            txn_idx_empty=empty,
+        )
+        shown = MASK if origin.is_masked else prefix
+        segment = plain_segment(metadata, plain, prefix=prefix, shown=shown, last_modified_ms=modified_ms)
+        return Span(segment, first, end_exclusive)
 
 
 def as_spans(spans: Sequence[Span]) -> Spans:

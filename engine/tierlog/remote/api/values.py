@@ -98,12 +98,14 @@ class EpochMap(Mapping[int, int]):
 
     def __init__(self, entries: Mapping[int, int] | tuple[EpochEntry, ...] = ()) -> None:
         if isinstance(entries, Mapping):
-            entries = tuple(EpochEntry(epoch, start) for epoch, start in entries.items())
+            checked = [EpochEntry(epoch, start) for epoch, start in entries.items()]
         else:
             require_type("entries", entries, tuple, "a mapping of epoch to offset, or a tuple of EpochEntry")
             for entry in entries:
                 require_type("each of entries", entry, EpochEntry, "an EpochEntry")
-        self._entries: dict[int, int] = {entry.epoch: entry.start_offset for entry in sorted(entries)}
+            checked = list(entries)
+        checked.sort()
+        self._entries: dict[int, int] = dict(checked)
 
     def entries(self) -> tuple[EpochEntry, ...]:
         """Return the epochs and their first offsets, ascending by epoch."""
@@ -259,12 +261,13 @@ class RemoteLogSegmentMetadata:
         )
         if found not in _USUAL_TYPES:  # there are millions of these
             _require_types(self, RemoteLogSegmentState)
-        _require(0 <= self.start_offset <= _INT64_MAX, f"start offset {self.start_offset} is not 0 … 2^63-1")
-        _require(
-            self.start_offset <= self.end_offset,
-            f"end offset {self.end_offset} is below start offset {self.start_offset}",
-        )
-        _require(self.end_offset <= _INT64_MAX, f"end offset {self.end_offset} is not 0 … 2^63-1")
+        if not 0 <= self.start_offset <= self.end_offset <= _INT64_MAX:
+            _require(0 <= self.start_offset <= _INT64_MAX, f"start offset {self.start_offset} is not 0 … 2^63-1")
+            _require(
+                self.start_offset <= self.end_offset,
+                f"end offset {self.end_offset} is below start offset {self.start_offset}",
+            )
+            _require(self.end_offset <= _INT64_MAX, f"end offset {self.end_offset} is not 0 … 2^63-1")
         _require(_INT64_MIN <= self.max_timestamp_ms <= _INT64_MAX, "max timestamp is no 64-bit number")
         _require(-_INT32_MAX - 1 <= self.broker_id <= _INT32_MAX, _BROKER_ID)
         _require(_INT64_MIN <= self.event_timestamp_ms <= _INT64_MAX, _EVENT_TIMESTAMP)

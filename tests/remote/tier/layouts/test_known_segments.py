@@ -59,8 +59,8 @@ def same(found: Sequence[StoredSegment], wanted: Sequence[StoredSegment]) -> boo
     """Whether they are the same segments at the same places; what only a listing tells is left out."""
 
     def plain(segment: StoredSegment) -> object:
-        parts = [(kind, dataclasses.replace(part, object_size_bytes=-1)) for kind, part in segment.parts]
-        log = dataclasses.replace(segment.log, object_size_bytes=-1)
+        parts = [(kind, part._replace(object_size_bytes=-1)) for kind, part in segment.parts]
+        log = segment.log._replace(object_size_bytes=-1)
         return segment.metadata.remote_log_segment_id, segment.size_bytes, segment.name, log, parts, segment.encryption
 
     return [plain(segment) for segment in found] == [plain(segment) for segment in wanted]

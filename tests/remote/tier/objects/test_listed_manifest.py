@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import DATA, FIXTURES
 from tierlog.errors import CorruptDataError
-from tierlog.remote.metadata.listed_spans import SegmentOrigin
 from tierlog.remote.tier.layouts.aiven import describe_aiven
-from tierlog.remote.tier.layouts.plain_segments import describe_plain, plain_numbers
+from tierlog.remote.tier.layouts.plain_segments import plain_numbers, plain_segment
 from tierlog.remote.tier.objects.listed_manifest import ListedManifest, find_listed
 from tierlog.remote.tier.objects.manifest import Manifest, parse_manifest
 from tierlog.remote.tier.objects.object_keys import aiven_segment_path
@@ -66,8 +65,7 @@ def check_plain(found: ListedManifest, manifest: Manifest) -> None:
     described = describe_aiven(
         manifest, base=f"a/{found.segment_path}", metadata=metadata, name=lambda key, _: key, prefix="a/"
     )
-    segment = SegmentOrigin(metadata.topic_id_partition, "aiven", "a/").segment(metadata)
-    made = describe_plain(segment, found.plain)
+    made = plain_segment(metadata, found.plain, prefix="a/", shown="a/", last_modified_ms=0)
     assert made == described
     assert pickle.dumps(made.chunk_index) == pickle.dumps(described.chunk_index)
     assert plain_numbers(described) == found.plain

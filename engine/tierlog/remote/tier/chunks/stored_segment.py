@@ -39,8 +39,7 @@ _DESCRIPTION: Final = "rsm-manifest"
 LogVersion = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
+class StoredPart(NamedTuple):
     """Bytes of an object that hold one part of a segment.
 
     Args:

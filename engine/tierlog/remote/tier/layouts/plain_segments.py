@@ -14,11 +14,12 @@ from typing import Final
 import numpy as np
 
 from tierlog._native.chunks import ChunkIndex
-from tierlog.remote.api import IndexType
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.listing import ListedSegment
 from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
 from tierlog.remote.tier.objects.manifest import INDEX_MEMBERS
+from tierlog.remote.tier.objects.object_keys import aiven_segment_path
 
 _KINDS: Final = tuple(INDEX_MEMBERS)
 #: ``PlainNumbers`` of a segment.
@@ -42,18 +43,32 @@ def plain_numbers(segment: ListedSegment | StoredSegment) -> PlainNumbers:
     return found if segment.size_bytes and places == [(kind, part.position) for kind, part in made] else NOT_PLAIN
 
 
-def describe_plain(segment: StoredSegment, numbers: PlainNumbers) -> StoredSegment:
-    """Describe a plain segment by its numbers, as ``Tier.describe_segment`` does by its manifest."""
+def plain_segment(
+    metadata: RemoteLogSegmentMetadata, numbers: PlainNumbers, *, prefix: str, shown: str, last_modified_ms: int
+) -> StoredSegment:
+    """Describe a plain segment by its numbers, as ``Tier.describe_segment`` does by its manifest.
+
+    Args:
+        metadata: Of the segment.
+        numbers: Of the segment.
+        prefix: What stands before the path of its objects.
+        shown: What stands there in messages.
+        last_modified_ms: As its listing has it.
+
+    Raises:
+        ValueError: the topic's name is none, so that keys would be another segment's.
+    """
     chunk_size, sizes = numbers
-    key, size_bytes = segment.log.key, segment.size_bytes
+    size_bytes = metadata.segment_size_in_bytes
+    path = aiven_segment_path(metadata)
     return StoredSegment(
-        segment.metadata,
-        segment.layout,
-        segment.name,
-        StoredPart(key, 0, size_bytes),
-        _parts(f"{key.removesuffix('.log')}.indexes", sizes),
+        metadata,
+        "aiven",
+        f"{shown}{path}.log",
+        StoredPart(f"{prefix}{path}.log", 0, size_bytes),
+        _parts(f"{prefix}{path}.indexes", sizes),
         _chunk_index(chunk_size, size_bytes),
-        last_modified_ms=segment.last_modified_ms,
+        last_modified_ms=last_modified_ms,
     )
 
 

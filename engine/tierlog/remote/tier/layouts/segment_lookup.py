@@ -429,4 +429,4 @@ class KnownLayout(Layout):
 
     def _found(self, part: StoredPart) -> StoredPart | None:
         info = self._store.find(part.key)
-        return None if info is None else replace(part, size_bytes=info.size_bytes, object_size_bytes=info.size_bytes)
+        return None if info is None else part._replace(size_bytes=info.size_bytes, object_size_bytes=info.size_bytes)

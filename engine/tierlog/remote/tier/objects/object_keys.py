@@ -90,8 +90,8 @@ _TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
 
 
 #: What ``Uuid.from_text`` takes; a listing of millions of keys does not ask it.
-_UUID: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
-_URL_SAFE: Final = str.maketrans("-_", "+/")
+_UUID: Final = re.compile(_ID)
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -155,7 +155,7 @@ def segment_id_of(text: str) -> Uuid:
     """Return the id of 22 characters; made once for neighbouring keys. Raises ValueError."""
     if _UUID.fullmatch(text) is None:
         return Uuid.from_text(text)  # which says what is wrong
-    return Uuid(a2b_base64(text.translate(_URL_SAFE) + "=="))
+    return Uuid(a2b_base64(text.encode("ascii").translate(_URL_SAFE) + b"=="))
 
 
 def _parse(found: re.Match[str] | None) -> ObjectKey | None:
