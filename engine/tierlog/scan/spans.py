@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tierlog.remote.api import EpochMap, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
 from tierlog.remote.metadata.lineage import Span
-from tierlog.remote.metadata.listed_spans import ListedSpans
+from tierlog.remote.metadata.listed_spans import SPAN_DTYPE, ListedSpans, SegmentOrigin
 from tierlog.remote.tier.layouts.plain_segments import NOT_PLAIN, PLAIN_DTYPE, plain_segment
 from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
 from tierlog.runtime.stores.wrappers.passing_store import MASK
@@ -135,8 +136,16 @@ class SpanColumns(Spans):
     def __hash__(self) -> int:
         return hash(self.listed)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_of_bytes, (self.listed, self.plain.tobytes()))
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        listed = self.listed
+
+        def packed(rows: NDArray[np.void]) -> object:
+            """The bytes of rows; from protocol 5 on without a copy, which a pickler would keep until its end."""
+            view = np.ascontiguousarray(rows).view(np.uint8).data.toreadonly()
+            return pickle.PickleBuffer(view) if protocol.__index__() >= 5 else bytes(view)
+
+        values = listed.origin, packed(listed.rows), dict(listed.epochs), dict(listed.custom), packed(self.plain)
+        return (_of_bytes, values)
 
     @property
     def size_bytes(self) -> int:
@@ -226,9 +235,16 @@ def _estimated_bytes(span: Span) -> int:
     return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets
 
 
-def _of_bytes(listed: ListedSpans, plain: bytes) -> SpanColumns:
-    """Return unpickled spans. Raises ValueError: the bytes are no rows of these spans."""
-    rows = np.frombuffer(plain, PLAIN_DTYPE)
-    if len(rows) not in (0, len(listed)):
-        raise ValueError(f"{len(rows)} rows for {len(listed)} spans")
-    return SpanColumns(listed, rows)
+def _of_bytes(
+    origin: SegmentOrigin,
+    rows: bytes,
+    epochs: Mapping[int, tuple[tuple[int, int], ...]],
+    custom: Mapping[int, bytes],
+    plain: bytes,
+) -> SpanColumns:
+    """Return unpickled spans. Raises ValueError: the bytes are no rows, or not of the same spans."""
+    listed = ListedSpans(origin, np.frombuffer(rows, SPAN_DTYPE), epochs, custom)
+    found = np.frombuffer(plain, PLAIN_DTYPE)
+    if len(found) not in (0, len(listed)):
+        raise ValueError(f"{len(found)} rows for {len(listed)} spans")
+    return SpanColumns(listed, found)

@@ -65,10 +65,10 @@ class ObjectKey(NamedTuple):
     segment_path: str
 
 
-_AIVEN: Final = re.compile(
-    rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
-    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID})"
+_AIVEN_FOLDER: Final = re.compile(
+    rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})"
 )
+_AIVEN_SEGMENT: Final = re.compile(rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID})")
 _AIVEN_SUFFIXES: Final = frozenset(("log", "indexes", "rsm-manifest", REMOTE_LOG_INDEX, FOOTER))
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
@@ -188,14 +188,21 @@ def parse_aiven(key: str) -> ObjectKey | None:
 @lru_cache(maxsize=64)
 def _aiven_segment(path: str) -> tuple[str, TopicIdPartition, int, Uuid] | None:
     """Parse a key without its suffix, once for the objects of a segment: (prefix, partition, start offset, id)."""
-    found = _AIVEN.fullmatch(path)
-    if found is None:
+    folder, _, name = path.rpartition("/")
+    found, above = _AIVEN_SEGMENT.fullmatch(name), _aiven_folder(folder)
+    if found is None or above is None:
         return None
-    lead, topic, topic_id, number, start, segment_id = found.groups()
-    offset, partition = int(start), int(number)
-    if offset > _INT64_MAX or partition > _INT32_MAX:
+    offset = int(found["offset"])
+    return None if offset > _INT64_MAX else (*above, offset, segment_id_of(found["segment_id"]))
+
+
+@lru_cache(maxsize=64)
+def _aiven_folder(folder: str) -> tuple[str, TopicIdPartition] | None:
+    """Parse the folder of a partition, once for its segments: (prefix, partition)."""
+    found = _AIVEN_FOLDER.fullmatch(folder)
+    if found is None or int(found["partition"]) > _INT32_MAX:
         return None
-    return lead, _partition_of(topic_id, topic, partition), offset, segment_id_of(segment_id)
+    return found["lead"], _partition_of(found["topic_id"], found["topic"], int(found["partition"]))
 
 
 def parse_local_tiered(key: str) -> ObjectKey | None:
