@@ -84,6 +84,25 @@ def test_columns_are_pruned(orders: Cluster) -> None:
         assert (answer["error"], found) == (None, wanted)
 
 
+@pytest.mark.parametrize(("mode", "engine"), [READS[0], READS[1], READS[3]])
+def test_filters_leave_out_what_the_tier_need_not_give(orders: Cluster, mode: str, engine: str) -> None:
+    """If this fails, a query of the last hour reads all of the tier, or a filter takes records that it lets through."""
+    rows, _ = orders.ask("kafka", TOPIC)
+    late = rows[650][2]
+    options = {"pushDownPredicate": "true", "maxBytesPerPartition": "1"}
+    for where in (
+        f"timestamp >= timestamp_millis({late})",
+        "offset BETWEEN 700 AND 750",
+        "partition = 1 AND offset < 40",
+    ):
+        wanted, _ = orders.ask("kafka", TOPIC, where=where)
+        found, answer = orders.ask(mode, TOPIC, options=options, engine=engine, where=where)
+        assert (answer["error"], found) == (None, wanted), where
+        assert len(wanted) > 30
+        _, all_of_it = orders.ask(mode, TOPIC, options=options, engine=engine)
+        assert answer["tasks"] < all_of_it["tasks"] / 2, where
+
+
 def test_options_are_checked_in_every_mode(orders: Cluster) -> None:
     """If this fails, an option that brokers cannot obey, or a misspelt one, is passed over."""
     columns = ["offset", "partition", "headers"]

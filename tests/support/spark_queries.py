@@ -3,9 +3,9 @@
     python -m tests.support.spark_queries JARS
 
 A line of stdin asks: ``{"format", "options", "out", "checkpoint"}``; with a ``checkpoint`` the query is a stream of all
-that is there now, which adds to ``out``, else a batch read. Records go to ``out`` as Parquet. The answer is a line of
-JSON: ``{"error"}``, null if there was none, ``{"tasks"}``, the partitions of a batch read, ``{"batches"}``, those of a
-stream that had rows.
+that is there now, which adds to ``out``, else a batch read, of what passes ``where`` if there is one. Records go to
+``out`` as Parquet. The answer is a line of JSON: ``{"error"}``, null if there was none, ``{"tasks"}``, the partitions
+of a batch read, ``{"batches"}``, those of a stream that had rows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp", "timest
 def main() -> None:
     builder = SparkSession.builder.master("local[2]").appName("tierlog-seam").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.extraClassPath", sys.argv[1]).config("spark.sql.session.timeZone", "UTC")
+    builder = builder.config("spark.sql.python.filterPushdown.enabled", "true")
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for line in sys.stdin:
@@ -38,6 +39,8 @@ def answer(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
 
 def batch(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
     frame = spark.read.format(question["format"]).options(**question["options"]).load()
+    if "where" in question:
+        frame = frame.where(question["where"])
     frame = frame.selectExpr(*question.get("columns", COLUMNS))
     tasks = frame.rdd.getNumPartitions()
     frame.write.mode("overwrite").parquet(question["out"])

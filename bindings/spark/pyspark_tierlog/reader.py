@@ -132,11 +132,11 @@ def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> T
     """
     from pyspark_tierlog.columns import checked_schema
 
-    kind = PushdownReader if _takes_filters(options.push_down_predicate) else TierlogReader
+    kind = PushdownReader if takes_filters(options.push_down_predicate) else TierlogReader
     return kind(options, listing, checked_schema(options, schema))
 
 
-def _takes_filters(wanted: bool | None) -> bool:
+def takes_filters(wanted: bool | None) -> bool:
     """Whether to accept filters in this process, in which Spark pushes them.
 
     Spark 4.1 to 4.3 cache the plan of a filtered query in the loaded DataFrame, run later queries over it without a

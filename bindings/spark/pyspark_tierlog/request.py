@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_tierlog.options.java_patterns import name_pattern
 from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
@@ -14,11 +14,12 @@ from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 if TYPE_CHECKING:
     from pyspark_tierlog.options.source_options import ReadOptions
 
-_EVERYTHING = RecordFilter()
+#: The filter that all records pass.
+EVERYTHING: Final = RecordFilter()
 _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
-def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING) -> ScanRequest:
+def scan_request(options: ReadOptions, record_filter: RecordFilter = EVERYTHING) -> ScanRequest:
     """Make the scan request of a batch read's options, the same for each of their paths. Raises ConfigError: it cannot
     begin where they say.
     """
@@ -46,10 +47,13 @@ def first_request(options: ReadOptions) -> ScanRequest:
 
 
 def stream_request(
-    options: ReadOptions, start: dict[str, dict[int, int]], end: dict[str, dict[int, int]]
+    options: ReadOptions,
+    start: dict[str, dict[int, int]],
+    end: dict[str, dict[int, int]],
+    record_filter: RecordFilter = EVERYTHING,
 ) -> ScanRequest:
-    """Make the request of one batch of a stream."""
-    return replace(_request(options), starting_offsets=start, ending_offsets=end)
+    """Make the request of one batch of a stream, or of the tier's part of a read that brokers answer too."""
+    return replace(_request(options), starting_offsets=start, ending_offsets=end, record_filter=record_filter)
 
 
 def _request(options: ReadOptions) -> ScanRequest:
@@ -69,7 +73,7 @@ def _request(options: ReadOptions) -> ScanRequest:
 
 
 def scan_requests(
-    options: ReadOptions, sizes: Sequence[int], record_filter: RecordFilter = _EVERYTHING
+    options: ReadOptions, sizes: Sequence[int], record_filter: RecordFilter = EVERYTHING
 ) -> list[ScanRequest]:
     """Make the scan request for each path; the paths share the number of tasks in proportion to their ``sizes`` in
     bytes.

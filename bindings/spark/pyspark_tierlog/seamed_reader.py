@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,16 +10,19 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_tierlog.columns import checked_schema
 from pyspark_tierlog.plain_errors import told_in_one_line
+from pyspark_tierlog.reader import takes_filters
+from pyspark_tierlog.request import EVERYTHING
 from pyspark_tierlog.stream.task_rows import TaskRows
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyspark_tierlog.options.source_options import ReadOptions
 
 
 class SeamedReader(DataSourceReader):
-    """Plans on the driver, when each query runs; reads on executors.
+    """Plans on the driver, when each query runs; reads on executors. Made by :func:`make_seamed_reader`.
 
     Raises:
         ConfigError: the schema does not fit.
@@ -28,6 +31,7 @@ class SeamedReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._rows = TaskRows.of(options, checked_schema(options, schema))
         self._options: ReadOptions | None = options
+        self._filter = EVERYTHING
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state that an executor needs."""
@@ -52,9 +56,28 @@ class SeamedReader(DataSourceReader):
             end = stream.find_offsets(
                 given.ending_offsets, given.ending_timestamp, given.ending_offsets_by_timestamp, strategy="latest"
             )
-            return plan_tasks(stream, start, {place: max(offset, start[place]) for place, offset in end.items()})
+            ends = {place: max(offset, start[place]) for place, offset in end.items()}
+            return plan_tasks(stream, start, ends, self._filter)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow record batches under the promised schema."""
         with told_in_one_line():
             yield from self._rows.read(partition)
+
+
+class PushdownSeamedReader(SeamedReader):
+    """A SeamedReader that takes filters; see ``PushdownReader``."""
+
+    @told_in_one_line()
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Leave out of the tier's part what does not pass them; Spark applies all, since brokers know none."""
+        from pyspark_tierlog.pushdown import absorb
+
+        self._filter, _ = absorb(filters, self._filter)
+        return filters
+
+
+def make_seamed_reader(options: ReadOptions, schema: StructType) -> SeamedReader:
+    """Make the reader for the planner process that calls. Raises ConfigError: the schema does not fit."""
+    kind = PushdownSeamedReader if takes_filters(options.push_down_predicate) else SeamedReader
+    return kind(options, schema)

@@ -86,9 +86,9 @@ class DefaultSource(DataSource):
             logger.warning("tierlog: %s", warning)
         reader: DataSourceReader
         if options.asks_brokers:
-            from pyspark_tierlog.seamed_reader import SeamedReader
+            from pyspark_tierlog.seamed_reader import make_seamed_reader
 
-            reader = SeamedReader(options, schema)
+            reader = make_seamed_reader(options, schema)
         else:
             reader = make_reader(options, self._listing or list_tiers(options), schema)
         # Spark ships this instance with the reader to every task: without what only the driver needs.

@@ -34,20 +34,10 @@ class ListRequest(_Words):
     blobs: Annotated[int, Field(ge=0)] = 0
 
 
-class PlanRequest(_Words):
-    op: Literal["plan"]
-    options: dict[str, str] = Field(repr=False)
-    columns: list[str]
-    filters: list[tuple[Column, Operation, Literals]] = []
-    limit: Annotated[int, Field(ge=0)] | None = None
-    aggregates: Aggregates | None = None
-    blobs: Annotated[int, Field(ge=0)] = 0
+class _Filtered(_Words):
+    """A request whose records pass filters, all of them."""
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if self.limit is not None and self.aggregates is not None:
-            raise ValueError("a limit and aggregates exclude each other")
-        return self
+    filters: list[tuple[Column, Operation, Literals]] = []
 
     def record_filter(self) -> tuple[RecordFilter, bool]:
         """Return the filters as bounds, and whether the bounds are equivalent to the filters.
@@ -66,7 +56,22 @@ class PlanRequest(_Words):
         return found, exact
 
 
-class StreamRequest(_Words):
+class PlanRequest(_Filtered):
+    op: Literal["plan"]
+    options: dict[str, str] = Field(repr=False)
+    columns: list[str]
+    limit: Annotated[int, Field(ge=0)] | None = None
+    aggregates: Aggregates | None = None
+    blobs: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.limit is not None and self.aggregates is not None:
+            raise ValueError("a limit and aggregates exclude each other")
+        return self
+
+
+class StreamRequest(_Filtered):
     """A question about a stream, which is opened when it is not known: the child may be a new one.
 
     Attributes:
@@ -80,6 +85,7 @@ class StreamRequest(_Words):
         fresh: Whether the tier is looked at now.
         local: Where the brokers' local logs begin; None: not asked for.
         brokers: Topic, partition, and what ``BrokerFacts`` holds.
+        filters: Of a plan; Spark applies them again, since records of brokers come without.
     """
 
     op: Literal["stream"]

@@ -38,7 +38,9 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
     if request.ask == "plan":
         picked_schema(options, request.columns)
         brokers = {(each[0], each[1]): BrokerFacts(each[2], each[3], each[4], each[5]) for each in request.brokers}
-        scan = stream.plan(from_json(request.start), from_json(request.end), brokers=brokers)
+        record_filter, _ = request.record_filter()
+        start, end = from_json(request.start), from_json(request.end)
+        scan = stream.plan(start, end, brokers=brokers, record_filter=record_filter)
         PlanAnswer(options, [PlannedTier(stream.tier, scan)], out).write_records(None)
         stream.told(scan.warnings)
         return

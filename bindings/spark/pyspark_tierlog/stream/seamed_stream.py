@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_tierlog.options.java_patterns import name_pattern
 from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers, TopicPartition
-from pyspark_tierlog.request import broker_keys
+from pyspark_tierlog.request import EVERYTHING, broker_keys
 from pyspark_tierlog.stream.stream_offsets import StreamOffsets
 from pyspark_tierlog.stream.tier_stream import TierStream
 from pyspark_tierlog.stream.trigger_limits import Trigger, TriggerLimits
@@ -28,6 +28,7 @@ from tierlog.scan.planning.plan import PreparedScan
 
 if TYPE_CHECKING:
     from pyspark_tierlog.options.source_options import ReadOptions
+    from tierlog.scan.scan_request import RecordFilter
 
 
 class SeamedPlan(NamedTuple):
@@ -146,8 +147,9 @@ class SeamedStream(Closeable):
         firsts = {place: first for place, (first, _) in logs.items()}
         return self._trigger.next_end(start, end, firsts, limits, is_last=final is not None)
 
-    def plan(self, start: StreamOffsets, end: StreamOffsets) -> SeamedPlan:
-        """Plan a batch; a partition without a start begins at its first offset.
+    def plan(self, start: StreamOffsets, end: StreamOffsets, *, record_filter: RecordFilter = EVERYTHING) -> SeamedPlan:
+        """Plan a batch; a partition without a start begins at its first offset. What is not in the filter is left out
+        of the tier's part.
 
         Raises:
             ConfigError: the brokers' log is another one than the tier's. Else as TierStream.plan, and as
@@ -164,7 +166,9 @@ class SeamedStream(Closeable):
             return SeamedPlan(None, tuple(ranges))
         tier_end = {place: seam.offset for place, seam in seams.items()}
         tier_start = {place: firsts[place] for place in seams if place in firsts}
-        return SeamedPlan(self.tier_stream.plan(tier_start, tier_end, brokers=self._facts(seams)), tuple(ranges))
+        facts = self._facts(seams)
+        planned = self.tier_stream.plan(tier_start, tier_end, brokers=facts, record_filter=record_filter)
+        return SeamedPlan(planned, tuple(ranges))
 
     def told(self, warnings: Sequence[str]) -> None:
         """Report the warnings of a plan, each once."""

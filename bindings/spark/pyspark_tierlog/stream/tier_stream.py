@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
-from pyspark_tierlog.request import first_request, log_start_offsets, stream_request, tier_config, topic_selection
+from pyspark_tierlog.request import (
+    EVERYTHING,
+    first_request,
+    log_start_offsets,
+    stream_request,
+    tier_config,
+    topic_selection,
+)
 from pyspark_tierlog.stream.stream_offsets import StreamOffsets, by_topic
 from pyspark_tierlog.stream.trigger_limits import Trigger, TriggerLimits
 from tierlog.errors import DataLossError
@@ -25,6 +32,7 @@ from tierlog.scan.planning.plan import PreparedScan, check_named, prepare_scan, 
 if TYPE_CHECKING:
     from pyspark_tierlog.options.source_options import ReadOptions
     from tierlog.remote.metadata.metadata_view import MetadataView
+    from tierlog.scan.scan_request import RecordFilter
 
 
 class TierStream(Closeable):
@@ -142,6 +150,7 @@ class TierStream(Closeable):
         end: StreamOffsets,
         *,
         brokers: Mapping[TopicPartition, BrokerFacts] = MappingProxyType({}),
+        record_filter: RecordFilter = EVERYTHING,
     ) -> PreparedScan:
         """Plan a batch, or the tier's part of one; a partition without a start begins at its first offset.
 
@@ -149,6 +158,7 @@ class TierStream(Closeable):
             start: Of what is read from the tier.
             end: Of the same, exclusive.
             brokers: Facts of partitions whose records behind the end are read from brokers.
+            record_filter: What is not in it is not read.
 
         Raises:
             ConfigError: the brokers' log is another one than the tier's. DataLossError: offsets are not there, and
@@ -181,7 +191,8 @@ class TierStream(Closeable):
                 self._losses.lose(f"{_name(place)} is new and begins at offset {history.earliest_offset}, not at 0")
             starts[place], ends[place] = first, offset
             news.append(history)
-        return prepare_scan(self.tier, stream_request(self._options, by_topic(starts), by_topic(ends)), histories=news)
+        request = stream_request(self._options, by_topic(starts), by_topic(ends), record_filter)
+        return prepare_scan(self.tier, request, histories=news)
 
     def told(self, warnings: Sequence[str]) -> None:
         """Report the warnings of a plan, each once."""

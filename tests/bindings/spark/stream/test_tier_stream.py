@@ -21,6 +21,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import SystemClock
 from tierlog.scan.live.seams import BrokerFacts
 from tierlog.scan.reading.read import read_scan_range
+from tierlog.scan.scan_request import RecordFilter
 
 Open = Callable[..., TierStream]
 ORDERS = ("orders", 0)
@@ -293,6 +294,21 @@ def test_a_tier_that_has_nothing_yet(bucket: Bucket, opened: Open) -> None:
     assert opened(subscribe="payments,orders", **brokers).live.seams({}, {ORDERS: 20}) == {ORDERS: (10, True)}
     stream = opened(**brokers | {"subscribe": "", "assign": '{"orders":[0,1]}'})
     assert stream.live.seams({}, {ORDERS: 20, ("orders", 1): 5}) == {ORDERS: (10, True)}
+
+
+def test_filters_of_a_batch_over_tier_and_brokers(bucket: Bucket, opened: Open) -> None:
+    """If this fails, what a filter leaves out of the tier is read all the same, or records that pass it are not."""
+    stream, facts = opened(), {ORDERS: BrokerFacts(None, 20, 9, 0)}
+    stream.live.seams({ORDERS: 0}, {ORDERS: 14})
+    for chosen, wanted in (
+        (RecordFilter(first_offset=4, end_offset_exclusive=6), (4, 6)),
+        (RecordFilter(), (0, 10)),
+        (RecordFilter(partitions=frozenset({1})), None),
+    ):
+        planned = stream.plan({ORDERS: 0}, {ORDERS: 10}, brokers=facts, record_filter=chosen)
+        ranges = [each for task in planned.iter_tasks() for each in task]
+        found = (ranges[0].from_offset, ranges[-1].to_offset_exclusive) if ranges else None
+        assert found == wanted, chosen
 
 
 def test_seams_of_a_batch(bucket: Bucket, opened: Open) -> None:

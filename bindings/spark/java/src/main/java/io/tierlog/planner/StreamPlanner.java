@@ -118,11 +118,14 @@ public final class StreamPlanner implements AutoCloseable {
    * Plans a batch, or the tier's part of one.
    *
    * @param brokers facts of partitions whose records behind the end are read from brokers
+   * @param filters all of which hold for what is wanted
    * @throws PlannerException what the planner said, or that it does not work
    */
-  public ScanPlan plan(Object start, Object end, List<BrokerFacts> brokers) {
+  public ScanPlan plan(Object start, Object end, List<BrokerFacts> brokers, List<PlanRequest.Comparison> filters) {
     List<List<Object>> facts = brokers.stream().map(BrokerFacts::words).toList();
-    return lease.plan(request("plan", Map.of("start", start, "end", end, "brokers", facts)), List.of());
+    List<List<Object>> wanted = filters.stream().map(PlanRequest.Comparison::words).toList();
+    Map<String, Object> words = Map.of("start", start, "end", end, "brokers", facts, "filters", wanted);
+    return lease.plan(request("plan", words), List.of());
   }
 
   /** Has the child forget the stream, and others use it. */

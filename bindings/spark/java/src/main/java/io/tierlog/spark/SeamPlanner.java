@@ -3,6 +3,7 @@ package io.tierlog.spark;
 import io.tierlog.brokers.Brokers;
 import io.tierlog.plan.StoreLocation;
 import io.tierlog.planner.BrokerFacts;
+import io.tierlog.planner.PlanRequest.Comparison;
 import io.tierlog.planner.PlannerException;
 import io.tierlog.planner.ScanPlan;
 import io.tierlog.planner.Seam;
@@ -71,9 +72,10 @@ final class SeamPlanner implements AutoCloseable {
    * Plans a batch.
    *
    * @param kafka Spark's Kafka source, whose offsets they are
+   * @param filters of which the tier's part leaves out what does not pass them; the brokers' part does not
    * @throws PlannerException what the planner or the brokers said, or that the tier is not of their log
    */
-  InputPartition[] plan(MicroBatchStream kafka, Offset start, Offset end) {
+  InputPartition[] plan(MicroBatchStream kafka, Offset start, Offset end, List<Comparison> filters) {
     TierlogOffset from = TierlogOffset.parse(start.json());
     TierlogOffset until = TierlogOffset.parse(end.json());
     List<Seam> seams = planner.seams(from.offsets(), until.offsets(), local(until));
@@ -90,7 +92,7 @@ final class SeamPlanner implements AutoCloseable {
         }
         tierEnd.put(seam.topic(), seam.partition(), seam.offset());
       }
-      ScanPlan plan = planner.plan(tierStart.offsets(), tierEnd.offsets(), facts(seams, ids));
+      ScanPlan plan = planner.plan(tierStart.offsets(), tierEnd.offsets(), facts(seams, ids), filters);
       plan.tasks().forEach(task -> tasks.add(new TaskPartition(task)));
       stores = List.copyOf(plan.stores());
     }

@@ -1,5 +1,6 @@
 package io.tierlog.spark;
 
+import io.tierlog.planner.PlanRequest.Comparison;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
@@ -34,13 +35,18 @@ final class SeamedScan extends RecordScan implements Batch {
 
   private final SourceOptions options;
   private final StructType columns;
+  private final List<Comparison> filters;
   private InputPartition[] tasks;
   private PartitionReaderFactory readers;
 
-  SeamedScan(SourceOptions options, StructType columns, String description) {
+  /**
+   * @param filters that records of a batch read pass; Spark applies them once more
+   */
+  SeamedScan(SourceOptions options, StructType columns, List<Comparison> filters, String description) {
     super(columns, description);
     this.options = options;
     this.columns = columns;
+    this.filters = filters;
   }
 
   @Override
@@ -85,7 +91,7 @@ final class SeamedScan extends RecordScan implements Batch {
       MicroBatchStream ends = kafka(ending()).toMicroBatchStream(place(folder, "ends"));
       try {
         Offset end = ends.initialOffset();
-        tasks = planner.plan(starts, starts.initialOffset(), end);
+        tasks = planner.plan(starts, starts.initialOffset(), end, filters);
       } finally {
         ends.stop();
       }

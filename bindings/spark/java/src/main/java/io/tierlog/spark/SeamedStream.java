@@ -1,5 +1,6 @@
 package io.tierlog.spark;
 
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.SortedMap;
@@ -74,7 +75,7 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     return SparkErrors.told(
         () -> {
-          InputPartition[] tasks = planner.plan(kafka, start, end);
+          InputPartition[] tasks = planner.plan(kafka, start, end, List.of());
           if (!planner.topicIds().equals(kept)) {
             kept = planner.topicIds();
             checkpoint.keep(kept);

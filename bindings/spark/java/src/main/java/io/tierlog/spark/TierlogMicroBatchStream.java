@@ -112,7 +112,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     ScanPlan plan =
-        SparkErrors.told(() -> planner.plan(((TierlogOffset) start).offsets(), ((TierlogOffset) end).offsets(), List.of()));
+        SparkErrors.told(() -> planner.plan(((TierlogOffset) start).offsets(), ((TierlogOffset) end).offsets(), List.of(), List.of()));
     stores = List.copyOf(plan.stores());
     return plan.tasks().stream().map(TaskPartition::new).toArray(InputPartition[]::new);
   }
