@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from kio.static.protocol import ResponsePayload
 from tierlog.broker.protocol.entities import LONG_ELEMENTS, count_elements
 from tierlog.broker.protocol.requests import RequestBody, RequestHeader
 from tierlog.broker.protocol.responses import encode_body
+from tierlog.errors import TierlogError
 from tierlog.runtime.waiting.loops import Worker
 from tierlog.runtime.waiting.side_by_side import give_way
 from tierlog.serving.admission import RequestMemory
@@ -79,6 +80,41 @@ class RequestCoding:
             self._memory.give_decoded(self._held_bytes)
 
 
+class UpstreamError(TierlogError):
+    """A broker in front of which the server stands does not answer, or its connection has ended."""
+
+    retriable = True
+
+
+class Upstream(Protocol):
+    """A client's own connection to a broker, on a server in front of a cluster. Used on the event loop alone."""
+
+    @property
+    def versions(self) -> Mapping[int, range]:
+        """The versions that the broker has, by API."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a question is under way: another one waits for its answer."""
+
+    async def ask(self, api_key: int, api_version: int, body: bytes) -> Reply:
+        """Ask the broker, in the client's name, behind the questions under way.
+
+        Args:
+            api_key: Of the request.
+            api_version: Of the request and of its answer.
+            body: Of the request, behind its header.
+
+        Returns:
+            The response behind its header, one buffer of bytes; ``release`` frees the memory that it was granted.
+
+        Raises:
+            UpstreamError: the connection has ended, or there was no answer in time; the client's is to be closed.
+
+        A task that is cancelled here leaves the connection in order: the answer is dropped when it comes.
+        """
+
+
 class RequestContext(NamedTuple):
     """The context of a request.
 
@@ -92,6 +128,7 @@ class RequestContext(NamedTuple):
         may_read: Whether the client may read the topic of a name, there or not, at the time of the call. For any other,
             an API answers TOPIC_AUTHORIZATION_FAILED where it was named, and leaves it out where it was not.
         encode: Encodes an answer that the handler caches, without its header; a long one in a thread.
+        upstream: The client's own connection to a broker; None on a server that stands in front of none.
     """
 
     api_version: int
@@ -103,6 +140,7 @@ class RequestContext(NamedTuple):
     advertised_port: int
     may_read: Callable[[str], bool] = may_read_all
     encode: Callable[[ResponsePayload], Coroutine[Any, Any, bytes]] = encode_here
+    upstream: Upstream | None = None
 
 
 #: A payload of kio's; the bytes of a response behind its header, which the server writes as they are; None where the

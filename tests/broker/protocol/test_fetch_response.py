@@ -38,7 +38,9 @@ pieces = st.lists(st.binary(min_size=1, max_size=200), max_size=4)
 epochs = st.none() | st.tuples(st.integers(0, 2**31 - 1), int64s)
 leaders = st.none() | st.tuples(st.integers(0, 2**31 - 1), int32s)
 names = st.text(st.characters(codec="utf-8"), max_size=40)
-endpoints = st.lists(st.builds(NodeEndpoint, int32s, st.text(max_size=30), int32s), max_size=3)
+endpoints = st.lists(
+    st.builds(NodeEndpoint, int32s, st.text(max_size=30), int32s, st.none() | st.text(max_size=9)), max_size=3
+)
 
 
 @st.composite
@@ -55,6 +57,7 @@ def partitions(draw: st.DrawFn) -> FetchablePartition:
         aborted_transactions=draw(st.none() | st.lists(st.tuples(int64s, int64s), max_size=3)),
         diverging_epoch=draw(epochs),
         current_leader=draw(leaders),
+        preferred_read_replica=draw(st.just(-1) | int32s),
     )
 
 
@@ -70,7 +73,12 @@ topics = st.lists(
 
 
 def written_by_kio(
-    version: int, session_id: int, error: int, wanted: list[FetchableTopic], nodes: list[NodeEndpoint]
+    version: int,
+    session_id: int,
+    error: int,
+    wanted: list[FetchableTopic],
+    nodes: list[NodeEndpoint],
+    throttle_ms: int = 0,
 ) -> bytes:
     entities = entities_of(FETCH, version)
 
@@ -93,14 +101,14 @@ def written_by_kio(
             aborted_transactions=None
             if aborted is None
             else tuple(entities.make("AbortedTransaction", producer_id=p, first_offset=o) for p, o in aborted),
-            preferred_read_replica=-1,
+            preferred_read_replica=one.preferred_read_replica,
             records=Records(b"".join(one.records)),
             **told,
         )
 
     answer = entities.make(
         "FetchResponse",
-        throttle_time=i32Timedelta.parse(datetime.timedelta()),
+        throttle_time=i32Timedelta.parse(datetime.timedelta(milliseconds=throttle_ms)),
         error_code=ErrorCode(error),
         session_id=session_id,
         responses=tuple(
@@ -113,7 +121,8 @@ def written_by_kio(
             for topic in wanted
         ),
         node_endpoints=tuple(
-            entities.make("NodeEndpoint", node_id=node, host=host, port=port, rack=None) for node, host, port in nodes
+            entities.make("NodeEndpoint", node_id=node, host=host, port=port, rack=rack)
+            for node, host, port, rack in nodes
         )
         if entities.has("NodeEndpoint")
         else (),
@@ -125,17 +134,33 @@ def written_by_kio(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=20)
-@given(session_id=int32s, error=st.sampled_from([0, 70, 71]), wanted=topics, nodes=endpoints)
+@given(
+    session_id=int32s,
+    error=st.sampled_from([0, 70, 71]),
+    wanted=topics,
+    nodes=endpoints,
+    throttle_ms=st.integers(0, 2**31 - 1),
+)
 def test_writes_what_kio_writes(
-    version: int, session_id: int, error: int, wanted: list[FetchableTopic], nodes: list[NodeEndpoint]
+    version: int,
+    session_id: int,
+    error: int,
+    wanted: list[FetchableTopic],
+    nodes: list[NodeEndpoint],
+    throttle_ms: int,
 ) -> None:
     """Otherwise a client reads other fields than were meant, or fails on an answer."""
     buffers, size = encode_fetch_response(
-        version, session_id=session_id, error_code=error, topics=wanted, node_endpoints=nodes
+        version,
+        session_id=session_id,
+        error_code=error,
+        topics=wanted,
+        node_endpoints=nodes,
+        throttle_time_ms=throttle_ms,
     )
     encoded = b"".join(buffers)
     assert size == len(encoded)
-    assert encoded == written_by_kio(version, session_id, error, wanted, nodes)
+    assert encoded == written_by_kio(version, session_id, error, wanted, nodes, throttle_ms)
 
 
 @pytest.mark.parametrize("version", [11, 12, 13, 18])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -13,6 +13,7 @@ from tierlog.broker.fetching.fetch_session import (
     TOPIC_IDS,
     ContextAnswer,
     FetchContext,
+    FetchPartition,
     FetchRequest,
     FetchSessionCache,
     PartitionAnswer,
@@ -95,7 +96,7 @@ class AnswerMemory:
 
     def __init__(self, total_bytes: int, timers: Timers, machine: Machine) -> None:
         self._budget = MemoryBudget(total_bytes, machine)
-        self._timers = timers
+        self.timers = timers
 
     @property
     def total_bytes(self) -> int:
@@ -127,15 +128,36 @@ class AnswerMemory:
         return Grant(self._budget, ticket)
 
     async def _wait_for(self, ticket: Ticket, seconds: float) -> None:
-        deadline = self._timers.monotonic_seconds() + seconds
+        deadline = self.timers.monotonic_seconds() + seconds
         try:
-            while not ticket.is_done and (left := deadline - self._timers.monotonic_seconds()) > 0:
-                alarm = Alarm(self._timers)
+            while not ticket.is_done and (left := deadline - self.timers.monotonic_seconds()) > 0:
+                alarm = Alarm(self.timers)
                 ticket.add_done_callback(alarm.ring)  # called for other reasons, too
                 await alarm.wait(left)
         except BaseException:
             self._budget.cancel(ticket)
             raise
+
+
+class GatheredAnswers(NamedTuple):
+    """The answers for the partitions of a request, and what goes with them.
+
+    Args:
+        answers: In order; of a session those that there are.
+        releases: Each releases memory of the answers' records; called once.
+        node_endpoints: Of the leaders that answers name.
+        throttle_time_ms: How long the client is to pause.
+    """
+
+    answers: Sequence[PartitionAnswer]
+    releases: Sequence[Callable[[], None]] = ()
+    node_endpoints: Sequence[NodeEndpoint] = ()
+    throttle_time_ms: int = 0
+
+    def release(self) -> None:
+        """Release the memory of all records. Called once."""
+        for release in self.releases:
+            release()
 
 
 class FetchHandler:
@@ -151,6 +173,8 @@ class FetchHandler:
         timers: Of the event loop.
         machine: Clock and randomness.
         limits: Limits of the bytes that clients may fetch.
+
+    Another source of records overrides ``gather``; requests, sessions, memory and encoding stay.
     """
 
     api_key: ClassVar[int] = 1
@@ -161,10 +185,10 @@ class FetchHandler:
     ) -> None:
         self._catalog = catalog
         self._node_id = node_id
-        self._timers = timers
-        self._limits = limits or FetchLimits()
-        self.memory = AnswerMemory(self._limits.answers_max_bytes, timers, machine)
-        self.sessions = FetchSessionCache(self._limits.sessions, machine)
+        self.timers = timers
+        self.limits = limits or FetchLimits()
+        self.memory = AnswerMemory(self.limits.answers_max_bytes, timers, machine)
+        self.sessions = FetchSessionCache(self.limits.sessions, machine)
         self._late = LateReads(timers)
 
     async def close(self) -> None:
@@ -179,22 +203,36 @@ class FetchHandler:
             return _refusal(wanted, api_version, ErrorCode.cluster_authorization_failed)
         if wanted.is_read_committed is None:
             return _refusal(wanted, api_version, ErrorCode.unknown_server_error)  # Kafka knows no better one
-        fetch_context = self.sessions.context_of(wanted, context.principal)
-        answers, grant = await self._wait_for_answers(wanted, fetch_context, context)
+        fetch_context = self.sessions.context_of(wanted, self.session_owner(context))
+        gathered = await self.gather(wanted, fetch_context, context)
         try:
-            return self._encoded(fetch_context.answer(answers), grant, context)
+            return self._encoded(fetch_context.answer(gathered.answers), gathered, context)
         except BaseException:
-            if grant is not None:
-                grant.release()
+            gathered.release()
             raise
+
+    def session_owner(self, context: RequestContext) -> str:
+        """Return the owner of sessions that a client makes: to all others they do not exist."""
+        return context.principal
+
+    async def gather(
+        self, wanted: FetchRequest, fetch_context: FetchContext, context: RequestContext
+    ) -> GatheredAnswers:
+        """Wait for the answers for all partitions, until they are worth sending: the seam to another source of
+        records than a catalog.
+        """
+        answers, grant = await self._wait_for_answers(wanted, fetch_context, context)
+        endpoints: tuple[NodeEndpoint, ...] = ()
+        if any(told.current_leader is not None for _, told in answers):
+            endpoints = (NodeEndpoint(self._node_id, context.advertised_host, context.advertised_port),)
+        return GatheredAnswers(answers, () if grant is None else (grant.release,), endpoints)
 
     async def _wait_for_answers(
         self, wanted: FetchRequest, fetch_context: FetchContext, context: RequestContext
     ) -> tuple[list[PartitionAnswer], Grant | None]:
-        """Wait for the answers for all partitions, when they are worth sending; and the memory that they take."""
         is_read_committed = bool(wanted.is_read_committed)
         options = ReadOptions(context.api_version, is_read_committed, self._node_id, context.may_read)
-        now = self._timers.monotonic_seconds()
+        now = self.timers.monotonic_seconds()
         deadline = now + min(wanted.max_wait_seconds, _WAIT_SECONDS_MAX)
         watch: PartitionWatch | None = None  # unless a session owns it
         try:
@@ -202,18 +240,19 @@ class FetchHandler:
                 grant: Grant | None = None
                 quiet = fetch_context.quiet_watch(is_read_committed)
                 if quiet is not None:
-                    if not await quiet.wait(deadline - self._timers.monotonic_seconds()):
+                    if not await quiet.wait(deadline - self.timers.monotonic_seconds()):
                         return [], None
                     continue
                 version = self._catalog.version
                 if watch is not None:
                     watch.reset()
-                reads = self._reads_of(fetch_context, options)
+                reads = self.reads_of(fetch_context.partitions(), options, self._catalog)
                 await reads.look()
-                grant = await self._read(reads, wanted, context, deadline)
+                most_bytes = min(wanted.max_bytes, self.limits.fetch_max_bytes)
+                grant = await self.read(reads, most_bytes, context.client_host, deadline)
                 answers = reads.answers()
                 try:
-                    if _is_worth_sending(reads, wanted, self._limits):
+                    if _is_worth_sending(reads, wanted, self.limits):
                         return answers, grant
                     if watch is None:
                         watch = self._catalog.watch(each.key for each in fetch_context.partitions())
@@ -222,7 +261,7 @@ class FetchHandler:
                     is_quiet = not reads.needs_reading and not watch.has_rung and not has_news(answers)
                     if is_quiet and fetch_context.note_quiet(watch, is_read_committed):
                         watch = None
-                    elif not await watch.wait(deadline - self._timers.monotonic_seconds()):
+                    elif not await watch.wait(deadline - self.timers.monotonic_seconds()):
                         return answers, grant
                 except BaseException:
                     if grant is not None:
@@ -234,21 +273,26 @@ class FetchHandler:
             if watch is not None:
                 watch.close()
 
-    def _reads_of(self, fetch_context: FetchContext, options: ReadOptions) -> PartitionReads:
-        return PartitionReads(fetch_context.partitions(), options, self._catalog, timers=self._timers, late=self._late)
+    def reads_of(self, partitions: Sequence[FetchPartition], options: ReadOptions, catalog: Catalog) -> PartitionReads:
+        """Return one pass over partitions of a catalog."""
+        return PartitionReads(partitions, options, catalog, timers=self.timers, late=self._late)
 
-    async def _read(
-        self, reads: PartitionReads, wanted: FetchRequest, context: RequestContext, deadline: float
-    ) -> Grant | None:
-        """Read partitions with records, within memory that is taken for them; none if there is no memory in time."""
+    async def read(self, reads: PartitionReads, most_bytes: int, client_host: str, deadline: float) -> Grant | None:
+        """Read partitions with records, within memory that is taken for them; none if there is no memory in time.
+
+        Args:
+            reads: After ``look``.
+            most_bytes: Of all records but for a first batch that is larger.
+            client_host: Whose turn it is to be.
+            deadline: For the memory, by the loop's clock.
+        """
         if not reads.needs_reading:
             return None
-        most_bytes = min(wanted.max_bytes, self._limits.fetch_max_bytes)
         least_bytes = _LEAST_BYTES
         while True:
-            seconds = deadline - self._timers.monotonic_seconds()
+            seconds = deadline - self.timers.monotonic_seconds()
             grant = await self.memory.take(
-                context.client_host, least_bytes=least_bytes, wanted_bytes=max(most_bytes, 1), seconds=seconds
+                client_host, least_bytes=least_bytes, wanted_bytes=max(most_bytes, 1), seconds=seconds
             )
             if grant is None:
                 return None
@@ -265,18 +309,17 @@ class FetchHandler:
             reads.forget()
             grant.release()
 
-    def _encoded(self, answer: ContextAnswer, grant: Grant | None, context: RequestContext) -> Reply:
-        endpoints: tuple[NodeEndpoint, ...] = ()
-        if any(told.current_leader is not None for _, told in answer.partitions):
-            endpoints = (NodeEndpoint(self._node_id, context.advertised_host, context.advertised_port),)
+    def _encoded(self, answer: ContextAnswer, gathered: GatheredAnswers, context: RequestContext) -> Reply:
+        is_leader_told = any(told.current_leader is not None for _, told in answer.partitions)
         buffers, size_bytes = encode_fetch_response(
             context.api_version,
             session_id=answer.session_id,
             error_code=answer.error_code,
             topics=_by_topic(answer.partitions),
-            node_endpoints=endpoints,
+            node_endpoints=gathered.node_endpoints if is_leader_told else (),
+            throttle_time_ms=gathered.throttle_time_ms,
         )
-        return Reply(buffers, size_bytes) if grant is None else Reply(buffers, size_bytes, grant.release)
+        return Reply(buffers, size_bytes, gathered.release)
 
 
 def _is_worth_sending(reads: PartitionReads, wanted: FetchRequest, limits: FetchLimits) -> bool:

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.partition_watches import PartitionKey, PartitionWatch
 from tierlog.broker.partitions import UNKNOWN
-from tierlog.broker.protocol.fetch_response import FetchablePartition
+from tierlog.broker.protocol.fetch_response import NO_REPLICA, FetchablePartition
 from tierlog.config_keys import Int32
 from tierlog.config_keys import key as config_key
 from tierlog.runtime.machine import Machine
@@ -114,6 +114,7 @@ class FetchRequest:
         uses_topic_ids: Whether topics are named by their ids.
         partitions: The wanted ones, in order; a partition that is named twice has its first place and its last values.
         forgotten: Partitions that leave the session.
+        rack_id: Where the client is; "" if it does not say.
     """
 
     max_wait_seconds: float
@@ -126,6 +127,7 @@ class FetchRequest:
     uses_topic_ids: bool
     partitions: dict[PartitionKey, FetchPartition]
     forgotten: list[PartitionKey]
+    rack_id: str = ""
 
 
 def read_fetch_request(request: Any, api_version: int) -> FetchRequest:
@@ -146,6 +148,7 @@ def read_fetch_request(request: Any, api_version: int) -> FetchRequest:
         api_version >= TOPIC_IDS,
         _partitions(request.topics, api_version) if request.topics else {},
         _forgotten(getattr(request, "forgotten_topics_data", ()), api_version),
+        getattr(request, "rack_id", ""),
     )
 
 
@@ -525,6 +528,7 @@ def has_news(answers: Sequence[PartitionAnswer]) -> bool:
         told.size_bytes
         or told.error_code
         or told.diverging_epoch is not None
+        or told.preferred_read_replica != NO_REPLICA
         or told.high_watermark != wanted.high_watermark
         or told.log_start_offset != wanted.log_start_offset
         for wanted, told in answers
@@ -533,7 +537,7 @@ def has_news(answers: Sequence[PartitionAnswer]) -> bool:
 
 def _is_news(known: FetchPartition, told: FetchablePartition) -> bool:
     """Whether an answer says more than the client knows; from here on it knows it."""
-    is_news = bool(told.size_bytes) or told.diverging_epoch is not None
+    is_news = bool(told.size_bytes) or told.diverging_epoch is not None or told.preferred_read_replica != NO_REPLICA
     if known.high_watermark != told.high_watermark:
         known.high_watermark = told.high_watermark
         is_news = True

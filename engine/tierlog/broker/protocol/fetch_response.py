@@ -21,14 +21,15 @@ from tierlog.runtime.waiting.file_part import FilePart
 
 #: Versions with an error and a session id of the whole answer; a log start offset; a preferred replica; compact
 #: lengths; topic ids in place of names; the addresses of leaders.
-_SESSIONS: Final = 7
-_LOG_START: Final = 5
-_PREFERRED_REPLICA: Final = 11
-_FLEXIBLE: Final = 12
-_TOPIC_IDS: Final = 13
-_NODE_ENDPOINTS: Final = 16
+SESSIONS: Final = 7
+LOG_START: Final = 5
+PREFERRED_REPLICA: Final = 11
+FLEXIBLE: Final = 12
+TOPIC_IDS: Final = 13
+NODE_ENDPOINTS: Final = 16
 
-_NO_REPLICA: Final = -1
+#: Of a partition that the client is to read where it asked.
+NO_REPLICA: Final = -1
 
 
 class FetchablePartition(NamedTuple):
@@ -43,6 +44,7 @@ class FetchablePartition(NamedTuple):
         aborted_transactions: (producer id, first offset) each; None unless read_committed.
         diverging_epoch: (largest epoch, its end offset) where the client's log is another one; from version 12 on.
         current_leader: (node id, leader epoch), for clients that asked with another epoch; from version 12 on.
+        preferred_read_replica: The node that the client is to read from; -1 for none; from version 11 on.
     """
 
     partition_index: int
@@ -55,6 +57,7 @@ class FetchablePartition(NamedTuple):
     aborted_transactions: Sequence[tuple[int, int]] | None = None
     diverging_epoch: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
+    preferred_read_replica: int = NO_REPLICA
 
 
 class FetchableTopic(NamedTuple):
@@ -72,11 +75,12 @@ class FetchableTopic(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """The address of a node."""
+    """The address of a node, and its rack if it has one."""
 
     node_id: int
     host: str
     port: int
+    rack: str | None = None
 
 
 def encode_fetch_response(
@@ -86,8 +90,9 @@ def encode_fetch_response(
     error_code: int = 0,
     topics: Sequence[FetchableTopic] = (),
     node_endpoints: Sequence[NodeEndpoint] = (),
+    throttle_time_ms: int = 0,
 ) -> tuple[list[Buffer | FilePart], int]:
-    """Encode the body of a Fetch response, 4 <= version <= 18, with a throttle time of 0.
+    """Encode the body of a Fetch response, 4 <= version <= 18.
 
     Args:
         api_version: Fields that it lacks are left out.
@@ -95,6 +100,7 @@ def encode_fetch_response(
         error_code: Of the whole answer.
         topics: In the order of the answer.
         node_endpoints: Of the leaders that partitions name; from version 16 on.
+        throttle_time_ms: How long the client is to pause.
 
     Returns:
         (buffers, size): the buffers in order, the records' views and parts of files among them; and how many bytes they
@@ -103,18 +109,18 @@ def encode_fetch_response(
     Raises:
         struct.error: a number does not fit its field.
     """
-    run = bytearray(4)
-    if api_version >= _SESSIONS:
+    run = bytearray(_INT32(throttle_time_ms))
+    if api_version >= SESSIONS:
         run += _SESSION_FIELDS(error_code, session_id)
-    writer = _FlexibleWriter(run) if api_version >= _FLEXIBLE else _ClassicWriter(run, api_version)
+    writer = _FlexibleWriter(run) if api_version >= FLEXIBLE else _ClassicWriter(run, api_version)
     writer.write_count(len(topics))
     for name, topic_id, partitions in topics:
-        writer.write_topic(topic_id if api_version >= _TOPIC_IDS else None, name)
+        writer.write_topic(topic_id if api_version >= TOPIC_IDS else None, name)
         writer.write_count(len(partitions))
         writer.write_partitions(partitions)
         writer.end_structure()
-    if api_version >= _FLEXIBLE:
-        writer.run += _endpoints_tag(node_endpoints if api_version >= _NODE_ENDPOINTS else ())
+    if api_version >= FLEXIBLE:
+        writer.run += _endpoints_tag(node_endpoints if api_version >= NODE_ENDPOINTS else ())
     return writer.finished()
 
 
@@ -148,8 +154,8 @@ class _ClassicWriter:
         self.run = run
         self._done: list[Buffer | FilePart] = []
         self._size_bytes = 0
-        self._has_log_start = api_version >= _LOG_START
-        self._tail = _INT32(_NO_REPLICA) if api_version >= _PREFERRED_REPLICA else b""
+        self._has_log_start = api_version >= LOG_START
+        self._has_replica = api_version >= PREFERRED_REPLICA
 
     def write_count(self, count: int) -> None:
         self.run += _INT32(count)
@@ -162,24 +168,24 @@ class _ClassicWriter:
     def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
         run = self.run
         has_log_start = self._has_log_start
-        tail = self._tail
-        not_aborted = _INT32(-1) + tail
-        nothing = not_aborted + _INT32(0)
-        for index, error, high_watermark, last_stable, log_start, records, size, aborted, _, _ in partitions:
+        no_replica = _INT32(NO_REPLICA) if self._has_replica else b""
+        nothing = _INT32(-1) + no_replica + _INT32(0)
+        for index, error, high_watermark, last_stable, log_start, records, size, aborted, _, _, replica in partitions:
             if has_log_start:
                 run += _HEAD(index, error, high_watermark, last_stable, log_start)
             else:
                 run += _HEAD_WITHOUT_LOG_START(index, error, high_watermark, last_stable)
             if aborted is None:
-                if not size:
+                if not size and replica == NO_REPLICA:
                     run += nothing
                     continue
-                run += not_aborted
+                run += _INT32(-1)
             else:
                 run += _INT32(len(aborted))
                 for transaction in aborted:
                     run += _TWO_INT64(*transaction)
-                run += tail
+            if self._has_replica:
+                run += no_replica if replica == NO_REPLICA else _INT32(replica)
             run += _INT32(size)
             if size:
                 run = self._pass_through(run, records, size)
@@ -209,27 +215,28 @@ class _FlexibleWriter(_ClassicWriter):
     """Versions 12 to 18."""
 
     def __init__(self, run: bytearray) -> None:
-        super().__init__(run, _FLEXIBLE)
+        super().__init__(run, FLEXIBLE)
 
     def write_count(self, count: int) -> None:
         self.run += unsigned_varint(count + 1)
 
     def write_topic(self, topic_id: bytes | None, name: str) -> None:
-        self.run += _compact_text(name) if topic_id is None else topic_id
+        self.run += compact_text(name) if topic_id is None else topic_id
 
     def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
         run, done, size_bytes = self.run, self._done, 0
         append, three_bytes, four_bytes = done.append, _THREE_BYTES, _FOUR_BYTES
         #: Of a partition whose records were the last: its byte of no tagged fields is still to be written.
         is_tag_owed = False
-        for index, error, high_watermark, last_stable, log_start, records, size, aborted, epoch, leader in partitions:
+        for partition in partitions:
+            index, error, high_watermark, last_stable, log_start, records, size, aborted, epoch, leader, replica = (
+                partition
+            )
             if is_tag_owed and size and three_bytes <= size < four_bytes and not (aborted or epoch or leader):
                 # Nearly all partitions with records: one piece, made at once.
                 count = 0 if aborted is None else 1
                 low, middle, high = size + 1 & 127 | 128, size + 1 >> 7 & 127 | 128, size + 1 >> 14
-                append(
-                    _OWED(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA, low, middle, high)
-                )
+                append(_OWED(index, error, high_watermark, last_stable, log_start, count, replica, low, middle, high))
                 size_bytes += size + _OWED_BYTES
                 done += records
                 continue
@@ -238,14 +245,14 @@ class _FlexibleWriter(_ClassicWriter):
             if not aborted and epoch is None and leader is None:
                 count = 0 if aborted is None else 1  # null, or none: one more than there are
                 if not size:
-                    run += _EMPTY(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA, 1, 0)
+                    run += _EMPTY(index, error, high_watermark, last_stable, log_start, count, replica, 1, 0)
                     continue
-                run += _PLAIN(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA)
+                run += _PLAIN(index, error, high_watermark, last_stable, log_start, count, replica)
                 run += unsigned_varint(size + 1)
                 is_tag_owed = True
             else:
                 run += _HEAD(index, error, high_watermark, last_stable, log_start)
-                run += _compact_aborted(aborted) + self._tail
+                run += _compact_aborted(aborted) + _INT32(replica)
                 run += unsigned_varint(size + 1)
                 if not size:
                     run += _partition_tags(epoch, leader)
@@ -295,16 +302,18 @@ def _partition_tags(diverging_epoch: tuple[int, int] | None, current_leader: tup
 
 
 def _endpoints_tag(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """Encode the tagged fields of the whole answer: the leaders' addresses, without racks."""
+    """Encode the tagged fields of the whole answer: the leaders' addresses."""
     if not endpoints:
         return b"\0"
     nodes = b"".join(
-        _INT32(node_id) + _compact_text(host) + _INT32(port) + b"\0\0" for node_id, host, port in endpoints
+        _INT32(node_id) + compact_text(host) + _INT32(port) + (b"\0" if rack is None else compact_text(rack)) + b"\0"
+        for node_id, host, port, rack in endpoints
     )
     value = unsigned_varint(len(endpoints) + 1) + nodes
     return b"\1\0" + unsigned_varint(len(value)) + value
 
 
-def _compact_text(text: str) -> bytes:
+def compact_text(text: str) -> bytes:
+    """Encode a string of versions with compact lengths."""
     encoded = text.encode()
     return unsigned_varint(len(encoded) + 1) + encoded
