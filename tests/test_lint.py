@@ -119,6 +119,7 @@ EXCEPTIONS = {
     "engine/tierlog/serving/accepting.py": "a listening socket, and what its lack of descriptors does",
     "engine/tierlog/serving/connection.py": "a protocol of the loop: bytes come and go by its calls",
     "engine/tierlog/serving/http_endpoint.py": "on the loop, lest one that stands look healthy",
+    "engine/tierlog/serving/outgoing.py": "a protocol of the loop, as a client",
     "engine/tierlog/serving/reloaded_files.py": "the TLS of connections that come in",
     "engine/tierlog/serving/response_writer.py": "the type of the loop's transports",
     "engine/tierlog/serving/server.py": "connections are tasks and sockets of the loop; it starts that of a process",

@@ -23,6 +23,11 @@ def may_read_all(_topic: str) -> bool:
     return True
 
 
+def as_named(_node_id: int, host: str, port: int) -> tuple[str, int]:
+    """Name a broker by its own address, on a server that stands in front of none."""
+    return host, port
+
+
 async def encode_here(payload: ResponsePayload) -> bytes:
     """Encode an answer on the loop, however long it is."""
     return encode_body(payload)
@@ -129,6 +134,7 @@ class RequestContext(NamedTuple):
             an API answers TOPIC_AUTHORIZATION_FAILED where it was named, and leaves it out where it was not.
         encode: Encodes an answer that the handler caches, without its header; a long one in a thread.
         upstream: The client's own connection to a broker; None on a server that stands in front of none.
+        endpoint_of: (node id, host, port) of a broker, as upstream names it -> (host, port) that the client is told.
     """
 
     api_version: int
@@ -141,6 +147,7 @@ class RequestContext(NamedTuple):
     may_read: Callable[[str], bool] = may_read_all
     encode: Callable[[ResponsePayload], Coroutine[Any, Any, bytes]] = encode_here
     upstream: Upstream | None = None
+    endpoint_of: Callable[[int, str, int], tuple[str, int]] = as_named
 
 
 #: A payload of kio's; the bytes of a response behind its header, which the server writes as they are; None where the

@@ -8,7 +8,7 @@ import errno
 import ipaddress
 import resource
 import socket  # noqa: TID251 - this room is the sockets'
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tierlog.runtime.machine.clock import Timer, Timers
@@ -43,13 +43,13 @@ def is_reachable(host: str) -> bool:
     return not ipaddress.ip_address(host).is_loopback
 
 
-async def listen_on_port(config: ServingConfig, loop: asyncio.AbstractEventLoop) -> socket.socket:
-    """Listen on a configured host and port. Raises OSError: they cannot be listened on."""
-    family, address, is_dual = socket.AF_INET, ("", config.port), False
+async def listen_on_port(config: ServingConfig, port: int, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    """Listen on the configured host and a port. Raises OSError: they cannot be listened on."""
+    family, address, is_dual = socket.AF_INET, ("", port), False
     if config.host:
-        found = await loop.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(config.host, port, type=socket.SOCK_STREAM)
         family, _, _, _, resolved = min(found, key=lambda each: each[0] != socket.AF_INET)
-        address = (str(resolved[0]), config.port)
+        address = (str(resolved[0]), port)
     elif socket.has_dualstack_ipv6():
         family, is_dual = socket.AF_INET6, True
     listener = socket.create_server(
@@ -64,7 +64,7 @@ def _no_refusal(_accepted: socket.socket) -> str:
 
 
 class Acceptor:
-    """The acceptor of connections on one listening socket. For the loop's thread.
+    """The acceptor of connections on all listening sockets of a server. For the loop's thread.
 
     At ``max_connections`` nothing is accepted until one is gone: the next ones wait in the system's queue, as with
     Kafka. Those above ``max_connections_per_ip`` are closed at once.
@@ -97,7 +97,7 @@ class Acceptor:
         self._timers = timers
         self._refused = refused
         self._accepted = accepted
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
         self._is_watching = False
         self._retry: Timer | None = None
         self._spare: socket.socket | None = None
@@ -106,11 +106,12 @@ class Acceptor:
         self.open_count = 0
         self._by_host: collections.Counter[str] = collections.Counter()
 
-    def start(self, listener: socket.socket) -> tuple[str, int]:
-        """Begin to accept on a socket that listens, which is closed with this; returns its address."""
-        self._listener = listener
+    def start(self, listeners: Sequence[socket.socket]) -> tuple[str, int]:
+        """Begin to accept on sockets that listen, which are closed with this; returns the address of the first one."""
+        self._listeners = list(listeners)
         self._spare = socket.socket()
         self._watch()
+        listener = self._listeners[0]
         bound = listener.getsockname()
         return (UNIX + bound, 0) if listener.family == socket.AF_UNIX else (host_of(bound), bound[1])
 
@@ -119,10 +120,12 @@ class Acceptor:
         self._unwatch()
         if self._retry is not None:
             self._retry.cancel()
-        for each in (self._listener, self._spare):
-            if each is not None:
-                each.close()
-        self._listener = self._spare = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
 
     def closed(self, host: str) -> None:
         """Note that an accepted connection is closed."""
@@ -134,21 +137,23 @@ class Acceptor:
             self._watch()
 
     def _watch(self) -> None:
-        if not self._is_watching and self._listener is not None and self.open_count < self._open_max:
+        if not self._is_watching and self._listeners and self.open_count < self._open_max:
             self._is_watching = True
-            self._loop.add_reader(self._listener.fileno(), self._accept_some)
+            for listener in self._listeners:
+                self._loop.add_reader(listener.fileno(), self._accept_some, listener)
 
     def _unwatch(self) -> None:
-        if self._is_watching and self._listener is not None:
+        if self._is_watching:
             self._is_watching = False
-            self._loop.remove_reader(self._listener.fileno())
+            for listener in self._listeners:
+                self._loop.remove_reader(listener.fileno())
 
-    def _accept_some(self) -> None:
+    def _accept_some(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_MAX):
             if self.open_count >= self._open_max:
                 self._unwatch()
                 return
-            if self._listener is None or not self._accept(self._listener):
+            if not self._listeners or not self._accept(listener):
                 return
 
     def _accept(self, listener: socket.socket) -> bool:
@@ -214,6 +219,6 @@ class Acceptor:
 
     def _go_on(self) -> None:
         self._retry = None
-        if self._spare is None and self._listener is not None:
+        if self._spare is None and self._listeners:
             self._spare = self._new_spare()
         self._watch()

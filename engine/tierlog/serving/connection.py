@@ -52,6 +52,12 @@ class Client:
         """Whether nothing is asked of it before it may ask for something."""
         return True
 
+    def opened(self, close: Callable[[], None]) -> None:
+        """Hear that the connection is open. ``close`` closes it, once the bytes of a response under way are out."""
+
+    def closed(self) -> None:
+        """Hear that the connection is closed. Called once, if it was opened."""
+
 
 class Deadlines(Generic[Item]):
     """Items that have the same time each, from when they were last started. For one thread.
@@ -174,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.client.is_trusted:
             shared.unauthenticated.start(self, now)
         shared.made(self)
+        self.client.opened(self.close)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's hint is a constant
         """Return the memory for the next bytes."""
@@ -231,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writer.lose()
         if self._task is not None and self._is_cancellable:
             self._task.cancel()
+        self.client.closed()
         shared.lost(self)
 
     # ---- calls of the server

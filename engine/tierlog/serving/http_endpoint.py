@@ -120,7 +120,7 @@ class HttpEndpoint:
             refused=self._refusals.tell,
             accepted=self._accepted,
         )
-        found = acceptor.start(await listen_on_port(self._config, loop))
+        found = acceptor.start([await listen_on_port(self._config, self._config.port, loop)])
         self._acceptor = acceptor
         self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"), self._machine)
         _log.info("event=metrics_started host=%s port=%d", *found)

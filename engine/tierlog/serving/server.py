@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
+import contextlib
 import gc
 import logging
 import os
@@ -10,7 +11,7 @@ import resource
 import signal
 import socket  # noqa: TID251 - this room is the sockets'
 import ssl  # noqa: TID251 - this room is the sockets'
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ class FramedServer:
         worker: Threads that wait for files.
         reloaded: Files that are looked at now and then, beside the certificate.
         unix: Where it listens instead of a host and a port.
+        more_ports: Ports of the same host on which it listens beside that of ``config``.
 
     Made, started and stopped once, on one event loop.
     """
@@ -80,9 +82,11 @@ class FramedServer:
         worker: Worker,
         reloaded: Iterable[ReloadedFiles[Any]] = (),
         unix: UnixListener | None = None,
+        more_ports: Sequence[int] = (),
     ) -> None:
         loop = asyncio.get_running_loop()
         self._unix = unix
+        self._more_ports = more_ports
         self._listener: socket.socket | None = None
         self._loop = loop
         self._config = config
@@ -140,7 +144,7 @@ class FramedServer:
         self._sweep_seconds = min(max(least_ms / 4000, 0.02), 1.0)
 
     async def start(self) -> tuple[str, int]:
-        """Begin to listen; returns the host and the port, of a path ``unix:PATH`` and 0.
+        """Begin to listen; returns the host and the (first) port, of a path ``unix:PATH`` and 0.
 
         Raises:
             OSError: the address cannot be listened on. ConfigError: a certificate is malformed. StoreError and its
@@ -151,16 +155,26 @@ class FramedServer:
             self._certificate = await self._worker.run(partial(open_certificate, config, self._machine.files))
             self._reloaded.append(self._certificate)
         if self._unix is None:
-            listener = await listen_on_port(config, self._loop)
+            listeners = await self._listen_on_ports()
         else:
-            listener = self._unix.listen(backlog=config.socket_listen_backlog_size)
-        self._listener = listener
-        self._address = self.acceptor.start(listener)
+            listeners = [self._unix.listen(backlog=config.socket_listen_backlog_size)]
+        self._listener = listeners[0]
+        self._address = self.acceptor.start(listeners)
         self._lag.start()
         self._sweep = self._machine.timers.call_later(self._sweep_seconds, self._sweep_deadlines)
         if self._reloaded:
             self.start_chore(self._watch_files())
         return self._address
+
+    async def _listen_on_ports(self) -> list[socket.socket]:
+        """Listen on all ports, or on none."""
+        with contextlib.ExitStack() as unless_all:
+            ports = (self._config.port, *self._more_ports)
+            listeners = [
+                unless_all.enter_context(await listen_on_port(self._config, each, self._loop)) for each in ports
+            ]
+            unless_all.pop_all()
+        return listeners
 
     async def stop(self) -> None:
         """Stop listening, answer the requests under way for as long as the grace lasts, and close all connections."""

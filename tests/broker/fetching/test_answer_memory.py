@@ -10,8 +10,9 @@ import pytest
 from tests.support.fetch_client import Ask, FetchRig
 from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers, settle
-from tierlog.broker.fetching.fetch_handler import AnswerMemory, FetchLimits, Grant
+from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.runtime.machine import Machine
+from tierlog.serving.answer_memory import AnswerMemory, Grant
 
 MIB = 1 << 20
 

@@ -16,6 +16,8 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final
 
+from kio.schema.errors import ErrorCode
+
 from tierlog.broker.protocol.fields import EntityClass, Shape, WireField, wire_fields
 from tierlog.errors import TierlogError
 
@@ -227,7 +229,15 @@ def _uuid(data: bytes) -> uuid.UUID | None:
     return uuid.UUID(bytes=data) if any(data) else None
 
 
+def _error_code(value: int) -> ErrorCode:
+    try:
+        return ErrorCode(value)
+    except ValueError:
+        raise MalformedRequestError(f"an error code of {value}, which is not known") from None
+
+
 _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "error_code": _error_code,
     "uuid": _uuid,
     "timedelta_i32": _duration,
     "timedelta_i64": _duration,

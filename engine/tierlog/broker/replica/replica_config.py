@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
+from tierlog.broker.front.front_config import FrontConfig
 from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.replica.catalog.bucket_catalog import HISTORIES_BYTES
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
@@ -77,6 +78,7 @@ class ReplicaConfig:
         fetch: Limits of Fetch.
         histories_bytes_max: A key beside the storage manager's caches; Kafka has nothing like it.
         groups: Of consumer groups.
+        front: The cluster in front of which the replica stands; None for none.
     """
 
     path: str
@@ -99,6 +101,7 @@ class ReplicaConfig:
         own=True,
     )
     groups: GroupConfig = field(default_factory=GroupConfig)
+    front: FrontConfig | None = None
 
 
 #: All keys of a broker that a replica obeys, beside those of the tier.

@@ -16,6 +16,8 @@ from tierlog.broker.apis.metadata import MetadataHandler
 from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from tierlog.broker.apis.refusals import refusals
 from tierlog.broker.fetching.fetch_handler import FetchHandler
+from tierlog.broker.front.front_config import FrontConfig
+from tierlog.broker.front.front_server import FrontServer, Upstream, open_upstream
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.group_handlers import group_handlers
@@ -35,6 +37,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock, Timers
 from tierlog.runtime.waiting.loops import LoopCalls, Worker
 from tierlog.scan.scan_request import log_starts_by_topic, parse_log_starts
+from tierlog.serving.answer_memory import AnswerMemory
 from tierlog.serving.http_endpoint import HttpEndpoint
 from tierlog.serving.server import run_server
 
@@ -68,7 +71,8 @@ class Replica:
         self._config = config
         self._machine = machine or Machine()
         self._parts = AsyncExitStack()
-        self._server: Server | None = None
+        self._server: Server | FrontServer | None = None
+        self._upstream: Upstream | None = None
         self._is_listening = False
 
     async def start(self) -> tuple[str, int]:
@@ -90,9 +94,7 @@ class Replica:
         pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
         worker = Worker(pool, machine)
         self._parts.callback(pool.close, wait_seconds=0)
-        store = await worker.run(partial(open_group_store, machine, config.state))
-        self._when_ended(worker, store.close)
-        state = await worker.run(store.load)
+        groups = None if config.front is not None else await self._open_groups(worker)
         read_metadata = _metadata_reader(config, machine)
         tier = await worker.run(partial(self._open_tier, read_metadata))
         self._when_ended(worker, tier.close)
@@ -117,25 +119,30 @@ class Replica:
         )
         self._parts.push_async_callback(catalog.close)
         await catalog.start()
-        timers = machine.timers
-        coordinator = self._coordinator(timers, store, state)
         metrics = ServerMetrics()
-        server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
-        self._parts.push_async_callback(server.stop)
+        registries = [metrics.registry, storage_metrics.registry, ReplicaMetrics(catalog, machine.clock).registry]
+        ends: list[Callable[[], None]] = [catalog.end_waits]
+        if config.front is not None:
+            server: Server | FrontServer = await self._make_front(config.front, catalog, metrics, worker)
+        else:
+            assert groups is not None
+            coordinator = self._coordinator(machine.timers, *groups)
+            ends.insert(0, coordinator.close)
+            server = Server(
+                self._handlers(catalog, coordinator, machine.timers), config.server, machine, metrics=metrics
+            )
+            by_partition = storage.metrics_recording_level != "INFO"
+            lag_of = partial(_end_offset, catalog) if by_partition else None
+            registries.append(GroupMetrics(coordinator, lag_of).registry)
         # Before the server stops: members that wait for others are answered, and long polls with the present records.
-        self._parts.callback(coordinator.close)
-        self._parts.callback(catalog.end_waits)
+        self._parts.push_async_callback(server.stop)
+        for end in ends:
+            self._parts.callback(end)
         self._server = server
         if config.monitor is not None:
-            by_partition = storage.metrics_recording_level != "INFO"
             endpoint = HttpEndpoint(
                 *config.monitor,
-                registries=(
-                    metrics.registry,
-                    storage_metrics.registry,
-                    ReplicaMetrics(catalog, machine.clock).registry,
-                    GroupMetrics(coordinator, partial(_end_offset, catalog) if by_partition else None).registry,
-                ),
+                registries=registries,
                 health=partial(self._unready_reason, catalog),
                 machine=machine,
             )
@@ -145,8 +152,25 @@ class Replica:
         self._is_listening = True
         return address
 
+    async def _open_groups(self, worker: Worker) -> tuple[GroupStore, StoredState]:
+        store = await worker.run(partial(open_group_store, self._machine, self._config.state))
+        self._when_ended(worker, store.close)
+        return store, await worker.run(store.load)
+
+    async def _make_front(
+        self, front: FrontConfig, catalog: BucketCatalog, metrics: ServerMetrics, worker: Worker
+    ) -> FrontServer:
+        """Make the server of a replica that stands in front of a cluster."""
+        machine, config = self._machine, self._config
+        del catalog
+        memory = AnswerMemory(config.fetch.answers_max_bytes, machine.timers, machine)
+        self._upstream = await open_upstream(front, memory, machine, worker)
+        return FrontServer((), config.server, self._upstream, machine, metrics=metrics)
+
     def _unready_reason(self, catalog: BucketCatalog) -> str:
         """Return the reason why the server is not ready; "" if it is."""
+        if self._upstream is not None and self._upstream.own.failure:
+            return f"the upstream cluster is away: {self._upstream.own.failure}"
         return catalog.unready_reason if self._is_listening else "the server does not listen yet"
 
     def _when_ended(self, worker: Worker, close: Callable[[], None]) -> None:

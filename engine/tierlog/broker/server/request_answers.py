@@ -55,6 +55,43 @@ class KafkaClient(Client):
         return self.authenticator is None
 
 
+async def answer_by(
+    handler: Handler,
+    header: RequestHeader,
+    frame: memoryview,
+    *,
+    coding: RequestCoding,
+    context: RequestContext,
+    metrics: ServerMetrics,
+    clock: Clock,
+) -> Reply | None:
+    """Return a handler's reply to a request, counted; None if the client expects none. ``coding`` is that of this
+    request, and its caller's to give back.
+
+    Raises:
+        MalformedRequestError: the bytes are no such request. Else the handler's errors.
+    """
+    request = await coding.read(header, frame)
+    api = metrics.api(header.api_key)
+    api.at_work += 1
+    began = clock.monotonic_seconds()
+    sent_bytes = 0
+    try:
+        answer = await handler.handle(request, context)
+        if answer is None:
+            return None
+        if not isinstance(answer, Reply):
+            body = await coding.encode(answer)
+            answer = Reply((body,), len(body))
+        prefix = encode_prefix(header, answer.size_bytes)
+        sent_bytes = len(prefix) + answer.size_bytes
+        return Reply((prefix, *answer.buffers), sent_bytes, answer.release)
+    finally:
+        api.at_work -= 1
+        api.count(len(frame), sent_bytes, clock.monotonic_seconds() - began)
+        metrics.count_client(header.client_id, len(frame), sent_bytes)
+
+
 class RequestAnswers:
     """Answers the requests of all connections.
 
@@ -123,7 +160,6 @@ class RequestAnswers:
             handler = self._handlers.get(header.api_key)
             if handler is None or header.api_version not in handler.versions:
                 return self._answer_unsupported(header)
-            request = await coding.read(header, frame)
             context = RequestContext(
                 header.api_version,
                 header.client_id,
@@ -135,24 +171,9 @@ class RequestAnswers:
                 may_read_all if self.topic_access is None else partial(self._may_read, client.principal),
                 coding.encode,
             )
-            api = self._metrics.api(header.api_key)
-            api.at_work += 1
-            began = self._clock.monotonic_seconds()
-            sent_bytes = 0
-            try:
-                answer = await handler.handle(request, context)
-                if answer is None:
-                    return None
-                if not isinstance(answer, Reply):
-                    body = await coding.encode(answer)
-                    answer = Reply((body,), len(body))
-                prefix = encode_prefix(header, answer.size_bytes)
-                sent_bytes = len(prefix) + answer.size_bytes
-                return Reply((prefix, *answer.buffers), sent_bytes, answer.release)
-            finally:
-                api.at_work -= 1
-                api.count(len(frame), sent_bytes, self._clock.monotonic_seconds() - began)
-                self._metrics.count_client(header.client_id, len(frame), sent_bytes)
+            return await answer_by(
+                handler, header, frame, coding=coding, context=context, metrics=self._metrics, clock=self._clock
+            )
         finally:
             coding.give_back()
 

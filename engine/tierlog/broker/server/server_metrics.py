@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 #: Kinds of refusals, beside those of a server of frames.
-REFUSALS: Final = (*SERVING_REFUSALS, "malformed", "unsupported", "api_error", "authentication")
+REFUSALS: Final = (*SERVING_REFUSALS, "malformed", "unsupported", "api_error", "authentication", "upstream")
 #: Client ids with series of their own: the first that come. All others count together.
 CLIENTS_MAX: Final = 100
 OTHER_CLIENTS: Final = "other"

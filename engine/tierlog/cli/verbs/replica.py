@@ -41,7 +41,8 @@ def replica(
         typer.Option(
             "--advertise",
             metavar="HOST:PORT",
-            help="The address that clients are told to connect to; by default the one that they reached.",
+            help="The address that clients are told to connect to; by default the one that they reached. Beside "
+            "--upstream HOST:FIRST-LAST: the ports that stand for its brokers, by default the 16 behind --listen.",
         ),
     ] = None,
     state: Annotated[
@@ -49,7 +50,8 @@ def replica(
         typer.Option(
             "--state",
             metavar="DIR",
-            help="Keeps groups' offsets and the last listing. Without it they are in memory and end with the server.",
+            help="Keeps groups' offsets (beside --upstream they are the brokers') and the last listing. Without it "
+            "they are in memory and end with the server.",
         ),
     ] = None,
     refresh: Annotated[
@@ -86,6 +88,22 @@ def replica(
             "--monitor", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /livez and /readyz there, over HTTP."
         ),
     ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream",
+            metavar="HOST:PORT[,…]",
+            help="Stand in front of this live cluster: clients reach all of it here.",
+        ),
+    ] = None,
+    upstream_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--upstream-config",
+            metavar="FILE",
+            help="A Kafka client's keys of security (security.protocol, sasl.*, ssl.*) for --upstream.",
+        ),
+    ] = None,
 ) -> ExitCode:
     """Serve a bucket as a read-only Kafka server: any Kafka client reads its history, and no broker is asked.
 
@@ -95,9 +113,14 @@ def replica(
     --config takes the brokers' rsm.config.* keys, and Kafka's keys of limits (max.connections, fetch.max.bytes,
     group.max.size …) and of deadlines (connections.max.idle.ms, request.deadline.ms …). SIGTERM ends the server with 0;
     SIGHUP has it look at once whether users, their topics, certificate and key have changed, as it does each 30 s.
+
+    With --upstream it is the one address of a live cluster: each connection of a client goes on to one broker, behind a
+    port of its own (the first of --advertise + the broker's id, modulo the number of ports), writes, groups and
+    transactions pass through, and clients authenticate themselves to the brokers. It waits until the cluster answers.
     """
     with _no_collections() as start_ended:
         require_extra("server", "serving Kafka's clients")
+        from tierlog.broker.front.front_config import read_front_config
         from tierlog.broker.replica.replica_config import (
             CONFIG_KEYS,
             MetadataSource,
@@ -114,6 +137,13 @@ def replica(
             raise ConfigError("--tls-cert and --tls-key go together")
         if user_topics is not None and users is None:
             raise ConfigError("--user-topics goes with --users: without them nobody says who she is")
+        front_options = {"--upstream-config": upstream_config}
+        if upstream is None:
+            for name, value in front_options.items():
+                if value is not None:
+                    raise ConfigError(f"{name} goes with --upstream")
+        else:
+            _check_front(users=users, cluster_id=cluster_id)
         keys = config_keys(config, CONFIG_KEYS) or {}
         made = read_replica_config(path, keys, cluster_id=cluster_id)
         made = with_security(
@@ -125,7 +155,12 @@ def replica(
             user_topics=_text(user_topics),
         )
         host, port = parse_address("--listen", listen)
-        advertised = ("", 0) if advertise is None else parse_address("--advertise", advertise)
+        front = None
+        advertised = ("", 0)
+        if upstream is not None:
+            front = read_front_config(upstream, command_keys(upstream_config), advertise=advertise, listen_port=port)
+        elif advertise is not None:
+            advertised = parse_address("--advertise", advertise)
         made = replace(
             made,
             server=replace(
@@ -138,6 +173,7 @@ def replica(
             metadata=MetadataSource(tuple(metadata or ()), command_keys(command_config)),
             log_starts=tuple(log_start or ()),
             monitor=None if monitor is None else parse_address("--monitor", monitor),
+            front=front,
         )
 
         def on_ready(host: str, port: int) -> None:
@@ -146,6 +182,14 @@ def replica(
 
         serve_replica(made, on_ready=on_ready)
     return ExitCode.DONE
+
+
+def _check_front(*, users: Path | None, cluster_id: str | None) -> None:
+    """Raise ConfigError for an option of a server that stands for itself."""
+    if users is not None:
+        raise ConfigError("--users goes without --upstream: clients authenticate themselves to the brokers")
+    if cluster_id is not None:
+        raise ConfigError("--cluster-id goes without --upstream: clients are told the cluster's own")
 
 
 @contextmanager
