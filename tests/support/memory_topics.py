@@ -118,11 +118,12 @@ class MemoryPartition:
             raise ApiError(ErrorCode.offset_out_of_range)
         end = offsets.last_stable_offset if read_committed else offsets.high_watermark
         given: list[memoryview] = []
-        left, last_offset = max_bytes, -1
+        left, first_offset, last_offset = max_bytes, -1, -1
         for batch in self.batches:
             if batch.last_offset < fetch_offset or batch.base_offset >= end:
                 continue
             view = memoryview(batch.data)
+            first_offset = batch.base_offset if first_offset < 0 else first_offset
             if not given and len(view) > left:
                 if is_first_whole:
                     given.append(view)
@@ -138,7 +139,9 @@ class MemoryPartition:
                 break
         aborted = self.aborted if read_committed else None
         size = sum(map(len, given))
-        return offsets, FetchDataInfo(fetch_offset, 0, 0, given, size, 0, last_offset, aborted_transactions=aborted)
+        return offsets, FetchDataInfo(
+            fetch_offset, 0, 0, given, size, first_offset, last_offset, aborted_transactions=aborted
+        )
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         await self._pass_gate()

@@ -60,16 +60,13 @@ class EpochEndOffset:
     end_offset: int
 
 
-class Partition(Protocol):
-    """One partition that is served. Used on the event loop alone.
+class ReadablePartition(Protocol):
+    """One partition, as Fetch reads it. Used on the event loop alone.
 
     Raises (all that is awaited):
         ApiError: the client's error. StoreError, CorruptDataError and their kinds, EncryptionKeyError: errors below;
         ``protocol.api_errors.error_code_of`` maps each to the client's error.
     """
-
-    @property
-    def topic_id_partition(self) -> TopicIdPartition: ...
 
     @property
     def offsets(self) -> OffsetSnapshot | None:
@@ -93,6 +90,16 @@ class Partition(Protocol):
             ApiError: OFFSET_OUT_OF_RANGE for an offset below the log start or behind the end.
         """
 
+    async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Return the end of an epoch, as OffsetForLeaderEpoch answers."""
+
+
+class Partition(ReadablePartition, Protocol):
+    """One partition that is served. Used on the event loop alone. Raises as ReadablePartition."""
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition: ...
+
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
         """Find the first record of a time or later, in ms >= 0, below the end that the isolation gives; None if there
         is none (Kafka's ``fetchOffsetByTimestamp``).
@@ -100,9 +107,6 @@ class Partition(Protocol):
 
     async def find_max_timestamp(self) -> FoundOffset | None:
         """Find the first record with the largest timestamp; None of a partition without records."""
-
-    async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Return the end of an epoch, as OffsetForLeaderEpoch answers."""
 
     async def epoch_of(self, offset: int) -> int:
         """Return the leader epoch of an offset; UNKNOWN where the log knows none."""
@@ -125,6 +129,16 @@ class Topic:
     name: str
     topic_id: Uuid
     partitions: tuple[int, ...]
+
+
+class PartitionFinder(Protocol):
+    """The partitions that one fetch reads. Used on the event loop alone; does not wait."""
+
+    def find_by_id(self, topic_id: Uuid) -> Topic | None:
+        """Return a topic by its id; None for ZERO_UUID."""
+
+    def partition(self, name: str, partition: int) -> ReadablePartition | None:
+        """Return a partition of a topic."""
 
 
 class Catalog(Protocol):

@@ -24,7 +24,7 @@ from tierlog.broker.fetching.fetch_session import (
 from tierlog.broker.fetching.partition_reads import LateReads, PartitionReads, ReadOptions
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partition_watches import PartitionWatch
-from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.partitions import UNKNOWN, Catalog, PartitionFinder
 from tierlog.broker.protocol.fetch_response import (
     FetchablePartition,
     FetchableTopic,
@@ -94,6 +94,7 @@ class FetchHandler:
         timers: Of the event loop.
         machine: Clock and randomness.
         limits: Limits of the bytes that clients may fetch.
+        memory: Of all answers; by default of its own, by the limits.
 
     Another source of records overrides ``gather``; requests, sessions, memory and encoding stay.
     """
@@ -102,13 +103,20 @@ class FetchHandler:
     versions: ClassVar[range] = range(4, 19)
 
     def __init__(
-        self, catalog: Catalog, *, node_id: int, timers: Timers, machine: Machine, limits: FetchLimits | None = None
+        self,
+        catalog: Catalog,
+        *,
+        node_id: int,
+        timers: Timers,
+        machine: Machine,
+        limits: FetchLimits | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self._catalog = catalog
         self._node_id = node_id
         self.timers = timers
         self.limits = limits or FetchLimits()
-        self.memory = AnswerMemory(self.limits.answers_max_bytes, timers, machine)
+        self.memory = memory or AnswerMemory(self.limits.answers_max_bytes, timers, machine)
         self.sessions = FetchSessionCache(self.limits.sessions, machine)
         self._late = LateReads(timers)
 
@@ -194,7 +202,9 @@ class FetchHandler:
             if watch is not None:
                 watch.close()
 
-    def reads_of(self, partitions: Sequence[FetchPartition], options: ReadOptions, catalog: Catalog) -> PartitionReads:
+    def reads_of(
+        self, partitions: Sequence[FetchPartition], options: ReadOptions, catalog: PartitionFinder
+    ) -> PartitionReads:
         """Return one pass over partitions of a catalog."""
         return PartitionReads(partitions, options, catalog, timers=self.timers, late=self._late)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.fetching.fetch_session import NO_ERROR, FetchPartition, PartitionAnswer
-from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition, ToldErrors
+from tierlog.broker.partitions import UNKNOWN, OffsetSnapshot, PartitionFinder, ReadablePartition, ToldErrors
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.remote.api import Uuid
@@ -115,7 +115,7 @@ class _Unread:
 
     slot: int
     wanted: FetchPartition
-    partition: Partition
+    partition: ReadablePartition
     given_bytes: int = 0
     tried_bytes: int = 0
     is_first_whole: bool = False
@@ -145,7 +145,7 @@ class PartitionReads:
         self,
         wanted: Sequence[FetchPartition],
         options: ReadOptions,
-        catalog: Catalog,
+        catalog: PartitionFinder,
         *,
         timers: Timers,
         late: LateReads,
@@ -235,7 +235,7 @@ class PartitionReads:
             else:
                 self._look_at_one(wanted, partition)
 
-    def _look_at_one(self, wanted: FetchPartition, partition: Partition) -> None:
+    def _look_at_one(self, wanted: FetchPartition, partition: ReadablePartition) -> None:
         offsets = partition.offsets
         self._known_partitions += offsets is not None
         if offsets is not None and wanted.last_fetched_epoch == UNKNOWN:
@@ -431,7 +431,7 @@ class PartitionReads:
             (read.aborted_transactions or ()) if has_aborted else None,
         )
 
-    def _failed(self, wanted: FetchPartition, partition: Partition, error: Exception) -> FetchablePartition:
+    def _failed(self, wanted: FetchPartition, partition: ReadablePartition, error: Exception) -> FetchablePartition:
         code = error_code_of(error)
         if not isinstance(error, ApiError):
             _TOLD.tell(wanted.topic or "", wanted.partition, error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tierlog.broker.front.source_choice import Preference
 from tierlog.errors import ConfigError
 from tierlog.runtime.kafka.security_keys import SECURITY_KEYS, security_settings
 from tierlog.serving.outgoing import TlsContext, trusting_context
@@ -26,12 +27,18 @@ class FrontConfig:
         advertised_host: What clients are told as the host of all brokers; "" for the address that they reached.
         ports: One for each broker: see ``VirtualBrokers``.
         security: The keys of a Kafka client by which the front reaches the cluster, as ``security_settings`` has them.
+        preference: Whose records a client gets where the tier and a broker's disk have them.
+        refresh_seconds: How old the state of a partition may be by which the tier serves it.
+        auth_refresh_seconds: How long a client's right to read a topic counts.
     """
 
     bootstrap: Sequence[tuple[str, int]]
     ports: range
     advertised_host: str = ""
     security: Mapping[str, str | int | bool] = field(default_factory=dict, repr=False)
+    preference: Preference = Preference.REMOTE
+    refresh_seconds: float = 1.0
+    auth_refresh_seconds: float = 10.0
 
     @property
     def has_tls(self) -> bool:
@@ -135,3 +142,22 @@ def tls_context(config: FrontConfig) -> TlsContext | None:
         )
     except (OSError, ValueError) as error:  # of TLS, too
         raise ConfigError(f"--upstream-config: the trusted certificates cannot be used: {error}") from error
+
+
+def with_sources(
+    config: FrontConfig, prefer: str | None, refresh_seconds: float | None, auth_refresh_seconds: float | None
+) -> FrontConfig:
+    """Return a configuration with the command's options about the two sources; None for the default.
+
+    Raises ConfigError: there is no such preference.
+    """
+    try:
+        preference = config.preference if prefer is None else Preference(prefer)
+    except ValueError:
+        raise ConfigError(f"--prefer {prefer}: remote or local is expected") from None
+    return replace(
+        config,
+        preference=preference,
+        refresh_seconds=config.refresh_seconds if refresh_seconds is None else refresh_seconds,
+        auth_refresh_seconds=config.auth_refresh_seconds if auth_refresh_seconds is None else auth_refresh_seconds,
+    )

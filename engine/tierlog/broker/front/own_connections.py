@@ -14,9 +14,9 @@ from tierlog.broker.front.sasl_login import log_in
 from tierlog.broker.front.upstream_connection import UpstreamConnection
 from tierlog.broker.front.virtual_brokers import Broker, VirtualBrokers
 from tierlog.broker.handling import UpstreamError
-from tierlog.broker.protocol.entities import LONG_ELEMENTS
+from tierlog.broker.protocol.entities import LONG_ELEMENTS, request_entities_of
 from tierlog.broker.protocol.fetch_client import MalformedResponseError
-from tierlog.broker.protocol.peer_answers import decode_answer, encode_request_body, make_request
+from tierlog.broker.protocol.peer_answers import decode_answer, encode_request_body
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import Alarm, SharedCall, Worker
@@ -215,14 +215,12 @@ class OwnConnections:
 
 
 def _no_topics(version: int) -> RequestPayload:
-    request: RequestPayload = make_request(
-        *(_METADATA, version),
+    return request_entities_of(_METADATA, version).request(
         topics=(),
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    return request
 
 
 def _newest(connection: UpstreamConnection, api_key: int, versions: range, address: Address) -> int:

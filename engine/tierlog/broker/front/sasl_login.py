@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.front.upstream_connection import UpstreamConnection
 from tierlog.broker.handling import UpstreamError
-from tierlog.broker.protocol.peer_answers import make_request
+from tierlog.broker.protocol.entities import request_entities_of
 from tierlog.runtime.waiting.loops import Worker
 
 _HANDSHAKE: Final = 17
@@ -34,7 +34,9 @@ async def log_in(connection: UpstreamConnection, security: Mapping[str, str | in
         UpstreamError: refused, or the connection is gone. Quotes no password.
     """
     mechanism = str(security["sasl.mechanism"])
-    answer = await connection.ask_entity(make_request(_HANDSHAKE, 1, mechanism=mechanism), seconds=_SECONDS)
+    answer = await connection.ask_entity(
+        request_entities_of(_HANDSHAKE, 1).request(mechanism=mechanism), seconds=_SECONDS
+    )
     if answer.error_code is not ErrorCode.none:
         raise _refused(connection, f"{mechanism}: {answer.error_code.name}; it offers {', '.join(answer.mechanisms)}")
     user, password = str(security["sasl.username"]), str(security["sasl.password"])
@@ -68,7 +70,7 @@ def _scram_client(mechanism: str, user: str, password: str) -> tuple[Any, type[E
 
 
 async def _authenticate(connection: UpstreamConnection, token: bytes) -> Any:
-    request = make_request(_AUTHENTICATE, _VERSION, auth_bytes=token)
+    request = request_entities_of(_AUTHENTICATE, _VERSION).request(auth_bytes=token)
     answer = await connection.ask_entity(request, seconds=_SECONDS)
     if answer.error_code is not ErrorCode.none:
         raise _refused(connection, f"{answer.error_code.name}: {answer.error_message}")

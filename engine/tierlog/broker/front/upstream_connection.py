@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from tierlog.broker.handling import UpstreamError
+from tierlog.broker.protocol.entities import request_entities_of
 from tierlog.broker.protocol.fetch_client import MalformedResponseError
 from tierlog.broker.protocol.peer_answers import (
     body_position,
     decode_answer,
     encode_request_body,
     encode_request_head,
-    make_request,
 )
 from tierlog.broker.protocol.requests import RequestHeader
 from tierlog.runtime.waiting.loops import LoopCalls, LoopFuture, SharedCall
@@ -123,7 +123,7 @@ class UpstreamConnection:
     async def learn_versions(self, *, seconds: float) -> None:
         """Ask for the broker's versions, unless they are known."""
         if not self.versions:
-            self.note_versions(await self.ask_entity(make_request(_API_VERSIONS, 0), seconds=seconds))
+            self.note_versions(await self.ask_entity(request_entities_of(_API_VERSIONS, 0).request(), seconds=seconds))
 
     def note_versions(self, answer: Any) -> None:
         """Take the broker's versions from an answer to ApiVersions."""

@@ -229,11 +229,12 @@ def _uuid(data: bytes) -> uuid.UUID | None:
     return uuid.UUID(bytes=data) if any(data) else None
 
 
-def _error_code(value: int) -> ErrorCode:
+def _error_code(number: int) -> ErrorCode:
+    """Read an error of an answer; one that kio does not know yet is an unknown one."""
     try:
-        return ErrorCode(value)
+        return ErrorCode(number)
     except ValueError:
-        raise MalformedRequestError(f"an error code of {value}, which is not known") from None
+        return ErrorCode.unknown_server_error
 
 
 _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {

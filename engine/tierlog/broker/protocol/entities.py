@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
-from kio.static.protocol import ResponsePayload
+from kio.static.protocol import RequestPayload, ResponsePayload
 
 from tierlog.broker.protocol.fields import EntityClass, Shape, wire_fields
 from tierlog.remote.api import ZERO_UUID, Uuid
@@ -28,7 +28,9 @@ LONG_ELEMENTS: Final = 1_000
 
 
 class Entities:
-    """The maker of one API's response at one version, and of the entities in it. Made by ``entities_of``; immutable."""
+    """The maker of one API's response at one version, or of its request, and of the entities in it. Made by
+    ``entities_of`` and ``request_entities_of``; immutable.
+    """
 
     def __init__(self, module: ModuleType) -> None:
         self._classes = {
@@ -37,7 +39,8 @@ class Entities:
             if isinstance(entity, type) and dataclasses.is_dataclass(entity)
         }
         kinds = {name: getattr(entity, "__type__", None) for name, (entity, _) in self._classes.items()}
-        self._response = next((name for name, kind in kinds.items() if kind is EntityType.response), "")
+        payloads = (EntityType.response, EntityType.request)
+        self._payload = next((name for name, kind in kinds.items() if kind in payloads), "")
 
     def has(self, name: str, field: str | None = None) -> bool:
         """Whether this version has an entity of a name (with a field)."""
@@ -56,7 +59,12 @@ class Entities:
 
     def response(self, **values: object) -> ResponsePayload:
         """Return the response itself, as ``make``; where it has a throttle time, that is none unless given."""
-        payload: ResponsePayload = self.make(self._response, **{"throttle_time": _NO_TIME} | values)
+        payload: ResponsePayload = self.make(self._payload, **{"throttle_time": _NO_TIME} | values)
+        return payload
+
+    def request(self, **values: object) -> RequestPayload:
+        """Return the request itself, as ``make``."""
+        payload: RequestPayload = self.make(self._payload, **values)
         return payload
 
 
@@ -66,6 +74,12 @@ def entities_of(api_key: int, api_version: int) -> Entities:
     lacks.
     """
     return Entities(load_payload_module(api_key, api_version, EntityType.response))
+
+
+@cache
+def request_entities_of(api_key: int, api_version: int) -> Entities:
+    """Return the entities of the requests of an API at a version. Raises as ``entities_of``."""
+    return Entities(load_payload_module(api_key, api_version, EntityType.request))
 
 
 def field_of(request: Any, name: str, default: Any = None) -> Any:

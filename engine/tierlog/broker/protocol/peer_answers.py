@@ -12,7 +12,6 @@ from kio.serial import entity_reader, entity_writer
 
 from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fetch_client import MalformedResponseError
-from tierlog.broker.protocol.fields import EntityClass, wire_fields
 from tierlog.broker.protocol.requests import api_name, count_regular_elements
 
 _HEADER: Final = struct.Struct(">hhih")
@@ -30,15 +29,6 @@ def encode_request_head(
     size_bytes = _HEADER.size + len(name) + len(tags) + body_size_bytes
     head = _HEADER.pack(api_key, api_version, correlation_id, len(name))
     return b"".join((_LENGTH.pack(size_bytes), head, name, tags))
-
-
-def make_request(api_key: int, api_version: int, **values: object) -> Any:
-    """Make a request, an entity of kio's. Values of fields that the version lacks are left out. Raises TypeError: a field
-    without a default is missing.
-    """
-    entity: EntityClass = load_request_schema(api_key, api_version)
-    names = {field.name for field in wire_fields(entity)}
-    return entity(**{name: value for name, value in values.items() if name in names})
 
 
 def encode_request_body(request: Any) -> bytes:

@@ -17,7 +17,15 @@ from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHand
 from tierlog.broker.apis.refusals import refusals
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.front.front_config import FrontConfig
+from tierlog.broker.front.front_delete_records import FrontDeleteRecordsHandler
+from tierlog.broker.front.front_fetch import FrontFetchHandler
+from tierlog.broker.front.front_list_offsets import FrontListOffsetsHandler
+from tierlog.broker.front.front_metrics import FrontCounts, FrontMetrics
 from tierlog.broker.front.front_server import FrontServer, Upstream, open_upstream
+from tierlog.broker.front.read_rights import ReadRights
+from tierlog.broker.front.source_choice import Preference
+from tierlog.broker.front.tier_choices import TierChoices
+from tierlog.broker.front.upstream_partitions import UpstreamPartitions
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.group_handlers import group_handlers
@@ -123,7 +131,7 @@ class Replica:
         registries = [metrics.registry, storage_metrics.registry, ReplicaMetrics(catalog, machine.clock).registry]
         ends: list[Callable[[], None]] = [catalog.end_waits]
         if config.front is not None:
-            server: Server | FrontServer = await self._make_front(config.front, catalog, metrics, worker)
+            server: Server | FrontServer = await self._make_front(config.front, catalog, metrics, registries, worker)
         else:
             assert groups is not None
             coordinator = self._coordinator(machine.timers, *groups)
@@ -158,14 +166,37 @@ class Replica:
         return store, await worker.run(store.load)
 
     async def _make_front(
-        self, front: FrontConfig, catalog: BucketCatalog, metrics: ServerMetrics, worker: Worker
+        self,
+        front: FrontConfig,
+        catalog: BucketCatalog,
+        metrics: ServerMetrics,
+        registries: list[CollectorRegistry],
+        worker: Worker,
     ) -> FrontServer:
         """Make the server of a replica that stands in front of a cluster."""
-        machine, config = self._machine, self._config
-        del catalog
-        memory = AnswerMemory(config.fetch.answers_max_bytes, machine.timers, machine)
-        self._upstream = await open_upstream(front, memory, machine, worker)
-        return FrontServer((), config.server, self._upstream, machine, metrics=metrics)
+        machine, config, timers = self._machine, self._config, self._machine.timers
+        memory = AnswerMemory(config.fetch.answers_max_bytes, timers, machine)
+        upstream = self._upstream = await open_upstream(front, memory, machine, worker)
+        states = UpstreamPartitions(
+            upstream.own,
+            timers=timers,
+            machine=machine,
+            refresh_seconds=front.refresh_seconds,
+            asks_local=front.preference is Preference.LOCAL,
+        )
+        self._parts.push_async_callback(states.close)
+        rights = ReadRights(timers, refresh_seconds=front.auth_refresh_seconds)
+        choices = TierChoices(catalog, states, rights, preference=front.preference, timers=timers)
+        self._parts.push_async_callback(choices.close)
+        counts = FrontCounts()
+        fetch = FrontFetchHandler(
+            choices, timers=timers, machine=machine, counts=counts, limits=config.fetch, memory=memory
+        )
+        self._parts.push_async_callback(fetch.close)
+        registries.append(FrontMetrics(f"{METRICS_PREFIX}front_", counts, choices).registry)
+        times = FrontListOffsetsHandler(choices, timers=timers, counts=counts)
+        handlers = (fetch, times, FrontDeleteRecordsHandler(states))
+        return FrontServer(handlers, config.server, upstream, machine, metrics=metrics)
 
     def _unready_reason(self, catalog: BucketCatalog) -> str:
         """Return the reason why the server is not ready; "" if it is."""

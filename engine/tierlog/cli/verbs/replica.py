@@ -104,6 +104,34 @@ def replica(
             help="A Kafka client's keys of security (security.protocol, sasl.*, ssl.*) for --upstream.",
         ),
     ] = None,
+    prefer: Annotated[
+        str | None,
+        typer.Option(
+            "--prefer",
+            metavar="<remote|local>",
+            help="Beside --upstream: all that the bucket has is read there (remote, the default), or only what is on "
+            "no broker's disk.",
+        ),
+    ] = None,
+    upstream_refresh: Annotated[
+        float | None,
+        typer.Option(
+            "--upstream-refresh",
+            metavar="SECONDS",
+            min=0.05,
+            help="How long what brokers say of a partition counts: records that are deleted beside the front are "
+            "served for so long. By default 1.",
+        ),
+    ] = None,
+    auth_refresh: Annotated[
+        float | None,
+        typer.Option(
+            "--auth-refresh",
+            metavar="SECONDS",
+            min=0.1,
+            help="How long a client's right to read a topic counts. By default 10.",
+        ),
+    ] = None,
 ) -> ExitCode:
     """Serve a bucket as a read-only Kafka server: any Kafka client reads its history, and no broker is asked.
 
@@ -120,7 +148,7 @@ def replica(
     """
     with _no_collections() as start_ended:
         require_extra("server", "serving Kafka's clients")
-        from tierlog.broker.front.front_config import read_front_config
+        from tierlog.broker.front.front_config import read_front_config, with_sources
         from tierlog.broker.replica.replica_config import (
             CONFIG_KEYS,
             MetadataSource,
@@ -137,7 +165,12 @@ def replica(
             raise ConfigError("--tls-cert and --tls-key go together")
         if user_topics is not None and users is None:
             raise ConfigError("--user-topics goes with --users: without them nobody says who she is")
-        front_options = {"--upstream-config": upstream_config}
+        front_options = {
+            "--upstream-config": upstream_config,
+            "--prefer": prefer,
+            "--upstream-refresh": upstream_refresh,
+            "--auth-refresh": auth_refresh,
+        }
         if upstream is None:
             for name, value in front_options.items():
                 if value is not None:
@@ -159,6 +192,7 @@ def replica(
         advertised = ("", 0)
         if upstream is not None:
             front = read_front_config(upstream, command_keys(upstream_config), advertise=advertise, listen_port=port)
+            front = with_sources(front, prefer, upstream_refresh, auth_refresh)
         elif advertise is not None:
             advertised = parse_address("--advertise", advertise)
         made = replace(
