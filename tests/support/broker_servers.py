@@ -73,7 +73,7 @@ class Serving:
         unheard: What the loop was told that nobody caught.
     """
 
-    server: Server
+    server: Any
     loop: asyncio.AbstractEventLoop
     host: str
     port: int
@@ -85,7 +85,8 @@ class Serving:
 
     @property
     def metrics(self) -> ServerMetrics:
-        return self.server.metrics
+        metrics: ServerMetrics = self.server.metrics
+        return metrics
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run it on the server's loop."""
@@ -104,16 +105,29 @@ def serving(
 ) -> Iterator[Serving]:
     """A server until the end of the block. Fails if it leaves a task behind, or an error that nobody caught."""
     server = Server(handlers or [MetadataHandler()], config or ServerConfig(port=0), machine or Machine())
+    with running_on_a_loop(server) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def running_on_a_loop(server: Any) -> Iterator[Serving]:
+    """Whatever has a server's start, stop and metrics, as ``serving``."""
     loop = uvloop.new_event_loop()
     unheard: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unheard.append(context))
     thread = threading.Thread(target=loop.run_forever, name="serving")
     thread.start()
     try:
-        host, port = asyncio.run_coroutine_threadsafe(server.start(), loop).result(LIMIT_SECONDS)
-        running = Serving(server, loop, host, port, unheard)
-        yield running
-        running.stop()
+        running = Serving(server, loop, "", 0, unheard)
+        try:
+            running.host, running.port = running.run(server.start())
+        except BaseException:
+            running.stop()
+            raise
+        try:
+            yield running
+        finally:
+            running.stop()
         left = running.run(_tasks_left())
         assert not left, f"left running: {left}"
         assert not unheard, unheard

@@ -107,10 +107,34 @@ def test_every_endpoint_of_kios_schemas_is_known() -> None:
     own = {"streams_group_heartbeat", "streams_group_describe"}
     for api_key, name in api_key_map.items():
         for version in schema_name_map[name]:
-            if not _has_host_and_port(load_response_schema(api_key, version)):
-                continue
-            is_found = walker_of(api_key, version) is not None
-            assert is_found or name in own or version not in passable_versions(api_key), (name, version)
+            entity = load_response_schema(api_key, version)
+            walker = walker_of(api_key, version)
+            passes = version in passable_versions(api_key)
+            if not _has_host_and_port(entity):
+                assert walker is None, (name, version)
+                assert passes, (name, version)
+            else:
+                assert walker is not None or name in own or not passes, (name, version)
+
+
+def test_what_is_found_is_a_broker() -> None:
+    """A host and a port behind another id would be rewritten to a port of no broker, or stay as they are."""
+    for api_key, version in VERSIONS:
+        assert all(
+            names[:3] in (["node_id", "host", "port"], ["broker_id", "host", "port"])
+            for names in _endpoint_fields(load_response_schema(api_key, version))
+        ), (api_key, version)
+
+
+def _endpoint_fields(entity: Any) -> list[list[str]]:
+    """The names of the fields from the id on, of each entity that has a host and a port."""
+    fields = wire_fields(entity)
+    names = [field.name for field in fields]
+    found = [names[max(names.index("host") - 1, 0) :]] if {"host", "port"} <= set(names) else []
+    for field in fields:
+        if field.entity is not None:
+            found += _endpoint_fields(field.entity)
+    return found
 
 
 def _has_host_and_port(entity: Any) -> bool:

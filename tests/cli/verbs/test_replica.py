@@ -170,6 +170,11 @@ def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
         (["--tls-cert", "x"], 2, "go together"),
         (["--users", "/no/such/file"], 3, "/no/such/file"),
         (["--user-topics", "x"], 2, "goes with --users"),
+        (["--upstream-config", "x"], 2, "--upstream-config goes with --upstream"),
+        (["--upstream", "localhost:1", "--users", "x"], 2, "--users goes without --upstream"),
+        (["--upstream", "localhost:1", "--cluster-id", "x"], 2, "--cluster-id goes without --upstream"),
+        (["--upstream", "kafka:1"], 2, "by TLS alone"),
+        (["--upstream", "localhost:1", "--advertise", "front:1"], 2, "FIRST-LAST"),
         (["no-such-topic"], 0, ""),
     ],
 )

@@ -23,9 +23,12 @@ from tierlog.broker.protocol.requests import api_name
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NODE_IDS: Final = ("node_id", "broker_id")
-#: APIs whose answers name brokers that clients connect to: Produce, Fetch, Metadata, FindCoordinator, DescribeCluster,
-#: ShareFetch, ShareAcknowledge.
-_OF_BROKERS: Final = frozenset((0, 1, 3, 10, 60, 78, 79))
+#: The first versions whose answers name brokers that clients connect to: Produce, Fetch, Metadata, FindCoordinator,
+#: DescribeCluster, ShareFetch, ShareAcknowledge.
+_OF_BROKERS: Final = {0: 10, 1: 16, 3: 0, 10: 0, 60: 0, 78: 0, 79: 0}
+#: The first versions whose answers name endpoints of controllers, which no port stands for: Vote, BeginQuorumEpoch,
+#: EndQuorumEpoch, DescribeQuorum, FetchSnapshot, UpdateRaftVoter. (A test looks through all of kio's schemas.)
+_NAMES_OTHERS_FROM: Final = {52: 1, 53: 1, 54: 1, 55: 2, 59: 1, 82: 0}
 #: Fields with the addresses that applications give themselves (Kafka Streams): they are no broker's.
 _OF_APPLICATIONS: Final = frozenset(("user_endpoint",))
 
@@ -46,29 +49,24 @@ _Walk = Callable[[Cursor, EndpointOf, list[Edit]], None]
 
 @cache
 def passable_versions(api_key: int) -> range:
-    """Return the versions of an API whose answers name no endpoint but those that are found here.
+    """Return the versions of an API whose answers name no endpoint but those that are found here. Loads no schema.
 
     Versions below those that kio has count too: none that is as old names one. Of an API that kio has not there is
-    none, as of those between controllers.
+    none.
     """
     if api_key not in api_key_map:
         return range(0)
-    versions = sorted(schema_name_map[api_key_map[api_key]])
-    passable = 0
-    for version in versions:
-        if _names_others(load_response_schema(api_key, version), api_key):
-            break
-        passable = version + 1
-    return range(passable)
+    newest = max(schema_name_map[api_key_map[api_key]])
+    return range(min(newest + 1, _NAMES_OTHERS_FROM.get(api_key, newest + 1)))
 
 
 @cache
 def walker_of(api_key: int, api_version: int) -> EndpointWalker | None:
     """Return the walker of an answer's version; None where it names no endpoint."""
-    if api_key not in _OF_BROKERS or api_version not in schema_name_map[api_key_map[api_key]]:
+    first = _OF_BROKERS.get(api_key)
+    if first is None or api_version < first or api_version not in schema_name_map[api_key_map[api_key]]:
         return None
-    entity = load_response_schema(api_key, api_version)
-    return EndpointWalker(api_key, api_version, entity) if _has_endpoints(entity) else None
+    return EndpointWalker(api_key, api_version, load_response_schema(api_key, api_version))
 
 
 class EndpointWalker:
@@ -126,19 +124,6 @@ def _has_endpoints(entity: EntityClass) -> bool:
 
 def _holds_endpoints(field: WireField) -> bool:
     return field.entity is not None and field.name not in _OF_APPLICATIONS and _has_endpoints(field.entity)
-
-
-def _names_others(entity: EntityClass, api_key: int) -> bool:
-    """Whether an answer names an endpoint that is no broker's."""
-    fields = wire_fields(entity)
-    if _is_endpoint(entity):
-        is_broker = any(_begins_endpoint(fields[index:]) for index in range(len(fields)))
-        return api_key not in _OF_BROKERS or not is_broker
-    return any(
-        _names_others(field.entity, api_key)
-        for field in fields
-        if field.entity is not None and field.name not in _OF_APPLICATIONS
-    )
 
 
 def _begins_endpoint(fields: Sequence[WireField]) -> bool:
@@ -307,8 +292,7 @@ def _tags_step(tagged: dict[int, WireField]) -> _Walk:
 
 
 def iter_endpoint_versions() -> Iterator[tuple[int, int]]:
-    """Yield (API, version) of all answers in which brokers' endpoints may stand."""
-    for api_key in sorted(_OF_BROKERS):
-        for version in sorted(schema_name_map[api_key_map[api_key]]):
-            if walker_of(api_key, version) is not None:
-                yield api_key, version
+    """Yield (API, version) of all answers in which brokers' endpoints may stand. Loads no schema."""
+    for api_key, first in sorted(_OF_BROKERS.items()):
+        versions = schema_name_map[api_key_map[api_key]]
+        yield from ((api_key, version) for version in range(max(first, min(versions)), max(versions) + 1))

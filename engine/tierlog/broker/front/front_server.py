@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _THREADS: Final = 2
 _ANSWERS_BYTES: Final = 256 << 20
+_LOADING_PERIOD_SECONDS: Final = 0.02
 
 
 class Upstream:
@@ -143,6 +144,7 @@ class FrontServer:
         )
         host, port = await self._framed.start()
         self._framed.start_chore(upstream.own.keep_listing())
+        self._framed.start_chore(self._load_versions(self._worker))
         ports = upstream.brokers.ports
         line = "event=started host=%s port=%d protocol=%s broker_ports=%d-%d brokers=%d"
         _log.info(line, host, port, self._config.security_protocol, ports.start, ports.stop - 1, len(found))
@@ -162,6 +164,14 @@ class FrontServer:
         )
         client.upstream.lost = client.upstream_lost
         return client
+
+    async def _load_versions(self, worker: Worker) -> None:
+        """Load kio's modules of what clients ask first, one after the other: their first client would wait for them,
+        and all others with it.
+        """
+        for load in self._relay.iter_loads():
+            await worker.run(load)
+            await Alarm(self._machine.timers).wait(_LOADING_PERIOD_SECONDS)
 
     async def stop(self) -> None:
         """Stop listening, answer the requests under way for as long as the grace lasts, and close all connections, the

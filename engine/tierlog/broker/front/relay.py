@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from kio.index import load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
 
-from tierlog.broker.front.endpoints import EndpointOf, EndpointWalker, edited, passable_versions, walker_of
+from tierlog.broker.front.endpoints import (
+    EndpointOf,
+    EndpointWalker,
+    edited,
+    iter_endpoint_versions,
+    passable_versions,
+    walker_of,
+)
 from tierlog.broker.front.sasl_login import messages_of
 from tierlog.broker.front.upstream_connection import UpstreamConnection
 from tierlog.broker.handling import Handler, RequestCoding, RequestContext, UpstreamError, may_read_all
@@ -110,6 +119,23 @@ class Relay:
         self._metrics = metrics
         #: Of a running server: the thread for long requests and answers.
         self.worker: Worker | None = None
+
+    def iter_loads(self) -> Iterator[Callable[[], object]]:
+        """Yield calls that load what answering needs, what clients ask first at the front: the newest version of each
+        API, those with endpoints, and the handlers' own.
+        """
+        yield from (partial(load_response_schema, API_VERSIONS, version) for version in reversed(_API_VERSIONS))
+        for api_key in sorted(api_key_map):
+            if (passable := passable_versions(api_key)) and api_key not in self._handlers:
+                yield partial(load_request_schema, api_key, passable[-1])
+        for api_key, version in reversed(tuple(iter_endpoint_versions())):
+            if api_key not in self._handlers:
+                yield partial(load_request_schema, api_key, version)
+                yield partial(walker_of, api_key, version)
+        for handler in self._handlers.values():
+            for version in reversed(handler.versions):
+                yield partial(load_request_schema, handler.api_key, version)
+                yield partial(entities_of, handler.api_key, version)
 
     async def answer(self, client: FrontClient, frame: memoryview) -> Reply | None:
         """Return the reply to a request; None if the client expects none.
