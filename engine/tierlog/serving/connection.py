@@ -6,7 +6,7 @@ import asyncio  # noqa: TID251 - this room is the loop's
 import collections
 import select  # noqa: TID251 - this room is the sockets'
 import struct
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -55,8 +55,10 @@ class Client:
     def opened(self, close: Callable[[], None]) -> None:
         """Hear that the connection is open. ``close`` closes it, once the bytes of a response under way are out."""
 
-    def closed(self) -> None:
-        """Hear that the connection is closed. Called once, if it was opened."""
+    def closed(self, left: Sequence[memoryview]) -> None:
+        """Hear that the connection is closed. Called once, if it was opened. ``left``: frames that came as a whole, and
+        on which no work has begun.
+        """
 
 
 class Deadlines(Generic[Item]):
@@ -154,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled_bytes = 0
         self._frame_bytes = 0
         self._frame: memoryview | None = None
+        #: The same, while its task has not begun.
+        self._unbegun: memoryview | None = None
         self._task: asyncio.Task[None] | None = None
         #: A task that is cancelled before it begins runs no line, and gives nothing back.
         self._is_cancellable = False
@@ -222,13 +226,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.LOST:
             return
         shared = self._shared
+        left = self._left()
         shared.turns.withdraw(self.client.host, self.begin)
         shared.memory.withdraw(self.memory_given)
         # The memory of a running request is released when its task ends.
         if self._frame is not None or self._filling is not None:
             shared.memory.give(self._frame_bytes)
         self._state = _State.LOST
-        self._frame = self._filling = None
+        self._frame = self._unbegun = self._filling = None
         self._ahead = b""
         for deadlines in (shared.idle, shared.unauthenticated, shared.receiving, shared.sending, shared.unread):
             deadlines.stop(self)
@@ -238,8 +243,20 @@ class Connection(asyncio.BufferedProtocol):
             self._writer.lose()
         if self._task is not None and self._is_cancellable:
             self._task.cancel()
-        self.client.closed()
+        self.client.closed(left)
         shared.lost(self)
+
+    def _left(self) -> list[memoryview]:
+        """Return the whole frames on which no work has begun."""
+        frames = [frame for frame in (self._unbegun, self._frame) if frame is not None]
+        ahead, position = memoryview(self._ahead), 0
+        while len(ahead) - position >= _LENGTH.size:
+            (size_bytes,) = _LENGTH.unpack_from(ahead, position)
+            start, position = position + _LENGTH.size, position + _LENGTH.size + size_bytes
+            if size_bytes < 0 or position > len(ahead):
+                break
+            frames.append(ahead[start:position])
+        return frames
 
     # ---- calls of the server
 
@@ -375,6 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         frame, self._frame = self._frame, None
         if frame is None:
             return False
+        self._unbegun = frame
         self._task = self._shared.loop.create_task(self._work(frame))
         return True
 
@@ -385,6 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._state is not _State.LOST:
                 self._is_cancellable = True
+                self._unbegun = None
                 reply = await self._shared.answer(self.client, frame)
                 is_answered = True
         except RefusedError as error:

@@ -64,6 +64,17 @@ def test_a_request_without_acks_has_no_answer() -> None:
         assert broker.asked == [(PRODUCE, 3), (PRODUCE, 3), (PRODUCE, 9), (HEARTBEAT, 0)]
 
 
+def test_what_is_sent_without_acks_arrives_though_its_client_goes() -> None:
+    """Brokers read what a closed connection has sent: a producer without acks does not wait for anything."""
+    with ScriptedBroker(lambda *given: None) as broker, fronting(broker.address) as (front, _):
+        for count in (1, 2, 5, 12):
+            for _ in range(10):
+                with front.client() as client:
+                    for number in range(count):
+                        client.send_request(PRODUCE, 3, struct.pack(">hh", -1, 0) + bytes([number]) * 1000)
+        wait_until(lambda: len(broker.asked) == 200)
+
+
 def test_brokers_are_behind_ports_and_named_by_them() -> None:
     """Over a real server: every endpoint that a client gets is the front's."""
     with serving([MetadataHandler()]) as upstream, fronting(upstream.address) as (front, ports):

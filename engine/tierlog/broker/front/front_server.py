@@ -17,7 +17,7 @@ from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.server_metrics import ServerMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Alarm, Worker
-from tierlog.serving.accepting import host_of
+from tierlog.serving.accepting import host_of, is_reachable
 from tierlog.serving.admission import RequestMemory
 from tierlog.serving.answer_memory import AnswerMemory
 from tierlog.serving.connection import SCRATCH_BYTES
@@ -44,6 +44,7 @@ class Upstream:
         self.config = config
         self._settings = settings
         self._tls = tls
+        self._next = 0
         self.brokers = VirtualBrokers(config.ports)
         self.own = OwnConnections(config, self.brokers, self.connect, worker=worker, timers=settings.timers)
 
@@ -71,6 +72,9 @@ class Upstream:
 
     async def _connect_any(self) -> OutgoingConnection:
         known = [(each.host, each.port) for each in self.brokers.brokers()]
+        self._next += 1
+        first = self._next % max(len(known), 1)  # each broker in turn is the bootstrap of a client
+        known = known[first:] + known[:first]
         failure = OutgoingError("no broker is known")
         for address in dict.fromkeys((*known, *self.config.bootstrap)):
             try:
@@ -148,6 +152,9 @@ class FrontServer:
         ports = upstream.brokers.ports
         line = "event=started host=%s port=%d protocol=%s broker_ports=%d-%d brokers=%d"
         _log.info(line, host, port, self._config.security_protocol, ports.start, ports.stop - 1, len(found))
+        if is_reachable(host) and upstream.config.has_sasl and not self._config.has_tls:
+            line = "event=passwords_in_the_clear host=%s: clients' logins pass without TLS; --tls-cert has it"
+            _log.warning(line, host)
         return host, port
 
     def _new_client(self, host: str, connection_id: int, reached: tuple[str, int]) -> FrontClient:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -79,9 +80,9 @@ class FrontClient(Client):
     def opened(self, close: Callable[[], None]) -> None:
         self._close = close
 
-    def closed(self) -> None:
+    def closed(self, left: Sequence[memoryview]) -> None:
         self._close = None
-        self.upstream.close()
+        self.upstream.finish(() if self.needs_login else _unanswered(left))
 
     def upstream_lost(self) -> None:
         """Close the connection as the broker has closed its own; a request under way ends by its own error."""
@@ -270,6 +271,20 @@ class Relay:
             return handler.versions
         passable = passable_versions(api_key)
         return range(_FRAMED_SASL, passable.stop) if api_key == SASL_HANDSHAKE else passable
+
+
+def _unanswered(frames: Sequence[memoryview]) -> list[memoryview]:
+    """Return the requests that no answer is expected of, up to the first other one: what a broker does with them is
+    what counts for a client that has sent them, and has gone.
+    """
+    found: list[memoryview] = []
+    with contextlib.suppress(MalformedRequestError):
+        for frame in frames:
+            header = read_header(frame)
+            if header.api_key != _PRODUCE or _acks(header, frame):
+                break
+            found.append(frame)
+    return found
 
 
 def _acks(header: RequestHeader, frame: memoryview) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tierlog.broker.handling import UpstreamError
@@ -26,6 +26,8 @@ _CORRELATION_IDS: Final = 1 << 31
 _API_VERSIONS: Final = 18
 #: How long a client's request may be at work: as long as a connection may be without a byte either way.
 RELAY_SECONDS: Final = 600.0
+#: How long a broker may take no byte of a request that is not answered.
+PASS_SECONDS: Final = 60.0
 
 
 class UpstreamConnection:
@@ -61,6 +63,8 @@ class UpstreamConnection:
         self._is_closed = False
         self._correlation_id = 0
         self._questions = 0
+        self._passing = 0
+        self._is_finishing = False
         self.lost: Callable[[], None] = lambda: None
         self.client_id = ""
         self.versions: Mapping[int, range] = {}
@@ -87,13 +91,39 @@ class UpstreamConnection:
         return await self._exchange(buffers, _LENGTH.size + len(frame), header.correlation_id, RELAY_SECONDS)
 
     async def pass_on(self, frame: memoryview) -> None:
-        """Pass on a request that is not answered."""
-        connection = await self._open()
-        size_bytes = _LENGTH.size + len(frame)
+        """Pass on a request that is not answered. It goes on where the call is cancelled: for its client it was done
+        when it was sent.
+        """
+        done: LoopFuture[UpstreamError | None] = LoopFuture()
+        self._calls.start(self._pass_on([frame], done))
+        error = await done.wait()
+        if error is not None:
+            raise error
+
+    def finish(self, frames: Sequence[memoryview]) -> None:
+        """Close the connection, behind unanswered requests: ``frames``, and one that is passed on now."""
+        self._is_finishing = True
+        if frames:
+            self._calls.start(self._pass_on(frames, LoopFuture()))
+        elif not self._passing:
+            self.close()
+
+    async def _pass_on(self, frames: Sequence[memoryview], done: LoopFuture[UpstreamError | None]) -> None:
+        self._passing += 1
+        error: UpstreamError | None = None
         try:
-            await connection.send((_LENGTH.pack(len(frame)), frame), size_bytes, seconds=RELAY_SECONDS)
-        except OutgoingError as error:
-            raise UpstreamError(str(error)) from error
+            connection = await self._open()
+            for frame in frames:
+                size_bytes = _LENGTH.size + len(frame)
+                await connection.send((_LENGTH.pack(len(frame)), frame), size_bytes, seconds=PASS_SECONDS)
+        except (UpstreamError, OutgoingError) as failure:
+            error = UpstreamError(str(failure))
+        self._passing -= 1
+        done.give(error)
+        if self._is_finishing and not self._passing:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
 
     async def ask(self, api_key: int, api_version: int, body: bytes, *, seconds: float = RELAY_SECONDS) -> Reply:
         """Ask a question of the front's own, as ``broker.handling.Upstream`` has it."""

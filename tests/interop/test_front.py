@@ -1,0 +1,446 @@
+"""Real clients through a front of a real cluster of two brokers: all they do passes, and they know no other address."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.checkout import ROOT
+from tests.support.fronts import free_ports, front_process
+from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.metadata_cluster import admin_of, needs_a_broker
+from tests.support.peers import broker
+from tests.support.replica_server import RunningReplica
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.interop
+
+LOGIN = "org.apache.kafka.common.security"
+USERS = ("front", "alice", "admin")
+NODES = (1, 2)
+PATIENCE_SECONDS = 90.0
+
+
+@dataclass
+class Pair:
+    """Two brokers, the first of which is the controller too; each has a listener without SASL, one with it over TLS."""
+
+    folder: pathlib.Path
+    jars: str
+    ports: dict[int, tuple[int, int]] = field(
+        default_factory=lambda: {node: (broker.free_port(), broker.free_port()) for node in NODES}
+    )
+    controller: int = field(default_factory=broker.free_port)
+    running: dict[int, ExitStack] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> str:
+        return ",".join(f"127.0.0.1:{plain}" for plain, _ in self.ports.values())
+
+    @property
+    def secure(self) -> str:
+        return ",".join(f"localhost:{secure}" for _, secure in self.ports.values())
+
+    @property
+    def ca(self) -> pathlib.Path:
+        return self.folder / "tls.crt"
+
+    def start(self, node: int) -> None:
+        plain, secure = self.ports[node]
+        listeners = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://localhost:{secure}"
+        users = " ".join(f'user_{user}="{user}-secret"' for user in USERS)
+        keys = {
+            "node.id": str(node),
+            "process.roles": "broker,controller" if node == 1 else "broker",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller}",
+            "listeners": listeners + (f",CONTROLLER://127.0.0.1:{self.controller}" if node == 1 else ""),
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{LOGIN}.plain.PlainLoginModule required {users};",
+            "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
+            "connections.max.reauth.ms": "3000",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / "tls.pem"),
+            "offsets.topic.replication.factor": "2",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "2",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "2",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "100",
+            "broker.rack": f"rack-{node}",
+        }
+        stack = self.running.setdefault(node, ExitStack())
+        where = self.folder / str(node)
+        stack.enter_context(broker.running(where, heap="400m", extra=keys, jars=self.jars, port=plain))
+
+    def start_all(self) -> None:
+        for node in NODES:
+            self.start(node)
+        wait_until(lambda: len(admin_of(self.plain).list_topics(timeout=30).brokers) == len(NODES))
+
+    def close(self) -> None:
+        for stack in self.running.values():
+            stack.close()
+
+
+def _certificate(folder: pathlib.Path) -> None:
+    """A self-signed certificate for localhost, in a file of its own and in one with its key."""
+    key, cert = folder / "tls.key", folder / "tls.crt"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    (folder / "tls.pem").write_text(key.read_text() + cert.read_text())
+
+
+@pytest.fixture(scope="module", params=["kafka", "kafka-3.9"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    needs_a_broker()
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the brokers' certificate")
+    folder = tmp_path_factory.mktemp(request.param)
+    _certificate(folder)
+    made = Pair(folder, request.param)
+    try:
+        made.start_all()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def tier() -> pathlib.Path:
+    """A bucket of another cluster, none of whose topics the brokers have."""
+    return ROOT / "tests" / "data" / "main-plain" / "objects"
+
+
+@pytest.fixture
+def front(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[RunningReplica]:
+    with front_process(tier, tmp_path / "front", pair.plain) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    with kafka_tools(tmp_path_factory.mktemp("tools")) as running:
+        yield running
+
+
+def make_topic(bootstrap: str, partitions: int = 4, keys: Mapping[str, str] | None = None) -> str:
+    """A new topic of two replicas; its name."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap, **(keys or {})})
+    admin.create_topics([NewTopic(topic, partitions, len(NODES))])[topic].result(60)
+    wait_until(lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == partitions)
+    return topic
+
+
+def produce(bootstrap: str, topic: str, values: range, **keys: Any) -> None:
+    from confluent_kafka import Producer
+
+    failed: list[Any] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **keys})
+    for value in values:
+        producer.produce(
+            topic, str(value).encode(), on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+        producer.poll(0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert failed == []
+
+
+def consume(bootstrap: str, topic: str, count: int, **keys: Any) -> list[int]:
+    """The values that a group reads, until there are so many."""
+    from confluent_kafka import Consumer
+
+    given = {"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **given, **keys})
+    found: list[int] = []
+    until = time.monotonic() + PATIENCE_SECONDS
+    try:
+        consumer.subscribe([topic])
+        while len(found) < count and time.monotonic() < until:
+            for message in consumer.consume(1000, 0.5):
+                assert message.error() is None, message.error()
+                found.append(int(message.value()))
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def peers_of(pid: int) -> set[int]:
+    """The ports at the other end of a process's connections."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(str(entry.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if f"socket:[{fields[9]}]" in inodes and fields[3] == "01":
+                found.add(int(fields[2].rpartition(":")[2], 16))
+    return found
+
+
+def test_writers_and_groups_do_what_they_do(pair: Pair, front: RunningReplica) -> None:
+    """Idempotent and transactional writes, and groups of both protocols; the cluster has what they wrote."""
+    from confluent_kafka import Producer
+
+    topic = make_topic(front.bootstrap)
+    produce(front.bootstrap, topic, range(3000))
+    producer = Producer({"bootstrap.servers": front.bootstrap, "transactional.id": topic})
+    producer.init_transactions(PATIENCE_SECONDS)
+    for first, ends_well in ((3000, True), (9000, False), (3100, True)):
+        producer.begin_transaction()
+        for value in range(first, first + 100):
+            producer.produce(topic, str(value).encode())
+        (producer.commit_transaction if ends_well else producer.abort_transaction)(PATIENCE_SECONDS)
+    expected = list(range(3200))
+    assert consume(front.bootstrap, topic, 3200) == expected
+    assert consume(pair.plain, topic, 3200) == expected
+    if pair.jars == "kafka":  # KIP-848 is of Kafka 4
+        assert consume(front.bootstrap, topic, 3200, **{"group.protocol": "consumer"}) == expected
+
+
+def test_kafkas_own_tools(pair: Pair, front: RunningReplica, tools: KafkaTools) -> None:
+    """Java clients of the newest release: topics, groups, offsets, records deleted, the quorum."""
+    topic = make_topic(front.bootstrap, 2)
+    at = ("--bootstrap-server", front.bootstrap)
+    described = tools.run("kafka-topics", *at, "--describe", "--topic", topic)
+    assert f"Topic: {topic}" in described.text
+    produce(front.bootstrap, topic, range(500))
+    read = ("--topic", topic, "--from-beginning", "--max-messages", "500", "--group", topic)
+    printed = tools.run("kafka-console-consumer", *at, *read)
+    assert sorted(map(int, printed.out.split())) == list(range(500))
+    group = tools.run("kafka-consumer-groups", *at, "--describe", "--group", topic).text
+    rows = [line.split() for line in group.splitlines() if line.startswith(topic)]
+    assert sum(int(row[3]) for row in rows) == 500
+    assert all(row[5] == "0" for row in rows)
+    offsets = tools.run("kafka-get-offsets", *at, "--topic", topic).text
+    assert sum(int(line.rpartition(":")[2]) for line in offsets.split()) == 500
+
+
+@pytest.mark.parametrize("library", ["librdkafka", "java"])
+def test_a_client_never_hears_of_another_address(
+    library: str, pair: Pair, front: RunningReplica, tmp_path: pathlib.Path
+) -> None:
+    """After twenty refreshes of metadata and more, with a group and writes: its sockets go to the front alone."""
+    from tests.support.peers import install
+
+    topic = make_topic(front.bootstrap)
+    if library == "librdkafka":
+        command = [sys.executable, "-c", _WRITER_AND_READER, front.bootstrap, topic]
+    else:
+        java = [install.java(), "-Xmx256m", "-cp", install.class_path("kafka")]
+        refresh = ["--consumer-property", "metadata.max.age.ms=100", "--group", topic]
+        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        command = [*java, tool, "--bootstrap-server", front.bootstrap, "--topic", topic, "--from-beginning", *refresh]
+    out = (tmp_path / "client.out").open("wb")
+    process = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT)
+    try:
+        produce(front.bootstrap, topic, range(1000))
+        seen: set[int] = set()
+        until = time.monotonic() + PATIENCE_SECONDS
+        while (tmp_path / "client.out").read_bytes().count(b"\n") < 1000 and time.monotonic() < until:
+            seen |= peers_of(process.pid)
+            time.sleep(0.05)
+        for _ in range(60):  # the Java client refreshes each 100 ms
+            seen |= peers_of(process.pid)
+            time.sleep(0.05)
+        assert process.poll() is None, (tmp_path / "client.out").read_text()[-2000:]
+    finally:
+        process.kill()
+        process.wait()
+        out.close()
+    brokers = {port for ports in pair.ports.values() for port in ports}
+    assert not seen & brokers
+    assert len(seen - {int(front.bootstrap.rpartition(":")[2])}) == len(NODES), seen
+    assert all(_is_of(front, port) for port in seen), seen
+
+
+def _is_of(front: RunningReplica, port: int) -> bool:
+    """Whether the front listens on a port."""
+    lines = pathlib.Path(f"/proc/{front.process.pid}/net/tcp").read_text().splitlines()[1:]
+    return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in lines)
+
+
+_WRITER_AND_READER = """
+import sys, threading
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+bootstrap, topic = sys.argv[1:]
+keys = {"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": 100}
+admin, producer = AdminClient(keys), Producer(keys)
+consumer = Consumer({**keys, "group.id": topic, "auto.offset.reset": "earliest"})
+consumer.subscribe([topic])
+for _ in range(20):
+    admin.list_topics(timeout=30)
+    consumer.list_topics(timeout=30)
+    producer.list_topics(timeout=30)
+producer.produce(topic, b"0")
+producer.flush(30)
+while True:
+    for message in consumer.consume(100, 0.1):
+        print(message.value(), flush=True)
+"""
+
+
+def test_a_killed_front_loses_and_doubles_nothing(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """An idempotent producer with two fronts in its bootstrap goes on by the other one, in the same sequence."""
+    from confluent_kafka import Producer
+
+    topic = make_topic(pair.plain, 2)
+    with ExitStack() as running:
+        fronts = [running.enter_context(front_process(tier, tmp_path / str(n), pair.plain)) for n in range(2)]
+        bootstrap = ",".join(each.bootstrap for each in fronts)
+        keys = {"reconnect.backoff.max.ms": 500, "metadata.recovery.rebootstrap.trigger.ms": 1000, "linger.ms": 1}
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **keys})
+        failed: list[Any] = []
+        acknowledged = 0
+
+        def told(error: Any, _message: Any) -> None:
+            nonlocal acknowledged
+            acknowledged += error is None
+            if error is not None:
+                failed.append(error)
+
+        killed = False
+        for value in range(20_000):
+            producer.produce(topic, str(value).encode(), on_delivery=told)
+            producer.poll(0.01 if value % 100 == 0 else 0)
+            if value >= 8_000 and not killed and acknowledged > 1000:
+                used = next(each for each in fronts if _has_clients(each))
+                used.process.kill()
+                used.process.wait()
+                killed = True
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert killed
+        assert failed == []
+        assert consume(pair.plain, topic, 20_000) == list(range(20_000))
+
+
+def _has_clients(front: RunningReplica) -> bool:
+    return bool(peers_of(front.process.pid) - {0}) and len(peers_of(front.process.pid)) > 2
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_clients_log_in_at_their_brokers(
+    mechanism: str, pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Over TLS to the brokers; sessions last three seconds, so that clients and the front log in again and again."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    admin = admin_of(pair.plain)
+    for future in admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion(user, info, f"{user}-secret".encode()) for user in USERS]
+    ).values():
+        future.result(60)
+    upstream = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "front",
+        "sasl.password": "front-secret",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(pair.ca),
+    }
+    keys = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "alice"}
+    right, wrong = keys | {"sasl.password": "alice-secret"}, keys | {"sasl.password": "wrong"}
+    with front_process(tier, tmp_path / "front", pair.secure, upstream_config=upstream) as front:
+        topic = make_topic(front.bootstrap, keys=right)
+        produce(front.bootstrap, topic, range(500), **right)
+        assert consume(front.bootstrap, topic, 500, **right) == list(range(500))
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": front.bootstrap, **right})
+        failed: list[Any] = []
+        for number in range(8):  # beyond the end of two sessions
+            producer.produce(
+                topic, str(500 + number).encode(), on_delivery=lambda e, _: failed.append(e) if e else None
+            )
+            assert producer.flush(PATIENCE_SECONDS) == 0
+            time.sleep(1)
+        assert failed == []
+        assert consume(front.bootstrap, topic, 508, **right) == list(range(508))
+        from confluent_kafka.admin import AdminClient
+
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": front.bootstrap, "log_level": 0, **wrong}).list_topics(timeout=5)
+        assert front.process.poll() is None
+
+
+def test_it_waits_for_its_cluster_and_says_so(tier: pathlib.Path, pair: Pair, tmp_path: pathlib.Path) -> None:
+    """Started first, it takes no connection and is not ready; later it is; brokers that go and come are followed."""
+    monitor = f"127.0.0.1:{free_ports(1).start}"
+    away = f"127.0.0.1:{free_ports(1).start}"
+    log = (tmp_path / "away.log").open("wb")
+    ports = free_ports(3)
+    command = [sys.executable, "-m", "tierlog", "replica", str(tier), "--listen", f"127.0.0.1:{ports[0]}"]
+    command += ["--upstream", away, "--advertise", f"127.0.0.1:{ports[1]}-{ports[2]}", "--monitor", monitor]
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: "the upstream cluster is away" in _ready(monitor))
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(20) == 0, "it ends while it waits"
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+    with front_process(tier, tmp_path / "front", pair.plain, "--monitor", monitor) as front:
+        wait_until(lambda: _ready(monitor).startswith("ok"))
+        topic = make_topic(front.bootstrap)
+        pair.running[2].close()
+        produce(front.bootstrap, topic, range(100))
+        pair.start(2)
+        wait_until(lambda: len(admin_of(front.bootstrap).list_topics(timeout=30).brokers) == len(NODES))
+        produce(front.bootstrap, topic, range(100, 200))
+        assert consume(front.bootstrap, topic, 200) == list(range(200))
+
+
+def _ready(monitor: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{monitor}/readyz", timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""
+
+
+def test_share_consumers_pass(pair: Pair, front: RunningReplica, tmp_path: pathlib.Path) -> None:
+    """A share group of Kafka 4 reads by way of its own Fetch API, whose answers name leaders too."""
+    from tests.support.peers import install
+
+    if pair.jars != "kafka":
+        pytest.skip("share groups are of Kafka 4")
+    topic = make_topic(front.bootstrap, 2)
+    java = [install.java(), "-Xmx256m", "-cp", install.class_path("kafka")]
+    at = ["--bootstrap-server", front.bootstrap]
+    config = [*java, "kafka.admin.ConfigCommand", *at, "--alter", "--entity-type", "groups", "--entity-name", topic]
+    subprocess.run([*config, "--add-config", "share.auto.offset.reset=earliest"], check=True, capture_output=True)
+    produce(front.bootstrap, topic, range(400))
+    tool = [*java, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", *at, "--topic", topic, "--group", topic]
+    done = subprocess.run(
+        [*tool, "--max-messages", "400", "--timeout-ms", "60000"], capture_output=True, check=True, timeout=120
+    )
+    assert sorted(set(map(int, done.stdout.split()))) == list(range(400))
