@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.checkout import ROOT
+from tests.support.checkout import BIN, ROOT
 from tests.support.fronts import free_ports, front_process
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 from tests.support.metadata_cluster import admin_of, needs_a_broker
@@ -425,6 +426,42 @@ def _ready(monitor: str) -> str:
         return error.read().decode()
     except OSError:
         return ""
+
+
+def test_the_lines_of_the_readme(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """As they stand there, with a bucket, ports and brokers that are here."""
+    if pair.jars != "kafka":
+        pytest.skip("once is enough")
+    page = (ROOT / "README.md").read_text().partition("## In front of a live cluster")[2]
+    command, *clients = page.split("```")[1].strip().splitlines()
+    ports = free_ports(5)
+    topic = make_topic(pair.plain, 1)
+    here = {
+        "s3://bucket/prefix --config broker.properties": str(tier),
+        "127.0.0.1:19092": pair.plain,
+        "9093-9096": f"{ports[1]}-{ports[-1]}",
+        "127.0.0.1:9092": f"127.0.0.1:{ports[0]}",
+        "'orders'": f"'{topic}'",
+    }
+    for said, meant in here.items():
+        command = command.replace(said, meant)
+        clients = [line.replace(said, meant) for line in clients]
+    words = shlex.split(command)
+    assert words[0] == "tierlog"
+    with (tmp_path / "front.log").open("wb") as log:
+        process = subprocess.Popen([str(BIN / "tierlog"), *words[1:]], stdout=log, stderr=log)
+    try:
+        wait_until(lambda: b"is served on" in (tmp_path / "front.log").read_bytes())
+        printed = []
+        for line in clients:
+            python, *rest = shlex.split(line)
+            assert python == "python"
+            done = subprocess.run([sys.executable, *rest], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
+            printed.append(done.stdout.decode().strip())
+        assert printed == ["0", "b'new'"]
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_share_consumers_pass(pair: Pair, front: RunningReplica, tmp_path: pathlib.Path) -> None:
