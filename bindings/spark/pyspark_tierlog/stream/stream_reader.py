@@ -38,6 +38,8 @@ class TierlogStreamReader(DataSourceStreamReader):
         self._options: ReadOptions | None = options
         self._opened: TierStream | SeamedStream | None = None
         self._begun: StreamOffsets = {}
+        self._initial: StreamOffsets | None = None
+        self._told: StreamOffsets = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state that an executor needs."""
@@ -45,22 +47,26 @@ class TierlogStreamReader(DataSourceStreamReader):
 
     @told_in_one_line()
     def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
-        """Return where a new query begins."""
-        self._begun = self._stream().initial_offsets()
+        """Return where a new query begins: not behind its first batch's end, for which Spark 4.0 and 4.1 ask before."""
+        found = self._stream().initial_offsets()
+        self._begun = self._initial = {place: min(at, self._told.get(place, at)) for place, at in found.items()}
         return to_json(self._begun)
 
     @told_in_one_line()
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802  Spark's name, as of 4.0 and 4.1
         """Return the end of the next batch."""
-        return to_json(self._stream().next_offsets(self._begun))
+        self._told = self._stream().next_offsets(self._begun)
+        return to_json(self._told)
 
     @told_in_one_line()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        """Plan a batch."""
-        stream, self._begun = self._stream(), from_json(end)
+        """Plan a batch. What the tier has had since the first one was planned is new: it begins in a later one."""
+        stream, begin, self._begun = self._stream(), from_json(start), from_json(end)
+        if begin == self._initial:
+            begin = {place: at for place, at in begin.items() if place in self._begun}
         from pyspark_tierlog.stream.stream_tasks import plan_tasks
 
-        return plan_tasks(stream, from_json(start), self._begun)
+        return plan_tasks(stream, begin, self._begun)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow record batches under the promised schema."""

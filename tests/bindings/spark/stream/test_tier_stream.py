@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pyspark_tierlog import DefaultSource
 from pyspark_tierlog.options.source_options import parse_options
-from pyspark_tierlog.stream.stream_offsets import StreamOffsets, from_json
+from pyspark_tierlog.stream.stream_offsets import JsonOffsets, StreamOffsets, from_json
+from pyspark_tierlog.stream.stream_reader import TierlogStreamReader
 from pyspark_tierlog.stream.tier_stream import TierStream
 from pyspark_tierlog.stream.trigger_limits import TriggerLimits
 from tests.support.batches import Batch, message
@@ -241,6 +243,43 @@ def test_the_end_of_a_query_is_fixed(bucket: Bucket, opened: Open) -> None:
     ) != at:
         at, batches = following, batches + 1
     assert (at, batches) == ({ORDERS: 10}, 3)
+
+
+def spark_reader(bucket: Bucket, starting_offsets: str) -> TierlogStreamReader:
+    """As Spark 4.0 and 4.1 have it."""
+    options = {"path": str(bucket.root), "subscribe": "orders", "refreshInterval": "1ms", "engine": "python"}
+    options |= {"startingOffsets": starting_offsets}
+    return TierlogStreamReader(parse_options(options)[0], DefaultSource(options).schema())
+
+
+def rows(reader: TierlogStreamReader, start: JsonOffsets, end: JsonOffsets) -> list[tuple[int, int]]:
+    batches = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+    return sorted((row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize(("starting_offsets", "first"), [("earliest", 0), ("latest", 10)])
+def test_the_end_of_the_first_batch_is_asked_for_first(bucket: Bucket, starting_offsets: str, first: int) -> None:
+    """If this fails, Spark 4.0 and 4.1 end a query that starts while its tier grows, and at each restart again."""
+    reader = spark_reader(bucket, starting_offsets)
+    end = reader.latestOffset()
+    segment(bucket, 10, 12)
+    segment(Bucket(bucket.root, partition=1), 0, 5)
+    assert rows(reader, reader.initialOffset(), end) == [(0, offset) for offset in range(first, 10)]
+    following = reader.latestOffset()
+    assert rows(reader, end, following) == [(0, 10), (0, 11), *((1, offset) for offset in range(5))]
+    reader.stop()
+
+
+def test_a_partition_that_is_newer_than_the_first_batch(bucket: Bucket) -> None:
+    """If this fails, a query that was killed in its first batch never starts again, since the tier has grown."""
+    killed = spark_reader(bucket, "earliest")
+    end = killed.latestOffset()
+    killed.stop()
+    segment(Bucket(bucket.root, partition=1), 0, 5)
+    reader = spark_reader(bucket, "earliest")
+    assert rows(reader, reader.initialOffset(), end) == [(0, offset) for offset in range(10)]
+    assert rows(reader, end, reader.latestOffset()) == [(1, offset) for offset in range(5)]
+    reader.stop()
 
 
 def test_a_look_is_made_when_it_is_due(bucket: Bucket, opened: Open) -> None:
