@@ -30,7 +30,8 @@ class Cluster:
 
     def __init__(self, running: broker.Broker, tier: pathlib.Path, work: pathlib.Path) -> None:
         self.running, self.tier, self.work = running, tier, work
-        self._jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
+        jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
+        self._settings = json.dumps({"spark.driver.extraClassPath": jars})
         self._spark: LineProcess | None = None
         self._chance = random.Random(31)
         self.written = 0
@@ -39,7 +40,7 @@ class Cluster:
     def spark(self) -> LineProcess:
         """Spark's driver, started if it is not there."""
         if self._spark is None:
-            command = [str(install.python()), "-m", "tests.support.spark_queries", self._jars]
+            command = [str(install.python()), "-m", "tests.support.spark_queries", self._settings]
             process = LineProcess(command, self.work / "spark.err", environment=install.environment())
             self._spark = process.__enter__()
         return self._spark
@@ -53,9 +54,7 @@ class Cluster:
     def kill_spark(self) -> None:
         """Kill the driver and its JVM, with whatever query runs."""
         if self._spark is not None:
-            for pid in (*live_children(self._spark.pid), self._spark.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_driver(self._spark)
             self.end_spark()
 
     @property
@@ -129,6 +128,13 @@ class Cluster:
         question = {"format": "kafka" if mode == "kafka" else "tierlog", "options": options, "out": str(out)}
         found = json.loads(self.spark.ask(json.dumps(question | more), seconds=QUERY_SECONDS))
         return ([] if found["error"] else rows_of(out)), found
+
+
+def kill_driver(driver: LineProcess) -> None:
+    """Kill a driver and its JVM, with whatever query runs."""
+    for pid in (*live_children(driver.pid), driver.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def check(found: list[Row], wanted: list[Row]) -> None:

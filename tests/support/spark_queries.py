@@ -1,11 +1,13 @@
 """A Spark session as a process, which runs queries of Spark's Kafka source and of ours over the same topic.
 
-    python -m tests.support.spark_queries JARS
+    python -m tests.support.spark_queries SETTINGS
 
-A line of stdin asks: ``{"format", "options", "out", "checkpoint"}``; with a ``checkpoint`` the query is a stream of all
-that is there now, which adds to ``out``, else a batch read, of what passes ``where`` if there is one. Records go to
-``out`` as Parquet. The answer is a line of JSON: ``{"error"}``, null if there was none, ``{"tasks"}``, the partitions
-of a batch read, ``{"batches"}``, those of a stream that had rows.
+``SETTINGS`` are the session's, in JSON. A line of stdin asks: ``{"format", "options", "out", "checkpoint"}``; with a
+``checkpoint`` the query is a stream of all that is there now, which adds to ``out``, else a batch read, of what passes
+``where`` if there is one. Records go to ``out`` as Parquet. In the place of ``out`` a stream may have ``lines`` of
+Python, which start a ``query`` over the stream ``orders``. A line ``{"sql"}`` is a statement of Spark's. The answer is
+a line of JSON: ``{"error"}``, null if there was none, ``{"tasks"}``, the partitions of a batch read, ``{"batches"}``,
+those of a stream that had rows.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp", "timest
 
 def main() -> None:
     builder = SparkSession.builder.master("local[2]").appName("tierlog-seam").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.extraClassPath", sys.argv[1]).config("spark.sql.session.timeZone", "UTC")
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.sql.python.filterPushdown.enabled", "true")
-    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    for name, value in json.loads(sys.argv[1]).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for line in sys.stdin:
         print(json.dumps(answer(spark, json.loads(line))), flush=True)
@@ -32,6 +36,9 @@ def main() -> None:
 
 def answer(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
     try:
+        if "sql" in question:
+            spark.sql(question["sql"])
+            return {"error": None, "tasks": 0, "batches": 0}
         return streamed(spark, question) if "checkpoint" in question else batch(spark, question)
     except Exception as error:  # noqa: BLE001 - the test wants its text
         return {"error": str(error), "tasks": 0, "batches": 0}
@@ -49,13 +56,17 @@ def batch(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
 
 def streamed(spark: SparkSession, question: dict[str, Any]) -> dict[str, object]:
     reader = spark.readStream.format(question["format"]).options(**question["options"]).load()
-    writer = (
-        reader.selectExpr(*question.get("columns", COLUMNS))
-        .writeStream.format("parquet")
-        .option("path", question["out"])
-    )
-    query = writer.option("checkpointLocation", question["checkpoint"]).trigger(availableNow=True).start()
-    query.awaitTermination()
+    if "lines" in question:
+        names = {"spark": spark, "orders": reader, "checkpoint": question["checkpoint"]}
+        exec(question["lines"], names)  # a page's own
+        query: Any = names["query"]
+        query.processAllAvailable()
+        query.stop()
+    else:
+        writer = reader.selectExpr(*question.get("columns", COLUMNS)).writeStream.format("parquet")
+        writer = writer.option("path", question["out"]).option("checkpointLocation", question["checkpoint"])
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
     batches = sum(each["numInputRows"] > 0 for each in query.recentProgress)
     return {"error": None, "tasks": 0, "batches": batches}
 

@@ -38,8 +38,7 @@ class TierlogStreamReader(DataSourceStreamReader):
         self._options: ReadOptions | None = options
         self._opened: TierStream | SeamedStream | None = None
         self._begun: StreamOffsets = {}
-        self._initial: StreamOffsets | None = None
-        self._told: StreamOffsets = {}
+        self._first_end: StreamOffsets | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state that an executor needs."""
@@ -48,25 +47,27 @@ class TierlogStreamReader(DataSourceStreamReader):
     @told_in_one_line()
     def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
         """Return where a new query begins: not behind its first batch's end, for which Spark 4.0 and 4.1 ask before."""
-        found = self._stream().initial_offsets()
-        self._begun = self._initial = {place: min(at, self._told.get(place, at)) for place, at in found.items()}
+        found, end = self._stream().initial_offsets(), self._first_end
+        if end is not None:
+            found = {place: min(offset, end[place]) for place, offset in found.items() if place in end}
+        self._begun = found
         return to_json(self._begun)
 
     @told_in_one_line()
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802  Spark's name, as of 4.0 and 4.1
         """Return the end of the next batch."""
-        self._told = self._stream().next_offsets(self._begun)
-        return to_json(self._told)
+        end = self._stream().next_offsets(self._begun)
+        if not self._begun:
+            self._first_end = end
+        return to_json(end)
 
     @told_in_one_line()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        """Plan a batch. What the tier has had since the first one was planned is new: it begins in a later one."""
-        stream, begin, self._begun = self._stream(), from_json(start), from_json(end)
-        if begin == self._initial:
-            begin = {place: at for place, at in begin.items() if place in self._begun}
+        """Plan a batch."""
+        stream, self._begun = self._stream(), from_json(end)
         from pyspark_tierlog.stream.stream_tasks import plan_tasks
 
-        return plan_tasks(stream, begin, self._begun)
+        return plan_tasks(stream, from_json(start), self._begun)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow record batches under the promised schema."""

@@ -165,10 +165,12 @@ class TierStream(Closeable):
                 ``failOnDataLoss``; or the tier has not come to the batch's end. CorruptDataError, StoreError and their
                 kinds: as ``prepare_scan``.
         """
+        histories = self.live.histories()
         for place, offset in start.items():
+            if place not in end and place in histories and histories[place].earliest_offset == offset:
+                continue  # newer than a first batch that is planned again: a later one begins at its first offset
             if end.get(place, -1) < offset:  # as Spark 4.0 and 4.1 have it, which tell no start
                 raise DataLossError(f"{_name(place)}: the tier ends in front of offset {offset}, where the query is")
-        histories = self.live.histories()
         wanted = {place: offset for place, offset in end.items() if offset > start.get(place, -1)}
         if any(place not in histories or self.live.end_of(histories[place]) < wanted[place] for place in wanted):
             histories = self.live.histories(is_fresh=True)
