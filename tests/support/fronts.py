@@ -101,12 +101,16 @@ class ScriptedBroker:
     Args:
         answer: (header, frame, socket) -> the bytes behind the correlation id, which are sent as a frame; None if it
             has sent, or closed, by itself.
+
+    Attributes:
+        nodes: Gives the port of each broker of its listing, by node id; a test may set it.
     """
 
     def __init__(self, answer: Answers) -> None:
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self.nodes: Callable[[], Mapping[int, int]] = lambda: {1: self.port}
         self.asked: list[tuple[int, int]] = []
         self._accepted: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -120,7 +124,12 @@ class ScriptedBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self.close()
+
+    def close(self) -> None:
+        """End it, and its connections; idempotent."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for each in self._accepted:
             with contextlib.suppress(OSError):
@@ -166,21 +175,18 @@ class ScriptedBroker:
             and header.api_version == 13
             and b"\x01\x00" in bytes(frame[header.body_position :])[:2]
         ):
-            return b"\0" + self.metadata(13)
+            return b"\0" + self._metadata(13)
         return None
 
-    def metadata(self, version: int, **values: Any) -> bytes:
-        """Metadata of this broker alone, behind the header."""
+    def _metadata(self, version: int) -> bytes:
+        """The listing of the brokers, behind the header."""
         entities = entities_of(METADATA, version)
-        broker = entities.make("MetadataResponseBroker", node_id=1, host="127.0.0.1", port=self.port, rack="a")
-        given = {
-            "brokers": (broker,),
-            "cluster_id": "c",
-            "controller_id": 1,
-            "topics": (),
-            "error_code": ErrorCode.none,
-        }
-        return kio_bytes(entities.response(**{**given, **values}))
+        brokers = tuple(
+            entities.make("MetadataResponseBroker", node_id=node, host="127.0.0.1", port=port, rack="a")
+            for node, port in self.nodes().items()
+        )
+        listed = {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": ()}
+        return kio_bytes(entities.response(**listed, error_code=ErrorCode.none))
 
 
 def send_answer(to: socket.socket, header: RequestHeader, answer: bytes) -> None:

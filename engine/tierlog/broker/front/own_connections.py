@@ -63,6 +63,7 @@ class OwnConnections:
         self._worker = worker
         self._timers = timers
         self._connections: dict[Address, _OwnConnection] = {}
+        self._failed: dict[Address, None] = {}
         self._is_closed = False
         self._due = Alarm(timers)
         self._listing = SharedCall(self._list, timers)
@@ -107,9 +108,13 @@ class OwnConnections:
             if left <= 0:
                 break
             try:
-                return await self._ask_at(address, api_key, versions, make, left)
+                answer = await self._ask_at(address, api_key, versions, make, left)
             except UpstreamError as error:
                 failure = error
+                self._failed[address] = None
+            else:
+                self._failed.pop(address, None)
+                return answer
         if node_id is not None:
             self.list_soon()
         raise failure
@@ -119,8 +124,10 @@ class OwnConnections:
             found = self._brokers.find(node_id)
             return [] if found is None else [(found.host, found.port)]
         known = [(each.host, each.port) for each in self._brokers.brokers()]
-        open_first = [each for each in known if each in self._connections]
-        return list(dict.fromkeys((*open_first, *known, *self._config.bootstrap)))
+        addresses = dict.fromkeys((*known, *self._config.bootstrap))
+        self._failed = {each: None for each in self._failed if each in addresses}
+        # One that stalls is not asked before the others again; one that is connected is asked first.
+        return sorted(addresses, key=lambda each: (each in self._failed, each not in self._connections))
 
     async def _ask_at(
         self, address: Address, api_key: int, versions: range, make: Callable[[int], RequestPayload], seconds: float

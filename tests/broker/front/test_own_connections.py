@@ -1,0 +1,57 @@
+"""The front's own questions: to any broker that answers, whatever the others do."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from tests.support.broker_servers import Client
+from tests.support.fronts import ScriptedBroker, fronting
+from tests.support.waiting import wait_until
+from tierlog.broker.protocol.requests import RequestHeader
+
+
+def echo(header: RequestHeader, frame: memoryview, _to: socket.socket) -> bytes:
+    return bytes(frame[header.body_position :])
+
+
+@pytest.mark.slow
+def test_a_bootstrap_that_stalls_or_is_gone_is_passed_over() -> None:
+    """The listing comes from whoever answers: one that accepts and says nothing costs one try, not each one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as gone:
+        stalled, away = (f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, gone))
+        gone.close()
+        with ScriptedBroker(echo) as broker:
+            began = time.monotonic()
+            with fronting(f"{away},{stalled},{broker.address}") as (front, ports):
+                assert time.monotonic() - began < 25
+                with Client("127.0.0.1", ports[1]) as client:
+                    client.send_request(12, 0, b"x")
+                    assert client.read_frame()[4:] == b"x"
+                assert front.server.front is not None
+
+
+def test_a_broker_that_moves_is_found_again() -> None:
+    """Its address changes with a restart: the listing of another broker names the new one, and its port leads there."""
+    with ScriptedBroker(echo) as old, ScriptedBroker(echo) as new, ScriptedBroker(echo) as other:
+        nodes = {1: old.port, 2: other.port}
+        other.nodes = old.nodes = new.nodes = lambda: nodes
+        with fronting(other.address) as (_, ports):
+            assert _asks(ports[1], old)
+            nodes[1] = new.port
+            old.close()
+            wait_until(lambda: _asks(ports[1], new))
+
+
+def _asks(port: int, broker: ScriptedBroker) -> bool:
+    """Whether a request by a port of the front reaches a broker."""
+    before = len(broker.asked)
+    try:
+        with Client("127.0.0.1", port) as client:
+            client.send_request(12, 0, b"x")
+            client.read_frame()
+    except (EOFError, OSError):
+        return False
+    return len(broker.asked) > before
