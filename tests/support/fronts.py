@@ -103,6 +103,7 @@ class ScriptedBroker:
             has sent, or closed, by itself.
 
     Attributes:
+        host: Of all brokers of its listing.
         nodes: Gives the port of each broker of its listing, by node id; a test may set it.
     """
 
@@ -110,6 +111,7 @@ class ScriptedBroker:
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self.host = "127.0.0.1"
         self.nodes: Callable[[], Mapping[int, int]] = lambda: {1: self.port}
         self.asked: list[tuple[int, int]] = []
         self._accepted: list[socket.socket] = []
@@ -182,7 +184,7 @@ class ScriptedBroker:
         """The listing of the brokers, behind the header."""
         entities = entities_of(METADATA, version)
         brokers = tuple(
-            entities.make("MetadataResponseBroker", node_id=node, host="127.0.0.1", port=port, rack="a")
+            entities.make("MetadataResponseBroker", node_id=node, host=self.host, port=port, rack="a")
             for node, port in self.nodes().items()
         )
         listed = {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": ()}

@@ -11,6 +11,7 @@ from tests.support.broker_servers import Client
 from tests.support.fronts import ScriptedBroker, fronting
 from tests.support.waiting import wait_until
 from tierlog.broker.protocol.requests import RequestHeader
+from tierlog.errors import ConfigError
 
 
 def echo(header: RequestHeader, frame: memoryview, _to: socket.socket) -> bytes:
@@ -43,6 +44,29 @@ def test_a_broker_that_moves_is_found_again() -> None:
             nodes[1] = new.port
             old.close()
             wait_until(lambda: _asks(ports[1], new))
+
+
+def test_brokers_on_other_machines_are_not_reached_in_the_clear() -> None:
+    """The bootstrap is here, and names them: passwords and records would go there."""
+    refused = pytest.raises(ConfigError, match=r"broker 1 is at kafka\.test, on another machine")
+    with ScriptedBroker(echo) as broker:
+        broker.host = "kafka.test"
+        with refused, fronting(broker.address):
+            pytest.fail("it has started")
+
+
+def test_a_broker_that_is_named_later_is_not_reached_in_the_clear() -> None:
+    """Nor by a client that has its port."""
+    with ScriptedBroker(echo) as broker, fronting(broker.address) as (front, ports):
+        broker.host = "kafka.test"
+        assert front.server.front is not None
+        with Client("127.0.0.1", ports[1]) as client:
+            client.send_request(12, 0, b"x")
+            assert client.read_frame()[4:] == b"x"
+        front.run(front.server.front.upstream.own.list_brokers())
+        with Client("127.0.0.1", ports[1]) as client:
+            client.send_request(12, 0, b"x")
+            assert client.is_closed()
 
 
 def _asks(port: int, broker: ScriptedBroker) -> bool:

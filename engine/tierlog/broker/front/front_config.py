@@ -50,6 +50,10 @@ class FrontConfig:
         """Whether brokers ask for SASL."""
         return str(self.security.get("security.protocol", "")).startswith("sasl")
 
+    def may_reach(self, host: str) -> bool:
+        """Whether clients' passwords and records may go to a host: by TLS, or within this machine."""
+        return self.has_tls or _is_loopback(host)
+
 
 def read_front_config(
     upstream: str, keys: Mapping[str, str], *, advertise: str | None, listen_port: int
@@ -86,7 +90,7 @@ def read_front_config(
             f"--upstream-config: sasl.mechanism {mechanism}: the front itself is authenticated by one of "
             f"{', '.join(_MECHANISMS)}; its clients by OAUTHBEARER too, and nobody by GSSAPI, which names the host"
         )
-    if not config.has_tls and not all(_is_loopback(host) for host, _ in bootstrap):
+    if not all(config.may_reach(host) for host, _ in bootstrap):
         raise ConfigError(
             "--upstream: brokers on another machine are reached by TLS alone (--upstream-config with "
             "security.protocol=SSL or SASL_SSL): clients' passwords and records pass there"

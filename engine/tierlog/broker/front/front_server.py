@@ -15,6 +15,7 @@ from tierlog.broker.front.virtual_brokers import VirtualBrokers
 from tierlog.broker.handling import Handler
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.server_metrics import ServerMetrics
+from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.waiting.loops import Alarm, Worker
 from tierlog.serving.accepting import host_of, is_reachable
@@ -49,7 +50,11 @@ class Upstream:
         self.own = OwnConnections(config, self.brokers, self.connect, worker=worker, timers=settings.timers)
 
     async def connect(self, address: Address) -> OutgoingConnection:
-        """Connect to an address of the cluster. Raises OutgoingError."""
+        """Connect to an address of the cluster. Raises OutgoingError: it is not reached, or must not be."""
+        if not self.config.may_reach(address[0]):
+            raise OutgoingError(
+                f"{address[0]}:{address[1]} is on another machine, and brokers there are reached by TLS alone"
+            )
         return await open_outgoing(self._settings, *address, tls=self._tls)
 
     async def connect_behind(self, port: int) -> OutgoingConnection:
@@ -116,7 +121,7 @@ class FrontServer:
         metrics: ServerMetrics,
     ) -> None:
         self._config = config
-        self._upstream = upstream
+        self.upstream = upstream
         self._machine = machine
         self._metrics = metrics
         self._memory = RequestMemory(config.queued_max_request_bytes, small_bytes=SCRATCH_BYTES)
@@ -128,12 +133,18 @@ class FrontServer:
         """Wait until the cluster answers, then listen on all ports; returns the host and the port of the bootstrap.
 
         Raises:
-            OSError: an address cannot be listened on. ConfigError: two brokers would have one port, or a certificate is
-            malformed. StoreError and its kinds: a file cannot be read.
+            OSError: an address cannot be listened on. ConfigError: two brokers would have one port, one is on another
+            machine and not behind TLS, or a certificate is malformed. StoreError and its kinds: a file cannot be read.
         """
-        machine, upstream = self._machine, self._upstream
+        machine, upstream = self._machine, self.upstream
         found = await upstream.own.first_brokers(Alarm(machine.timers).wait)
         upstream.brokers.check(found)
+        for broker in found:
+            if not upstream.config.may_reach(broker.host):
+                raise ConfigError(
+                    f"--upstream: broker {broker.node_id} is at {broker.host}, on another machine, and brokers there are "
+                    "reached by TLS alone (--upstream-config)"
+                )
         self._worker = self._relay.worker = Worker(machine.scheduler.pool(_THREADS, name="tierlog-front"), machine)
         self._framed = FramedServer(
             self._config,
@@ -158,7 +169,7 @@ class FrontServer:
         return host, port
 
     def _new_client(self, host: str, connection_id: int, reached: tuple[str, int]) -> FrontClient:
-        config, upstream = self._upstream.config, self._upstream
+        config, upstream = self.upstream.config, self.upstream
         advertised_host = config.advertised_host or host_of(reached)
         client = FrontClient(
             host,
@@ -189,7 +200,7 @@ class FrontServer:
             if framed is not None:
                 await framed.stop()
         finally:
-            self._upstream.own.close()
+            self.upstream.own.close()
             if self._worker is not None:
                 self._worker.close()
 
