@@ -142,8 +142,8 @@ class FrontServer:
         for broker in found:
             if not upstream.config.may_reach(broker.host):
                 raise ConfigError(
-                    f"--upstream: broker {broker.node_id} is at {broker.host}, on another machine, and brokers there are "
-                    "reached by TLS alone (--upstream-config)"
+                    f"--upstream: broker {broker.node_id} is at {broker.host}, on another machine, and brokers there "
+                    "are reached by TLS alone (--upstream-config)"
                 )
         self._worker = self._relay.worker = Worker(machine.scheduler.pool(_THREADS, name="tierlog-front"), machine)
         self._framed = FramedServer(
