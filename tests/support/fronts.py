@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,13 +78,14 @@ def fronting(
     *,
     ports: range | None = None,
     config: ServerConfig | None = None,
+    upstream_config: Mapping[str, str] | None = None,
     answers_bytes: int = 64 << 20,
 ) -> Iterator[tuple[Serving, range]]:
     """A front of an upstream until the end of the block, and its ports of brokers. It must leave nothing behind."""
     ports = ports or free_ports(4)
     advertise = f"front.test:{ports.start}-{ports.stop - 1}"
     front = InnerFront(
-        read_front_config(upstream, {}, advertise=advertise, listen_port=1),
+        read_front_config(upstream, upstream_config or {}, advertise=advertise, listen_port=1),
         handlers,
         config or ServerConfig(port=0),
         answers_bytes,
@@ -101,14 +103,16 @@ class ScriptedBroker:
     Args:
         answer: (header, frame, socket) -> the bytes behind the correlation id, which are sent as a frame; None if it
             has sent, or closed, by itself.
+        tls: Of its connections; None for none.
 
     Attributes:
         host: Of all brokers of its listing.
         nodes: Gives the port of each broker of its listing, by node id; a test may set it.
     """
 
-    def __init__(self, answer: Answers) -> None:
+    def __init__(self, answer: Answers, tls: ssl.SSLContext | None = None) -> None:
         self._answer = answer
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.host = "127.0.0.1"
@@ -154,6 +158,9 @@ class ScriptedBroker:
 
     def _serve(self, accepted: socket.socket) -> None:
         with contextlib.suppress(OSError, EOFError), accepted:
+            if self._tls is not None:
+                accepted = self._tls.wrap_socket(accepted, server_side=True)
+                self._accepted.append(accepted)
             while True:
                 frame = memoryview(_read(accepted, *struct.unpack(">i", _read(accepted, 4))))
                 header = read_header(frame)

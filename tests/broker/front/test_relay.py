@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import random
 import resource
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -13,6 +16,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.broker_servers import Client, MetadataHandler, serving
+from tests.support.certificates import write_certificates
 from tests.support.fronts import API_VERSIONS, METADATA, ScriptedBroker, fronting, send_answer
 from tests.support.waiting import wait_until
 from tierlog.broker.protocol.entities import request_entities_of
@@ -41,6 +45,24 @@ def test_requests_pass_as_they_are() -> None:
                     correlation_id = client.send_request(HEARTBEAT, 0, body)
                     answer = client.read_frame()
                     assert answer == struct.pack(">i", correlation_id) + body
+        wait_until(lambda: front.server.memory.held_bytes == 0)
+
+
+def test_requests_pass_by_tls(tmp_path: pathlib.Path) -> None:
+    """The certificate is checked; large frames go piece by piece."""
+    files = write_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.chain, files.key)
+    keys = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(files.authority)}
+    with (
+        ScriptedBroker(echo, context) as broker,
+        fronting(broker.address, upstream_config=keys) as (front, _),
+        front.client() as client,
+    ):
+        for size in (0, 100, 16 << 10, 300_000, 5 * MIB):
+            body = random.Random(size).randbytes(size)
+            correlation_id = client.send_request(HEARTBEAT, 0, body)
+            assert client.read_frame() == struct.pack(">i", correlation_id) + body
         wait_until(lambda: front.server.memory.held_bytes == 0)
 
 
