@@ -132,6 +132,26 @@ def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
         made.look()
 
 
+def test_7_a_follower_deletes_by_its_clock_of_then() -> None:
+    """Without a tier it has its own retention; its clock is set back before it leads."""
+    for age_ms in (5_001, 4_000):
+        made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000))
+        made.write(b"a", at=0)
+        made.look()
+        made.judge.checkpoint(made.now_ms)
+        written_ms, made.now_ms = made.now_ms, made.now_ms + age_ms
+        made.change(2, log_start_offset=1, local_log_start_offset=1)
+        made.look()
+        made.now_ms = written_ms + 4_000
+        made.elect(1, 2)
+        made.change(2, role="leader", leader_epoch=1)
+        if age_ms > 5_000:
+            made.look()
+            continue
+        with breaks(7, "early deletion"):
+            made.look()
+
+
 def _stopped(*, is_copied: bool = True) -> MadeCluster:
     """A topic that is copied no more: offsets 0 and 1 are in the tier, of which the second is as new as the clock, and
     the others here, 1,000,000 ms old; the bound is 900,000.

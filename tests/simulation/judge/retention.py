@@ -19,6 +19,14 @@ from tests.simulation.judge.segments import FINISHED, SegmentTable
 from tests.simulation.messages import Partition
 
 
+class _Risen(NamedTuple):
+    """A replica's log when it was first seen with its start: the bytes from there on, and its broker's time."""
+
+    start: int
+    left: int | None
+    clock_ms: int
+
+
 @dataclass(slots=True)
 class Sizes:
     """The batches of a partition that were seen: first and last offset, newest timestamp, bytes.
@@ -28,14 +36,14 @@ class Sizes:
             where any replica is local.
         unjudged: How often a start rose over offsets that were never seen.
         start: The highest start that was seen; it rose to that at a broker's time.
-        left: By broker: the start that its log was seen with, and the bytes that it had from there on.
+        seen: By broker: how its log looked when its start had risen.
     """
 
     asked_start: int = 0
     unjudged: int = 0
     start: int = 0
     rose_ms: int = 0
-    left: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    seen: dict[int, _Risen] = field(default_factory=dict)
     _batches: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def saw(self, batches: Iterable[Batch]) -> None:
@@ -75,9 +83,12 @@ class Sizes:
 
 
 def note_start(sizes: Sizes, view: ReplicaView) -> None:
-    """Note how much a replica's log had left when its start rose: its end may be cut before it leads."""
-    if sizes.left.get(view.broker, (-1, 0))[0] != view.log_start_offset:
-        sizes.left[view.broker] = view.log_start_offset, _bytes_behind(sizes, view)
+    """Note what a replica's log had left when its start rose, and when: before it leads its end may be cut, and its
+    clock set back.
+    """
+    known = sizes.seen.get(view.broker)
+    if known is None or known.start != view.log_start_offset:
+        sizes.seen[view.broker] = _Risen(view.log_start_offset, _bytes_behind(sizes, view), view.clock_ms)
 
 
 def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tier: SegmentTable) -> None:
@@ -101,9 +112,11 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tie
     first = max(before, sizes.asked_start)
     newest, _, is_seen = sizes.span(first, start)
     behind = _bytes_behind(sizes, view)
-    start_then, left = sizes.left.get(view.broker, (-1, None))
-    if behind is not None and left is not None and start_then == start:
-        behind = max(behind, left)
+    clock_ms, risen = view.clock_ms, sizes.seen.get(view.broker)
+    if risen is not None and risen.start == start:
+        clock_ms = max(clock_ms, risen.clock_ms)
+        if behind is not None and risen.left is not None:
+            behind = max(behind, risen.left)
     if not is_seen or behind is None:
         sizes.unjudged += 1
         return
@@ -112,9 +125,9 @@ def check_rise(sizes: Sizes, facts: Sequence[TopicFacts], view: ReplicaView, tie
         # The oldest may go by the size, and others behind them by their age.
         lacking = bound_bytes - behind - unsure if bound_bytes >= 0 else math.inf
         newest_left = sizes.newest_of_last(first, start, lacking)
-        if newest_left < 0 or 0 <= bound_ms < view.clock_ms - newest_left:
+        if newest_left < 0 or 0 <= bound_ms < clock_ms - newest_left:
             return
-    text = f"its start rose from {before} to {start}, its newest record there is {view.clock_ms - newest} ms old"
+    text = f"its start rose from {before} to {start}, its newest record there is {clock_ms - newest} ms old"
     bounds = [(each.retention_ms, each.retention_bytes) for each in facts]
     raise Violation(7, "early deletion", f"{_where(view)}: {text}; bounds {bounds}, {behind} bytes are left")
 
