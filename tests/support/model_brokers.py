@@ -50,6 +50,7 @@ class ModelBrokers:
         asked: (node, API, partitions) of each question that was answered or failed.
         stalled: Nodes that do not answer until they leave it; ``None`` is the node that answers for all.
         away: Nodes whose connections fail.
+        secret: Topics that the front may not describe.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class ModelBrokers:
         self.asked: list[tuple[int | None, int, int]] = []
         self.stalled: set[int | None] = set()
         self.away: set[int | None] = set()
+        self.secret: set[str] = set()
         self._moved = asyncio.Event()
 
     def add(self, topic: str, partition: int = 0, **values: Any) -> ModelPartition:
@@ -133,14 +135,16 @@ class ModelBrokers:
             one = self.partitions[topic.name, asked.partition_index]
             end = one.last_stable_offset if request.isolation_level else one.high_watermark
             offset = {-1: end, -2: one.log_start_offset, -4: one.earliest_local_offset}[asked.timestamp]
-            is_leader = one.leader == node_id
+            error = ErrorCode.none if one.leader == node_id else ErrorCode.not_leader_or_follower
+            if topic.name in self.secret:
+                error = ErrorCode.topic_authorization_failed
             answers.append(
                 entities.make(
                     "ListOffsetsPartitionResponse",
                     partition_index=asked.partition_index,
-                    error_code=ErrorCode.none if is_leader else ErrorCode.not_leader_or_follower,
+                    error_code=error,
                     timestamp=-1,
-                    offset=offset if is_leader else -1,
+                    offset=offset if error is ErrorCode.none else -1,
                 )
             )
         return entities.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(answers))

@@ -248,6 +248,25 @@ def test_partitions_with_an_error_have_no_state() -> None:
     on_loop(test)
 
 
+def test_a_missing_right_of_the_front_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise nobody learns why the brokers serve all of a topic."""
+
+    async def test(rig: Rig) -> None:
+        rig.brokers.add("orders")
+        rig.brokers.secret = {"orders"}
+        for _ in range(5):
+            assert await rig.fresh(ORDERS) == [None]
+            await rig.timers.advance(1.5)
+        rig.brokers.secret = set()
+        (state,) = await rig.fresh(ORDERS)
+        assert state is not None
+
+    on_loop(test)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "orders-0" in told
+    assert "topic_authorization_failed" in told
+
+
 def test_a_newer_seam_is_asked_about() -> None:
     """Otherwise a segment of a new leader makes the tier useless until the state grows old."""
 

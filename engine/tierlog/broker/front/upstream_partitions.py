@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from kio.schema.errors import ErrorCode
+
 from tierlog.broker.apis.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST
 from tierlog.broker.front.source_choice import EpochEnds, Seam, UpstreamState
 from tierlog.broker.front.upstream_questions import (
@@ -18,13 +20,14 @@ from tierlog.broker.front.upstream_questions import (
     ask_offsets,
 )
 from tierlog.broker.handling import UpstreamError
-from tierlog.broker.partitions import UNKNOWN, EpochEndOffset
+from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, ToldErrors
 from tierlog.remote.api import Uuid
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Timers
 from tierlog.runtime.waiting.loops import Alarm, LoopCalls
 
 _log = logging.getLogger(__name__)
+_TOLD: Final = ToldErrors(_log)
 
 #: Partitions whose state is kept: some 500 bytes each. Behind these, those of no state are upstream's.
 _PARTITIONS_MAX: Final = 100_000
@@ -246,6 +249,12 @@ class UpstreamPartitions:
         finally:
             lane.is_running = False
 
+    def _tell(self, errors: Mapping[NamedPartition, ErrorCode]) -> None:
+        """Log errors that do not pass by themselves, once for each partition."""
+        for key, code in errors.items():
+            if not code.retriable:
+                _TOLD.tell(*key, UpstreamError(f"its leader tells no offsets ({code.name}): brokers serve it alone"))
+
     def _begin(self, wanted: dict[NamedPartition, _Question]) -> dict[NamedPartition, _Question]:
         """Note that a round begins. Returns its questions."""
         now = self._timers.monotonic_seconds()
@@ -290,6 +299,7 @@ class UpstreamPartitions:
         """Ask one leader for all that a state has. Partitions with an error are left out. Raises UpstreamError."""
         leaders = {key: one.leader for key, one in wanted.items() if one.leader is not None and key in self._known}
         epochs = {key: self._known[key].seam.leader_epoch for key in leaders}
+        errors: dict[NamedPartition, ErrorCode] = {}
         brokers, until = self._brokers, self._timers.monotonic_seconds() + _ROUND_SECONDS
 
         def left() -> float:
@@ -297,7 +307,10 @@ class UpstreamPartitions:
 
         async def offsets(timestamp: int, *, is_read_committed: bool = False) -> Mapping[NamedPartition, int]:
             return await ask_offsets(
-                brokers, node_id, leaders, timestamp, is_read_committed=is_read_committed, seconds=left()
+                *(brokers, node_id, leaders, timestamp),
+                is_read_committed=is_read_committed,
+                errors=errors,
+                seconds=left(),
             )
 
         starts = await offsets(EARLIEST)
@@ -308,6 +321,7 @@ class UpstreamPartitions:
         epoch_ends = await ask_epoch_ends(brokers, node_id, asked, seconds=left()) if asked else {}
         before = {key: epoch - 1 for key, epoch in asked.items() if epoch > 0}
         before_ends = await ask_epoch_ends(brokers, node_id, before, seconds=left()) if before else {}
+        self._tell(errors)
         states = {}
         for key, leader in leaders.items():
             has_epochs = (key in epoch_ends or key not in asked) and (key in before_ends or key not in before)

@@ -113,9 +113,11 @@ async def ask_offsets(
     timestamp: int,
     *,
     is_read_committed: bool = False,
+    errors: dict[NamedPartition, ErrorCode],
     seconds: float,
 ) -> Mapping[NamedPartition, int]:
-    """Return the offsets of partitions that a broker leads, at a special timestamp; those with an error are left out.
+    """Return the offsets of partitions that a broker leads, at a special timestamp. Those with an error are left out,
+    and noted in ``errors``.
 
     Raises:
         UpstreamError: there is no answer.
@@ -138,12 +140,14 @@ async def ask_offsets(
         )
 
     answer = await brokers.ask(node_id, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS, make, seconds=seconds)
-    return {
-        (topic.name, one.partition_index): one.offset
-        for topic in answer.topics
-        for one in topic.partitions
-        if one.error_code is ErrorCode.none
-    }
+    found: dict[NamedPartition, int] = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            if one.error_code is ErrorCode.none:
+                found[topic.name, one.partition_index] = one.offset
+            else:
+                errors[topic.name, one.partition_index] = one.error_code
+    return found
 
 
 async def ask_epoch_ends(
