@@ -123,6 +123,24 @@ def test_holes_are_found_by_epoch() -> None:
     assert _states(STARTED)[0].hole(PARTITION, own, 0, 1) == 0
 
 
+def test_segments_of_a_log_are_found_by_epoch() -> None:
+    """Otherwise retention is judged over another branch's segments, or without one that reaches back in front of a log
+    whose first segments have gone.
+    """
+    table, _ = _states(STARTED, FINISHED)
+    for lineage, end, is_within in (
+        (((0, 0), (1, 20), (2, 80)), 101, True),
+        (((0, 0), (1, 20), (2, 80)), 100, False),
+        (((1, 50), (2, 80)), 101, True),
+        (((2, 90),), 200, True),
+        (((1, 50), (2, 70)), 101, False),
+        (((0, 0), (2, 80)), 101, False),
+        (((3, 0),), 101, False),
+        ((), 101, False),
+    ):
+        assert bool(table.finished_within(PARTITION, lineage, end)) == is_within, lineage
+
+
 def test_lineages_diverge_where_epochs_do() -> None:
     """Otherwise the judge does not know what an unclean election took."""
     own = ((0, 0), (2, 10), (5, 20))

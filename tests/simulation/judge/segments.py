@@ -225,12 +225,18 @@ class SegmentTable:
         return self._by_partition.get(partition, {}).values()
 
     def finished_within(self, partition: PartitionId, lineage: Lineage, end_exclusive: int) -> list[Segment]:
-        """The finished segments of a partition all of whose offsets are a log's own, by their starts."""
+        """The finished segments of a partition all of whose offsets are a log's own, by their starts. One may reach
+        back in front of the log's first epoch: what it overlaps there has gone.
+        """
         own = {epoch: (first, last) for epoch, first, last in pieces(lineage, end_exclusive)}
+        first_epoch = min(own, default=0)
 
         def is_within(segment: Segment) -> bool:
-            parts = pieces(segment.epochs, segment.end_offset + 1)
-            return all(epoch in own and own[epoch][0] <= low and high <= own[epoch][1] for epoch, low, high in parts)
+            parts = [each for each in pieces(segment.epochs, segment.end_offset + 1) if each[0] >= first_epoch]
+            return bool(parts) and all(
+                epoch in own and (own[epoch][0] <= low or epoch == first_epoch) and high <= own[epoch][1]
+                for epoch, low, high in parts
+            )
 
         found = [each for each in self.of(partition) if each.state == FINISHED and is_within(each)]
         return sorted(found, key=lambda each: (each.start_offset, each.end_offset))
