@@ -57,11 +57,15 @@ class Gate:
 
 
 class GatedStore(PassingStore):
-    """A store whose ranges come once a gate is open."""
+    """A store whose ranges come once a gate is open: as of a bucket, whose reads can be ended."""
 
     def __init__(self, store: ObjectStore, gate: Gate) -> None:
         super().__init__(store)
         self._gate = gate
+
+    @property
+    def is_local(self) -> bool:
+        return False
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         self._gate.waiting += 1
