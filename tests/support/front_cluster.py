@@ -197,9 +197,13 @@ def records_of(
 
 
 def digest(message: Any) -> str:
-    """A hash of all that a producer gave a record."""
-    told = (message.key(), message.value(), message.headers(), message.timestamp())
-    return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    """A hash of all that a producer gave a record, of a record that was read."""
+    return digest_of(message.key(), message.value(), message.headers(), message.timestamp())
+
+
+def digest_of(key: bytes | None, value: bytes | None, headers: Any, timestamp: tuple[int, int]) -> str:
+    """The hash of ``digest``; the timestamp is its type and the milliseconds."""
+    return hashlib.blake2b(repr((key, value, headers, timestamp)).encode(), digest_size=16).hexdigest()
 
 
 @contextlib.contextmanager
