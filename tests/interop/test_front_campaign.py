@@ -33,7 +33,8 @@ PARTITIONS = 2
 STEPS = 5
 #: A member of a group that was killed holds its partitions for the time of its session.
 MEMBER_SECONDS = 90.0
-FAULTS = ("front", "front", "consumer", "leader", "none", "broker")
+#: In an order by which a broker dies in each of the first seeds.
+FAULTS = ("front", "broker", "front", "consumer", "leader", "none")
 
 
 @dataclass
