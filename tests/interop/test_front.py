@@ -429,7 +429,7 @@ def _ready(monitor: str) -> str:
 
 
 def test_the_lines_of_the_readme(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """As they stand there, with a bucket, ports and brokers that are here."""
+    """If this fails, the commands of the README do not serve a cluster; bucket and ports are those of this test."""
     if pair.jars != "kafka":
         pytest.skip("once is enough")
     page = (ROOT / "README.md").read_text().partition("## In front of a live cluster")[2]

@@ -180,7 +180,7 @@ class Query:
         return len(self.sink.commits(self.lake))
 
     def newest_batch(self) -> int:
-        """Of the batches that the table has; -1: none."""
+        """Return the highest batch that the table has; -1 for none."""
         return max((batch for path in self.sink.commits(self.lake) for batch in self.sink.batches(path)), default=-1)
 
     def forget_last_commit(self) -> None:

@@ -121,7 +121,7 @@ class FrontCluster:
                 producer.commit_transaction()
 
     def local_start(self, topic: str, partition: int = 0) -> int:
-        """Of the oldest segment on the broker's disk."""
+        """Return the first offset on the broker's disk, by its oldest segment."""
         return min(int(path.stem) for path in (self.running.log_dir / f"{topic}-{partition}").glob("*.log"))
 
     def wait_for_tier(self, topic: str, offset: int, partition: int = 0) -> None:

@@ -166,7 +166,7 @@ class FrontRig(FetchRig):
         return MemoryUpstream([self.broker, ListOffsetsHandler(self.live)])
 
     def context(self, api_version: int, *, principal: str = "User:ANONYMOUS") -> RequestContext:
-        """Of a request of the client."""
+        """Return the context of a request of the client."""
         return RequestContext(
             api_version,
             "client",

@@ -42,7 +42,7 @@ class ModelPartition:
 
 
 class ModelBrokers:
-    """``Brokers`` over a model.
+    """``AskedBrokers`` over a model.
 
     Attributes:
         partitions: By topic and number.
@@ -81,7 +81,7 @@ class ModelBrokers:
         *,
         seconds: float,
     ) -> Any:
-        """As of ``Brokers``, at the newest version that is allowed."""
+        """As of ``AskedBrokers``, at the newest version that is allowed."""
         assert seconds > 0
         version = versions[-1]
         request: Any = make(version)

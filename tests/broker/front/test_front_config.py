@@ -1,4 +1,4 @@
-"""What a front is configured by, and what it refuses."""
+"""The configuration of a front: the keys that it takes, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tierlog.broker.front.source_choice import (
     EpochEnds,
     Preference,
-    Seam,
+    TierEnd,
     UpstreamState,
     Wish,
     choose_source,
@@ -24,7 +24,7 @@ from tierlog.remote.api import ZERO_UUID, Uuid
 TOPIC: Final = Uuid(b"a topic of tests")
 OTHER: Final = Uuid(b"one of that name")
 #: The tier has offsets 100 … 499, the last of epoch 7, and all transactions up to 450.
-SEAM: Final = Seam(TOPIC, 500, 450, 7)
+SEAM: Final = TierEnd(TOPIC, 500, 450, 7)
 ENDS: Final = EpochEnds(7, EpochEndOffset(7, 900), EpochEndOffset(5, 300))
 WISH: Final = Wish(200)
 STATE: Final = UpstreamState(TOPIC, 9, 120, 1000, 980, 480, ENDS, asked_at_seconds=10.0)
@@ -33,7 +33,7 @@ STATE: Final = UpstreamState(TOPIC, 9, 120, 1000, 980, 480, ENDS, asked_at_secon
 def chosen(
     wish: Wish = WISH,
     *,
-    seam: Seam = SEAM,
+    seam: TierEnd = SEAM,
     state: UpstreamState | None = STATE,
     preference: Preference = Preference.REMOTE,
     may_read: bool = True,
@@ -146,7 +146,7 @@ def test_local_preference() -> None:
         (SEAM, ENDS._replace(end_before=EpochEndOffset(6, 500)), TOPIC, "leader epoch 6"),
     ],
 )
-def test_another_lineage_is_the_brokers(seam: Seam, ends: EpochEnds, topic_id: Uuid, text: str) -> None:
+def test_another_lineage_is_the_brokers(seam: TierEnd, ends: EpochEnds, topic_id: Uuid, text: str) -> None:
     """Otherwise records of another topic, cluster or abandoned leader are served as this log's."""
     found = state(topic_id=topic_id, ends=ends)
     assert text in fault_of_lineage(seam, found)
@@ -179,6 +179,6 @@ def test_one_record_decides(tier: list[int], broker: list[int]) -> None:
     """
     epoch = tier[-1]
     ends = EpochEnds(epoch, end_of(broker, epoch), end_of(broker, epoch - 1))
-    fault = fault_of_lineage(Seam(TOPIC, len(tier), len(tier), epoch), state(ends=ends))
+    fault = fault_of_lineage(TierEnd(TOPIC, len(tier), len(tier), epoch), state(ends=ends))
     has_last_record = len(broker) >= len(tier) and broker[len(tier) - 1] == epoch
     assert (not fault) == has_last_record

@@ -12,7 +12,7 @@ import pytest
 from tests.support.loops import run_on
 from tests.support.manual_timers import ManualTimers, settle
 from tests.support.model_brokers import ModelBrokers
-from tierlog.broker.front.source_choice import EpochEnds, Seam, UpstreamState
+from tierlog.broker.front.source_choice import EpochEnds, TierEnd, UpstreamState
 from tierlog.broker.front.upstream_partitions import UpstreamPartitions
 from tierlog.broker.partitions import EpochEndOffset
 from tierlog.remote.api import Uuid
@@ -20,7 +20,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 
 ORDERS: Final = ("orders", 0)
-SEAM: Final = Seam(Uuid(b"id of orders...."), 500, 500, 3)
+SEAM: Final = TierEnd(Uuid(b"id of orders...."), 500, 500, 3)
 
 
 class Rig:
@@ -38,7 +38,7 @@ class Rig:
         )
 
     async def fresh(
-        self, *names: tuple[str, int], seam: Seam = SEAM, seconds: float = 2.0
+        self, *names: tuple[str, int], seam: TierEnd = SEAM, seconds: float = 2.0
     ) -> list[UpstreamState | None]:
         """States that are not older than the refresh, if there are any in time."""
         since = self.timers.monotonic_seconds() - 1.0

@@ -18,7 +18,7 @@ from tierlog.broker.fetching.fetch_session import (
 )
 from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
 from tierlog.broker.front.front_metrics import FrontCounts
-from tierlog.broker.front.source_choice import Seam, Wish, fault_of_lineage
+from tierlog.broker.front.source_choice import TierEnd, Wish, fault_of_lineage
 from tierlog.broker.front.tier_choices import TierChoice, TierChoices
 from tierlog.broker.front.upstream_questions import NamedPartition
 from tierlog.broker.handling import RequestContext, Upstream, UpstreamError, may_read_all
@@ -103,7 +103,7 @@ class ChosenPartition:
     def _check_seam(self, tier_offsets: OffsetSnapshot) -> None:
         """Check that the history that was read is the chosen one, or another beginning of the same log."""
         seam, state = self._choice.seam, self._choice.state
-        read = Seam(
+        read = TierEnd(
             seam.topic_id, tier_offsets.high_watermark, tier_offsets.last_stable_offset, tier_offsets.leader_epoch
         )
         if read == seam:

@@ -33,7 +33,7 @@ _ANSWERS_BYTES: Final = 256 << 20
 _LOADING_PERIOD_SECONDS: Final = 0.02
 
 
-class Upstream:
+class UpstreamCluster:
     """The cluster behind a front: its brokers, and connections to them. Made by ``open_upstream``, on one event loop.
 
     Attributes:
@@ -90,13 +90,15 @@ class Upstream:
         raise failure
 
 
-async def open_upstream(config: FrontConfig, memory: AnswerMemory, machine: Machine, worker: Worker) -> Upstream:
+async def open_upstream(config: FrontConfig, memory: AnswerMemory, machine: Machine, worker: Worker) -> UpstreamCluster:
     """Make the cluster's side of a front; connects to nothing. ``memory`` is that of all answers.
 
     Raises ConfigError: the trusted certificates cannot be used.
     """
     tls = await worker.run(partial(tls_context, config))
-    return Upstream(config, OutgoingSettings(memory, machine.timers, frame_bytes_max=_ANSWERS_BYTES), tls, worker)
+    return UpstreamCluster(
+        config, OutgoingSettings(memory, machine.timers, frame_bytes_max=_ANSWERS_BYTES), tls, worker
+    )
 
 
 class FrontServer:
@@ -115,7 +117,7 @@ class FrontServer:
         self,
         handlers: Sequence[Handler],
         config: ServerConfig,
-        upstream: Upstream,
+        upstream: UpstreamCluster,
         machine: Machine,
         *,
         metrics: ServerMetrics,

@@ -16,7 +16,7 @@ from tierlog.broker.partitions import UNKNOWN, EpochEndOffset
 from tierlog.remote.api import ZERO_UUID, Uuid
 
 
-class Seam(NamedTuple):
+class TierEnd(NamedTuple):
     """The end of a tier's history of a partition.
 
     Args:
@@ -105,7 +105,7 @@ class Wish(NamedTuple):
     is_search: bool = False
 
 
-def fault_of_lineage(seam: Seam, state: UpstreamState) -> str:
+def fault_of_lineage(seam: TierEnd, state: UpstreamState) -> str:
     """Return the reason why a tier's history is not the beginning of a broker's log; "" if it is.
 
     Args:
@@ -132,7 +132,7 @@ def fault_of_lineage(seam: Seam, state: UpstreamState) -> str:
     return ""
 
 
-def is_behind_tier(wish: Wish, seam: Seam) -> bool:
+def is_behind_tier(wish: Wish, seam: TierEnd) -> bool:
     """Whether the tier has no record that is wanted, or cannot say all of it: a question for the brokers alone."""
     end_offset = seam.last_stable_offset if wish.is_read_committed else seam.end_offset
     return wish.fetch_offset >= end_offset or wish.last_fetched_epoch != UNKNOWN
@@ -140,7 +140,7 @@ def is_behind_tier(wish: Wish, seam: Seam) -> bool:
 
 def choose_source(
     wish: Wish,
-    seam: Seam,
+    seam: TierEnd,
     state: UpstreamState | None,
     *,
     oldest_seconds: float,

@@ -12,8 +12,8 @@ from tierlog.broker.apis.topic_answers import CONCURRENCY, load_quietly
 from tierlog.broker.front.read_rights import ReadRights
 from tierlog.broker.front.source_choice import (
     Preference,
-    Seam,
     Source,
+    TierEnd,
     UpstreamState,
     Wish,
     choose_source,
@@ -57,10 +57,10 @@ class _Tier:
     """
 
     partition: Partition
-    seam: Seam | None = None
+    seam: TierEnd | None = None
     seam_since_seconds: float = 0.0
     avoided_until_seconds: float = 0.0
-    fault: Seam | None = None
+    fault: TierEnd | None = None
     is_loading: bool = False
 
 
@@ -75,7 +75,7 @@ class TierChoice:
     """
 
     partition: Partition
-    seam: Seam
+    seam: TierEnd
     state: UpstreamState
 
 
@@ -140,10 +140,10 @@ class TierChoices:
         """End the loads that no request waits for."""
         await self._calls.cancel()
 
-    async def _seams(self, wishes: Mapping[NamedPartition, Wish]) -> dict[NamedPartition, Seam]:
+    async def _seams(self, wishes: Mapping[NamedPartition, Wish]) -> dict[NamedPartition, TierEnd]:
         """Return the ends of the tiers that have a wanted record."""
         now = self._timers.monotonic_seconds()
-        found: dict[NamedPartition, Seam] = {}
+        found: dict[NamedPartition, TierEnd] = {}
         unknown: dict[NamedPartition, _Tier] = {}
         for key, wish in wishes.items():
             tier = self._tier(key)
@@ -189,7 +189,7 @@ class TierChoices:
         offsets = tier.partition.offsets
         if offsets is None:
             return False
-        seam = Seam(
+        seam = TierEnd(
             tier.partition.topic_id_partition.topic_id,
             offsets.high_watermark,
             offsets.last_stable_offset,
@@ -217,11 +217,11 @@ class TierChoices:
     def _judge(
         self,
         wishes: Mapping[NamedPartition, Wish],
-        seams: Mapping[NamedPartition, Seam],
+        seams: Mapping[NamedPartition, TierEnd],
         chosen: dict[NamedPartition, TierChoice],
-    ) -> dict[NamedPartition, Seam]:
+    ) -> dict[NamedPartition, TierEnd]:
         """Choose by what is known. Adds the tier's partitions to ``chosen``; returns those that need a newer state."""
-        left: dict[NamedPartition, Seam] = {}
+        left: dict[NamedPartition, TierEnd] = {}
         oldest = self._timers.monotonic_seconds() - self.states.refresh_seconds
         for key, seam in seams.items():
             tier = self._tiers.get(key)
@@ -245,7 +245,7 @@ class TierChoices:
                 chosen[key] = TierChoice(tier.partition, seam, state)
         return left
 
-    def _note_lineage(self, key: NamedPartition, tier: _Tier, seam: Seam, state: UpstreamState) -> None:
+    def _note_lineage(self, key: NamedPartition, tier: _Tier, seam: TierEnd, state: UpstreamState) -> None:
         fault = fault_of_lineage(seam, state) if state.ends.leader_epoch == seam.leader_epoch else ""
         if not fault:
             tier.fault = None
@@ -255,12 +255,12 @@ class TierChoices:
             self.faults.add(key)
             _log.warning("event=another_lineage partition=%s-%d: %s; the brokers serve it", *key, fault)
 
-    async def _refresh(self, seams: Mapping[NamedPartition, Seam]) -> None:
+    async def _refresh(self, seams: Mapping[NamedPartition, TierEnd]) -> None:
         """Wait for newer states, for as long as a request may."""
         now = self._timers.monotonic_seconds()
         oldest, until = now - self.states.refresh_seconds, now + _STATE_SECONDS
-        old: dict[NamedPartition, Seam] = {}
-        young: dict[NamedPartition, Seam] = {}
+        old: dict[NamedPartition, TierEnd] = {}
+        young: dict[NamedPartition, TierEnd] = {}
         for key, seam in seams.items():
             state = self.states.find(key, seam)
             (old if state is None or state.asked_at_seconds < oldest else young)[key] = seam

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.apis.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST
-from tierlog.broker.front.source_choice import EpochEnds, Seam, UpstreamState
+from tierlog.broker.front.source_choice import EpochEnds, TierEnd, UpstreamState
 from tierlog.broker.front.upstream_questions import (
-    Brokers,
+    AskedBrokers,
     NamedPartition,
     PartitionLeader,
     ask_epoch_ends,
@@ -54,7 +54,7 @@ class _Known:
         used_at_seconds: When a fetch asked last.
     """
 
-    seam: Seam
+    seam: TierEnd
     state: UpstreamState | None = None
     asked_at_seconds: float = _NOT_BEFORE
     asking_since_seconds: float | None = None
@@ -109,7 +109,7 @@ class UpstreamPartitions:
 
     def __init__(
         self,
-        brokers: Brokers,
+        brokers: AskedBrokers,
         *,
         timers: Timers,
         machine: Machine,
@@ -141,7 +141,7 @@ class UpstreamPartitions:
         answered = self._answered_at_seconds
         return -1.0 if answered is None else self._clock.monotonic_seconds() - answered
 
-    def find(self, partition: NamedPartition, seam: Seam) -> UpstreamState | None:
+    def find(self, partition: NamedPartition, seam: TierEnd) -> UpstreamState | None:
         """Return the newest state of a partition, however old; None if there is none. Does not wait.
 
         A state that grows old is asked for anew, so that the next fetch need not wait.
@@ -158,7 +158,7 @@ class UpstreamPartitions:
             self._want(partition, known)
         return known.state
 
-    async def refresh(self, seams: Mapping[NamedPartition, Seam], *, since_seconds: float, seconds: float) -> None:
+    async def refresh(self, seams: Mapping[NamedPartition, TierEnd], *, since_seconds: float, seconds: float) -> None:
         """Ask for the states of partitions, and wait until all were asked for after a time, with or without success.
 
         Args:
@@ -196,7 +196,7 @@ class UpstreamPartitions:
         self._ended.ring()
         await self._calls.cancel()
 
-    def _use(self, partition: NamedPartition, seam: Seam) -> _Known | None:
+    def _use(self, partition: NamedPartition, seam: TierEnd) -> _Known | None:
         now = self._timers.monotonic_seconds()
         known = self._known.get(partition)
         if known is None:

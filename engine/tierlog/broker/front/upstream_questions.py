@@ -32,7 +32,7 @@ _CONSUMER: Final = -1
 NamedPartition = tuple[str, int]
 
 
-class Brokers(Protocol):
+class AskedBrokers(Protocol):
     """Connections to the brokers of a cluster in the front's own name. Used on the event loop alone."""
 
     async def ask(
@@ -82,7 +82,7 @@ class PartitionLeader(NamedTuple):
 
 
 async def ask_leaders(
-    brokers: Brokers, topics: Iterable[str], *, seconds: float
+    brokers: AskedBrokers, topics: Iterable[str], *, seconds: float
 ) -> Mapping[NamedPartition, PartitionLeader]:
     """Return the leaders of all partitions of topics that are there and have one. Raises UpstreamError."""
     names = tuple(topics)
@@ -107,7 +107,7 @@ async def ask_leaders(
 
 
 async def ask_offsets(
-    brokers: Brokers,
+    brokers: AskedBrokers,
     node_id: int,
     partitions: Iterable[NamedPartition],
     timestamp: int,
@@ -151,7 +151,7 @@ async def ask_offsets(
 
 
 async def ask_epoch_ends(
-    brokers: Brokers, node_id: int, epochs: Mapping[NamedPartition, int], *, seconds: float
+    brokers: AskedBrokers, node_id: int, epochs: Mapping[NamedPartition, int], *, seconds: float
 ) -> Mapping[NamedPartition, EpochEndOffset]:
     """Return the ends of leader epochs of partitions that a broker leads, as it knows them; partitions with an error
     are left out.

@@ -21,7 +21,7 @@ from tierlog.broker.front.front_delete_records import FrontDeleteRecordsHandler
 from tierlog.broker.front.front_fetch import FrontFetchHandler
 from tierlog.broker.front.front_list_offsets import FrontListOffsetsHandler
 from tierlog.broker.front.front_metrics import FrontCounts, FrontMetrics
-from tierlog.broker.front.front_server import FrontServer, Upstream, open_upstream
+from tierlog.broker.front.front_server import FrontServer, UpstreamCluster, open_upstream
 from tierlog.broker.front.read_rights import ReadRights
 from tierlog.broker.front.source_choice import Preference
 from tierlog.broker.front.tier_choices import TierChoices
@@ -80,7 +80,7 @@ class Replica:
         self._machine = machine or Machine()
         self._parts = AsyncExitStack()
         self._server: Server | FrontServer | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: UpstreamCluster | None = None
         self._is_listening = False
 
     async def start(self) -> tuple[str, int]:
