@@ -44,11 +44,11 @@ def frame(kind: str, body: bytes | dict[str, object]) -> bytes:
 def fake(tmp_path: pathlib.Path) -> Callable[..., str]:
     """The path of an interpreter that writes these bytes, then ends: at once, or when it was asked."""
 
-    def make(answer: bytes, *, said: str = "", linger: bool = False, asked: bool = False) -> str:
+    def make(answer: bytes, *, linger: bool = False, asked: bool = False) -> str:
         path = tmp_path / "python-of-a-test"
         path.write_text(
             f"#!{sys.executable}\n"
-            f"import sys, time\nsys.stderr.write({said!r})\nsys.stdout.buffer.write({answer!r})\n"
+            f"import sys, time\nsys.stdout.buffer.write({answer!r})\n"
             f"sys.stdout.flush()\nsys.stdin.buffer.read({int(asked)})\ntime.sleep(120 if {linger} else 0)\n"
         )
         path.chmod(0o755)
@@ -98,10 +98,17 @@ def test_no_python(read: Read, bucket: Bucket) -> None:
     assert f"install tierlog[spark]=={__version__}" in text
 
 
-def test_a_python_without_the_package(read: Read, bucket: Bucket, fake: Callable[..., str]) -> None:
-    """What that Python said is the only hint at what is wrong with it."""
-    text = failure(read, bucket, fake(b"", said="No module named 'pyspark_tierlog'"))
-    assert "ended with exit code 0 and said: No module named 'pyspark_tierlog'" in text
+def test_a_python_without_the_package(read: Read, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """What that Python said is the only hint at what is wrong with it, also of one that ends before anybody reads it.
+
+    The pipe of its errors was closed as soon as it had ended: of children like this one half had said nothing.
+    """
+    path = tmp_path / "python-of-a-test"
+    path.write_text("#!/bin/sh\nprintf \"No module named 'pyspark_tierlog'\" >&2\n")
+    path.chmod(0o755)
+    said = {failure(read, bucket, str(path)).partition(" -m pyspark_tierlog.plan ")[2] for _ in range(20)}
+    assert len(said) == 1, said
+    assert said.pop().startswith("ended with exit code 0 and said: No module named 'pyspark_tierlog'; install")
 
 
 @pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"protocol": PROTOCOL + 1}])

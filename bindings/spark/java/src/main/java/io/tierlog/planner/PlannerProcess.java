@@ -95,9 +95,11 @@ final class PlannerProcess implements AutoCloseable {
   /** Ends the child if it lives; returns how it ended and what it printed last. */
   String ended() {
     boolean byItself = awaitEnd(1);
-    close();
+    // Process.destroyForcibly would close the pipe of errors, and its last lines with it; the handle's does not.
+    process.toHandle().destroyForcibly();
     awaitEnd(END_SECONDS_MAX);
     joinDrain();
+    close();
     String how = byItself ? "ended with exit code " + process.exitValue() : "was ended, since it gave no sound answer";
     synchronized (lastLines) {
       return lastLines.isEmpty() ? how + " and said nothing" : how + " and said: " + String.join(" | ", lastLines);
