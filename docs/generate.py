@@ -137,7 +137,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "refresh_interval": (
         "`500ms`, `30s`, `15m`, `1h`",
-        "Streams: how often the bucket is looked at, at most.",
+        (
+            "Streams: how often the bucket is looked at, at most. `spark.read` with the jar: how old the listing of a "
+            "`load()` with equal options may be that is taken instead of one of its own; not given: none."
+        ),
     ),
     "push_down_predicate": (
         "`true`, `false`",

@@ -55,7 +55,8 @@ IGNORED = (
 )
 """Options of Spark's Kafka source that mean nothing without a broker."""
 
-_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "refreshInterval")
+_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_KEPT_LISTINGS = "refreshInterval"
 _OF_BATCHES = (
     "endingOffsets",
     "endingTimestamp",
@@ -165,9 +166,14 @@ class ReadOptions(BaseModel):
             raise ConfigError("startingOffsets can't be latest (-1) for a batch query")
         return start
 
-    def ineffective(self) -> str | None:
-        """Return a warning about options that a batch read has no use for; None if there are none."""
-        return _without_effect(sorted(name for name in _OF_STREAMS if _field_name(name) in self.model_fields_set))
+    def ineffective(self, *, keeps_listings: bool = False) -> str | None:
+        """Return a warning about options that a batch read has no use for; None if there are none.
+
+        Args:
+            keeps_listings: Whether who reads shares listings among its loads, as the jar does.
+        """
+        useless = _OF_STREAMS if keeps_listings else (*_OF_STREAMS, _OF_KEPT_LISTINGS)
+        return _without_effect(sorted(name for name in useless if _field_name(name) in self.model_fields_set))
 
     def check_stream(self) -> None:
         """Check the options of a stream.

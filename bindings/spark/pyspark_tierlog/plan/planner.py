@@ -37,7 +37,7 @@ def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
 def _list(request: ListRequest, out: FrameWriter) -> None:
     options, warning = parse_options(request.options)
     chosen_schema(options)  # a missing column is an error at load()
-    for text in filter(None, (warning, options.ineffective())):
+    for text in filter(None, (warning, options.ineffective(keeps_listings=True))):
         out.warn(text)
     listing = list_tiers(options)
     listing.checked()

@@ -146,6 +146,33 @@ def test_all_queries_of_a_frame_see_one_listing(read: Read, bucket: Bucket) -> N
     assert offsets(read(bucket.root, subscribe="orders")) == [*range(80)]
 
 
+def test_loads_share_a_listing_until_one_refreshes_it(read: Read, bucket: Bucket) -> None:
+    """Each query of a session that works on a bucket of a million segments would list them again, for a minute."""
+    options = {"subscribe": "orders", "refreshInterval": "1h"}
+    assert offsets(read(bucket.root, **options)) == [*range(60)]
+    bucket.segment("s60", batches(60), lineage={0: 0})
+    assert offsets(read(bucket.root, **options)) == [*range(60)]
+    assert offsets(read(bucket.root, **(options | {"refreshInterval": "2 H", "SUBSCRIBE": "orders"}))) == [*range(60)]
+    assert offsets(read(bucket.root, **options, startingTimestamp="0")) == [*range(80)], "of other options"
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(80)], "listed anew"
+    assert offsets(read(bucket.root, **options)) == [*range(80)], "which took the place of the old one"
+    with pytest.raises(Exception, match="option refreshInterval: expected a time above 0"):
+        read(bucket.root, subscribe="orders", refreshInterval="0s")
+
+
+def test_a_table_shares_its_listing(jar_spark: SparkSession, bucket: Bucket) -> None:
+    """Spark makes a table of the catalog anew for each query of it."""
+    jar_spark.sql(
+        f"CREATE TABLE old USING tierlog OPTIONS (path '{bucket.root}', subscribe 'orders', refreshInterval '1h')"
+    )
+    assert jar_spark.sql("SELECT count(*) FROM old").first()[0] == 60
+    bucket.segment("s60", batches(60), lineage={0: 0})
+    assert jar_spark.sql("SELECT count(*) FROM old").first()[0] == 60
+    fresh = jar_spark.sql("SELECT count(*) FROM old WITH (refreshInterval = '1ms')")
+    assert fresh.first()[0] == 80
+    assert jar_spark.sql("SELECT count(*) FROM old").first()[0] == 80
+
+
 def test_tables_and_views_take_the_jar(jar_spark: SparkSession, bucket: Bucket) -> None:
     """SQL users never see an option; their queries are the same."""
     options = f"OPTIONS (path '{bucket.root}', subscribe 'orders')"

@@ -289,6 +289,8 @@ def test_what_a_batch_has_no_use_for_is_told() -> None:
     """Whoever limits a batch read by maxOffsetsPerTrigger would read all of it without a word."""
     given = {"maxoffsetspertrigger": "5", "refreshinterval": "1m"}
     assert parsed(**given).ineffective() == "options without effect here: maxOffsetsPerTrigger, refreshInterval"
+    by_jar = parsed(**given).ineffective(keeps_listings=True)
+    assert by_jar == "options without effect here: maxOffsetsPerTrigger"
     assert parsed().ineffective() is None
 
 

@@ -12,8 +12,12 @@ public record Listing(List<byte[]> frames) {
     frames = List.copyOf(frames);
   }
 
+  long sizeBytes() {
+    return frames.stream().mapToLong(frame -> frame.length).sum();
+  }
+
   @Override
   public String toString() {
-    return "Listing[" + frames.stream().mapToLong(frame -> frame.length).sum() + " bytes]";
+    return "Listing[" + sizeBytes() + " bytes]";
   }
 }

@@ -17,9 +17,13 @@ public final class PlannerClient {
   /** The most children: each uses a core and 100 to 200 MiB while it plans. */
   private static final int CHILDREN_MAX = 4;
 
+  /** The most bytes of listings that loads share: 10^6 segments have some 100 MB. */
+  private static final long LISTINGS_BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;
+
   private final PythonCommand python;
   private final UnaryOperator<Runnable> atEnd;
   private final Semaphore turns = new Semaphore(CHILDREN_MAX, true);
+  private final KeptListings listings = new KeptListings(LISTINGS_BYTES_MAX, System::nanoTime);
 
   /** The idle children; the one that was asked last is asked first, so that the others end. */
   private final Deque<PlannerProcess> idle = new ConcurrentLinkedDeque<>();
@@ -35,10 +39,12 @@ public final class PlannerClient {
   /**
    * Lists what the options name.
    *
+   * @param equal what has to be equal in the options of loads that share a listing
+   * @param ageNanosMax how long ago a listing may have begun that is taken instead; 0: the bucket is listed
    * @throws PlannerException what the planner said, or that it does not work
    */
-  public Listing list(Map<String, String> options) {
-    return inTurn(lease -> lease.list(options));
+  public Listing list(Map<String, String> options, Map<String, String> equal, long ageNanosMax) {
+    return listings.get(equal, ageNanosMax, () -> inTurn(lease -> lease.list(options)));
   }
 
   /**

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -31,6 +32,11 @@ final class SourceOptions {
   private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
 
   private static final String KAFKA = "kafka.";
+  private static final String REFRESH_INTERVAL = "refreshInterval";
+
+
+  /** As {@code parse_duration_ms} of the Python options has it. */
+  private static final Pattern TIME = Pattern.compile("([0-9]{1,18})\\s*(ms|s|min|m|h|d|)", Pattern.CASE_INSENSITIVE);
 
   private final CaseInsensitiveStringMap options;
 
@@ -101,6 +107,30 @@ final class SourceOptions {
           }
         });
     return new SourceOptions(all);
+  }
+
+  /** What has to be equal in the options of loads that share a listing. */
+  Map<String, String> ofListing() {
+    Map<String, String> all = new HashMap<>(options);
+    all.remove(REFRESH_INTERVAL.toLowerCase(Locale.ROOT));
+    return all;
+  }
+
+  /** How long ago a listing may have begun that serves; 0 if the option is not given, or is wrong. */
+  long refreshNanos() {
+    Matcher time = TIME.matcher(options.getOrDefault(REFRESH_INTERVAL, "").strip());
+    if (!time.matches()) {
+      return 0;
+    }
+    TimeUnit unit =
+        switch (time.group(2).toLowerCase(Locale.ROOT)) {
+          case "s" -> TimeUnit.SECONDS;
+          case "m", "min" -> TimeUnit.MINUTES;
+          case "h" -> TimeUnit.HOURS;
+          case "d" -> TimeUnit.DAYS;
+          default -> TimeUnit.MILLISECONDS;
+        };
+    return unit.toNanos(Long.parseLong(time.group(1)));
   }
 
   String plannerPython() {

@@ -14,8 +14,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Records as they were listed at {@code load()}: every query over the DataFrame plans from that listing. Or those of a
- * stream.
+ * Records as they were listed at {@code load()}, or at one that listed the same within {@code refreshInterval}: every
+ * query over the DataFrame plans from that listing. Or those of a stream.
  *
  * <p>A listing that failed is an error of the query, not of {@code load()}, as on the Python path; options that are
  * wrong are one of {@code load()}.
@@ -41,14 +41,15 @@ final class TierlogTable implements Table, SupportsRead {
   }
 
   /**
-   * Lists the bucket and makes the table.
+   * Lists the bucket, unless a listing of it serves, and makes the table.
    *
    * @throws PlannerException the options are wrong, or nobody plans
    */
   static TierlogTable pinned(StructType schema, SourceOptions options) {
     PlannerClient planner = DriverPlanner.of(options);
     try {
-      return new TierlogTable(schema, options, planner, planner.list(options.given()), null);
+      Listing listing = planner.list(options.given(), options.ofListing(), options.refreshNanos());
+      return new TierlogTable(schema, options, planner, listing, null);
     } catch (PlannerException e) {
       if (e.blamesOptions() || e.blamesPlanner()) {
         throw e;
