@@ -29,6 +29,7 @@ from tierlog.remote.tier.objects.object_keys import FOOTER, LOG, ObjectKey
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
 from tierlog.upkeep.job_ledger import ledgered
 from tierlog.upkeep.object_groups import listed_key
 from tierlog.upkeep.rewrap_work import (
@@ -129,7 +130,8 @@ class KeyRotation:
         manifests: list[tuple[ObjectInfo, ObjectKey]] = []
         logs: dict[str, ObjectInfo] = {}
         footers: set[str] = set()
-        for info in self._tier.store.iter_objects(self._tier.scope.folder or self._tier.scope.key_prefix):
+        place = self._tier.scope.folder or self._tier.scope.key_prefix
+        for info in iter_by_folder(self._tier.store, [place], self._tier.machine):
             key = listed_key(self._tier, info.key)
             if key is not None and key.suffix == MANIFEST:
                 manifests.append((info, key))

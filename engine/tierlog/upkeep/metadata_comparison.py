@@ -22,6 +22,7 @@ from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.layouts.segment_lookup import make_lookup
 from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness, listed_key
 
 
@@ -108,7 +109,7 @@ def _list(tier: Tier, accepts: Callable[[TopicIdPartition], bool]) -> dict[str, 
     """List the objects of segments by what their keys begin with."""
     prefix = tier.scope.key_prefix
     groups: dict[str, ObjectGroup] = {}
-    for info in tier.store.iter_objects(tier.scope.folder or prefix):
+    for info in iter_by_folder(tier.store, [tier.scope.folder or prefix], tier.machine):
         key = listed_key(tier, info.key)
         if key is not None and key.segment_id is not None:
             base = prefix + key.segment_path

@@ -34,6 +34,7 @@ from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.stores.protocol.store_probe import probe_key
+from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness, listed_key
 
@@ -195,7 +196,7 @@ class OrphanSearch:
         for upload in self._store.iter_uploads(place):
             if (found := group_of(upload.key)) is not None:
                 found[0].uploads.append(upload)
-        for info in self._store.iter_objects(place):
+        for info in iter_by_folder(self._store, [place], self._tier.machine):
             if (found := group_of(info.key)) is not None:
                 found[0].objects[found[1].suffix] = info
                 report.objects += 1

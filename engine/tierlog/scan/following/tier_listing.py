@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.protocol.optional_reads import OptionalReads, find_resumed_listings
+from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
 
 _log = logging.getLogger(__name__)
@@ -335,7 +336,7 @@ class _FolderReader:
         self._parse = PARSERS.get(tier.layout)
         self.foreign_objects = 0
 
-    def prefixes(self) -> Iterable[str]:
+    def prefixes(self) -> Sequence[str]:
         """The prefixes under which the tier is listed, in the order of keys."""
         if self._prefixes is not None:
             return self._prefixes
@@ -366,8 +367,7 @@ class _FolderReader:
         elif self._parse is None:  # one file, with what lies beside it
             yield from self._tier.store.list_folder().objects
         else:
-            for prefix in self.prefixes():
-                yield from self._tier.store.iter_objects(prefix)
+            yield from iter_by_folder(self._tier.store, self.prefixes(), self._tier.machine)
 
     def path_of(self, key: str) -> str:
         end = key.rfind("/")

@@ -51,10 +51,9 @@ class AivenLayout(ListedLayout):
         *,
         unlisted_footers: bool = False,
     ) -> None:
-        self._machine = machine or Machine()
         self._key_ring = key_ring
         self._unlisted_footers = unlisted_footers
-        super().__init__(store, scope, parse_aiven, self._machine)
+        super().__init__(store, scope, parse_aiven, machine or Machine())
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None

@@ -18,6 +18,7 @@ from tierlog.remote.tier.objects.listed_manifest import ListedManifest
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
 from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 
@@ -207,6 +208,7 @@ class ListedLayout(Layout):
         self._store = store
         self._scope = scope
         self._parse = parse
+        self._machine = machine
         self._lock = machine.scheduler.lock()
         self._foreign_objects = 0
 
@@ -279,8 +281,7 @@ class ListedLayout(Layout):
         """Iterate all objects of the scope but those in the folder of a topic that is not wanted."""
         prefixes, beside = self._scope.split(self._store, wanted)
         yield from beside
-        for prefix in prefixes:
-            yield from self._store.iter_objects(prefix)
+        yield from iter_by_folder(self._store, prefixes, self._machine)
 
 
 def _add(found: dict[str, Candidate], key: ObjectKey, info: ObjectInfo) -> None:
