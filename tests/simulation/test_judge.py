@@ -190,6 +190,21 @@ def test_3_a_leader_of_before_counts_what_the_tier_had(made: MadeCluster, *, has
         made.judge.step(frozenset((1,)), made.now_ms)
 
 
+def test_3_a_leader_of_before_counts_what_the_next_one_removes(made: MadeCluster) -> None:
+    """It finished a copy that the next leader had taken for given up, and has yet to hear of its deletion; what it then
+    deletes locally is judged (seed 175567).
+    """
+    made.write(b"a", b"b", b"c", at=0)
+    made.copy(0, 1, {0: 0}, 0, 1)
+    made.change(1, copied_offset=1)
+    made.elect(1, 2)
+    made.copy(0, 1, {0: 0}, 2)
+    made.judge.step(frozenset((1,)), made.now_ms)
+    made.change(1, local_log_start_offset=2)
+    with breaks(4, "lost write"):
+        made.judge.step(frozenset((1,)), made.now_ms)
+
+
 def test_4_local_deletion_stays_behind_the_tier(made: MadeCluster) -> None:
     """What is deleted locally is finished in the tier, in the log's own epoch."""
     made.write(b"a", b"b", b"c", at=0)

@@ -332,6 +332,26 @@ def test_what_was_copied_and_deleted_has_its_producers(seed: int) -> None:
     rolled.assert_known(crashed(rolled.machine, seed), **tiered)
 
 
+@pytest.mark.parametrize("seed", SEEDS[:20])
+@pytest.mark.parametrize("flushed", [0, 2])
+def test_what_is_copied_has_its_producers_while_it_is_deleted(seed: int, flushed: int) -> None:
+    """The segments went before the snapshot of the roll behind them was synced (simulation, seed 175533)."""
+    tiered = {"remote_storage_enable": True, "local_retention_bytes": 0, "retention_bytes": 1 << 20}
+    for at in itertools.count(1):
+        rolled = Rolled(flushed=flushed, **tiered)
+        rolled.log.update_highest_offset_in_remote_storage(1)
+        assert isinstance(rolled.machine.files, MemoryFiles)
+        power = PowerCut(rolled.machine.files, at=at, seed=seed)
+        with contextlib.suppress(StoreError, LogOfflineError):
+            rolled.log.delete_old_segments()
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), rolled.log.recovery_point, **tiered)
+        is_known = 7 in left._contents.producers.producers
+        assert is_known or left.log_end_offset == 0, at
+    assert at > 5
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_clean_stop_leaves_the_snapshot_of_the_last_roll(seed: int) -> None:
     """Whoever rolled and stopped at once had the end's snapshot already, and nobody synced it."""

@@ -164,6 +164,19 @@ class TestDeadlines:
             tier.store.hook = lambda: 3600 if len(tier.store.fetched) > 1 else 0
             assert values(tier.one(partition, 5), 5) == list(range(5, 10))
 
+    @pytest.mark.parametrize("isolation", [FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED])
+    def test_what_the_first_segments_gave_is_answered(self, isolation: FetchIsolation) -> None:
+        """If this fails, a slow store is read for all of each fetch's wait, and a consumer of small segments gets one
+        of them for it (simulation, seed 175557).
+        """
+        with tiered_broker() as tier:
+            partition = tier.consumed()
+            tier.fetch(RemoteRead(partition, 29, MIB))
+            tier.store.hook, began = lambda: 0.2, tier.now
+            (found,) = tier.fetch(RemoteRead(partition, 5, MIB, isolation))
+            assert (values(found, 5), tier.value("fetch_expired")) == (list(range(5, 20)), 0)
+            assert tier.now - began == pytest.approx(0.4, abs=0.05)
+
     def test_a_read_that_fails_is_tried_again(self) -> None:
         """If this fails, a store that is away for a moment is an error of every consumer."""
         with tiered_broker() as tier:

@@ -399,9 +399,9 @@ class ClusterJudge:
         if view.role == "leader":
             self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
-            is_late = known.goes_by_tier_that_went(view.leader_epoch)
+            is_copied_judged = not known.has_next_leader(view.leader_epoch)
             replicas.check_tier(
-                view, facts, self._tier, known.published_start, known.left_start, is_copied_judged=not is_late
+                view, facts, self._tier, known.published_start, known.left_start, is_copied_judged=is_copied_judged
             )
             end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
             self._ends[key] = view.log_end_offset

@@ -26,7 +26,6 @@ class JudgedPartition:
         published_start: The highest log start of a leader.
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
-        left_epoch: The controller's epoch when the topic last left the tier; -1 = it never did.
         high_watermark: The highest of a leader.
         skipped: Offsets that nobody could read, as a lifecycle rule took an object, and where to go on.
     """
@@ -41,7 +40,6 @@ class JudgedPartition:
     in_sync: frozenset[int] = frozenset()
     published_start: int = 0
     left_start: int = 0
-    left_epoch: int = -1
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
@@ -55,9 +53,11 @@ class JudgedPartition:
         """Whether a replica is out of sync, or was since a time."""
         return broker not in self.in_sync or self._out_of_sync_ms.get(broker, -1) >= since_ms
 
-    def goes_by_tier_that_went(self, leader_epoch: int) -> bool:
-        """Whether a leader is none any more, and may not have heard that what it had copied has left the tier."""
-        return leader_epoch <= self.left_epoch and leader_epoch < self.current
+    def has_next_leader(self, leader_epoch: int) -> bool:
+        """Whether a leader is none any more, and may not have heard that what it had copied has left the tier: with its
+        topic, or as what the next leader took for given up before it was finished after all.
+        """
+        return leader_epoch < self.current
 
     def latest_start(self, facts: TopicFacts, view: ReplicaView | None, tier: SegmentTable) -> int:
         """Where a replica's log may start: up to a start of a leader, which the present one may not have heard of, or

@@ -65,7 +65,6 @@ class JudgedTopics:
                 del self.partitions[partition]
             return
         before = self._facts.setdefault(key, deque())
-        has_left_tier = bool(before) and before[-1][1].is_tiered and not facts.is_tiered
         before.append((now_ms, facts))
         self.untiered.discard(facts.topic_id)
         if not facts.is_tiered:
@@ -77,8 +76,6 @@ class JudgedTopics:
             if known is None:
                 known = self.partitions[partition] = JudgedPartition(Contents(partition, self._sent))
             known.contents.is_compacted |= facts.is_compacted
-            if has_left_tier:
-                known.left_epoch = known.current
 
     def facts(self, partition: Partition) -> TopicFacts:
         """A topic's facts as they are."""

@@ -308,7 +308,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "flush-without-fsync": _one(
         f"{_LOG}.log_flusher",
-        "                local.sync(segments, snapshots, known_before=before)\n",
+        "                local.sync(segments, snapshots.files, known_before=before)\n",
         "                pass\n",
         "a flush moves the recovery point, and syncs nothing",
         also=("power cut",),

@@ -317,8 +317,7 @@ class LogContents:
         power cut's loss in a segment that was never synced, and delete all segments behind it.
         """
         local = self._local
-        snapshots = self.snapshots.open_unsynced()
-        local.sync(local.unsynced(base_offset), snapshots, known_before=local.synced_offset)
+        self._sync_snapshots(local.unsynced(base_offset), known_before=local.synced_offset)
         local.note_synced(base_offset)
         self._publish_recovery_point()
 
@@ -403,12 +402,19 @@ class LogContents:
         _log.info("%s: the local log starts at %d: %s", self._local.folder, offset, reason)
         durable_to = min(offset, self._local.segments.first.base_offset)  # a restart opens what still lies below offset
         if durable_to > self._local.recovery_point:  # which will cover the snapshots up to there
-            self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
+            self._sync_snapshots()
             self._local.recovery_point = durable_to
         self.local_start = offset
         self._high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
         self.publish()
         return True
+
+    def _sync_snapshots(self, segments: Sequence[LogSegment] = (), *, known_before: int = 0) -> None:
+        """Sync the producers' snapshots, and segments with them: see ``LocalLog.sync``."""
+        if segments or self.snapshots.has_unsynced:
+            snapshots = self.snapshots.open_unsynced()
+            self._local.sync(segments, snapshots.files, known_before=known_before)
+            self.snapshots.note_synced(snapshots)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Set segments aside that retention deletes; return their number."""
@@ -456,6 +462,8 @@ class LogContents:
                 segments = segments[:-1]
         if not segments:
             return 0
+        if copies:  # whose records would make the producers anew, and are in the tier alone then
+            self._sync_snapshots()
         self._local.remove(segments)
         self._forget_snapshots(segments)
         first = self._local.segments.first.base_offset

@@ -93,8 +93,9 @@ class LogFlusher:
                 segments = local.unsynced(wanted) if moves else ()
                 snapshots = contents.snapshots.open_unsynced()
             with local.changing():
-                local.sync(segments, snapshots, known_before=before)
+                local.sync(segments, snapshots.files, known_before=before)
             with self._lock, local.changing():
+                contents.snapshots.note_synced(snapshots)
                 if generation == local.generation and wanted > local.synced_offset:
                     local.note_synced(wanted)
                     self.last_flush_ms = self._machine.clock.time_ms()
@@ -141,7 +142,8 @@ class LogFlusher:
     def _sync_all(self, local: LocalLog, contents: LogContents) -> None:
         local.active.on_become_inactive()
         segments, snapshots = local.unsynced(local.log_end_offset), contents.snapshots.open_unsynced()
-        local.sync(segments, snapshots, known_before=local.synced_offset)
+        local.sync(segments, snapshots.files, known_before=local.synced_offset)
+        contents.snapshots.note_synced(snapshots)
         local.note_synced(local.log_end_offset)
         contents.epochs.flush()
         contents.snapshots.take(contents.producers)

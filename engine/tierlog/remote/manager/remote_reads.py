@@ -43,6 +43,8 @@ class _PartitionRead:
     """The read of one partition of a fetch: a call of a reader thread. One thread at a time has it.
 
     Attributes:
+        goes_on_until_seconds: Until when a further segment is begun, by the monotonic clock: for half of the fetch's
+            wait, so that what the first ones gave is answered, and not given up at the deadline.
         is_queued: Whether it may wait for a thread.
         attempts: Those that have failed.
         token: Of its place in the scope of the partition's term.
@@ -54,6 +56,7 @@ class _PartitionRead:
         "again",
         "attempts",
         "empty",
+        "goes_on_until_seconds",
         "is_first_whole",
         "is_queued",
         "max_bytes",
@@ -82,6 +85,7 @@ class _PartitionRead:
         self.empty = empty
         self.max_bytes = max_bytes
         self.is_first_whole = is_first_whole
+        self.goes_on_until_seconds = 0.0
         self.is_queued = False
         self.attempts = self.token = 0
         self.again: ScheduledTask | None = None
@@ -246,8 +250,9 @@ class RemoteReads(Closeable):
         if closed:
             pending.cancel()
             return
+        half_seconds = self._clock.monotonic_seconds() + wait_ms / 2000
         for read in reads:
-            read.pending = pending
+            read.pending, read.goes_on_until_seconds = pending, half_seconds
         deadline = self._schedule.add(partial(self._expire, pending), delay_seconds=wait_ms / 1000)
         pending.on_end(partial(self._release, pending, reads, deadline))
         for read in reads:
@@ -349,6 +354,7 @@ class RemoteReads(Closeable):
                     end_offset=read.end_offset,
                     max_bytes=read.max_bytes,
                     is_first_whole=read.is_first_whole,
+                    goes_on=lambda: self._clock.monotonic_seconds() < read.goes_on_until_seconds,
                     on_part=read.note,
                 )
         except Exception as error:  # noqa: BLE001 - whatever a manager raises, the fetch is answered

@@ -88,6 +88,7 @@ class TierReads:
         end_offset: int,
         max_bytes: int,
         is_first_whole: bool,
+        goes_on: Callable[[], bool],
         on_part: Callable[[FoundBatches], None],
     ) -> FoundBatches:
         """Read batches of a partition; none where nothing counts yet.
@@ -97,6 +98,7 @@ class TierReads:
             end_offset: None at or behind this: the end that is answered with them. The log's own may have moved.
             max_bytes: At most so many, > 0 …
             is_first_whole: … but all of the first batch.
+            goes_on: Asked before each following segment: whether there is time for it.
             on_part: Called with what there is before the next segment is read; of committed reads once, with what the
                 first segment gave: each part needs a search of its own.
 
@@ -125,7 +127,7 @@ class TierReads:
         data = first.data
         if not self._services.config.kafka_semantics:
             more = WantedBatches(offset, end, max_bytes, is_first_whole=False)
-            data = self._read_on(tiered, first, more, note)
+            data = self._read_on(tiered, first, more, goes_on, note)
         return self._committed(tiered, first.segment, data, offset) if is_committed else data
 
     def _read_on(
@@ -133,13 +135,14 @@ class TierReads:
         tiered: TieredLog,
         first: _Found,
         wanted: WantedBatches,
+        goes_on: Callable[[], bool],
         on_part: Callable[[FoundBatches], None],
     ) -> FoundBatches:
         """Add the batches of the following segments, for as long as they are in the tier alone."""
         data, last = first.data, first
         while data.size_bytes < wanted.max_bytes and data.last_offset + 1 >= last.end_offset:
             offset = data.last_offset + 1
-            if offset >= min(wanted.end_offset_exclusive, tiered.log.local_log_start_offset):
+            if offset >= min(wanted.end_offset_exclusive, tiered.log.local_log_start_offset) or not goes_on():
                 break
             on_part(data)
             more = wanted._replace(offset=offset, max_bytes=wanted.max_bytes - data.size_bytes)

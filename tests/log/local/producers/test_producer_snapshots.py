@@ -101,9 +101,12 @@ def test_a_power_cut_leaves_a_snapshot_or_one_that_nobody_takes(fsync: bool) -> 
         snapshots.take(state, fsync=fsync)
         if not fsync and seed % 2:
             assert snapshots.has_unsynced
-            for file in snapshots.open_unsynced():
+            unsynced = snapshots.open_unsynced()
+            for file in unsynced.files:
                 with file:
                     file.fsync()
+            assert snapshots.has_unsynced
+            snapshots.note_synced(unsynced)
             assert not snapshots.has_unsynced
             machine.files.fsync_directory(FOLDER)
         found = Machine(files=machine.files.crash(SeededRng(seed)))  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.producer_snapshot import (
@@ -34,6 +34,18 @@ SNAPSHOT_SIZE_BYTES_MAX: Final = 256 << 20
 
 _INT32_MASK: Final = 2**32 - 1
 _TABLE_SIZE_MIN: Final = 16
+
+
+class UnsyncedSnapshots(NamedTuple):
+    """Snapshots that a crash may lose.
+
+    Args:
+        offsets: Of all of them, deleted ones too.
+        files: Of those that are there; whoever has them closes them.
+    """
+
+    offsets: tuple[int, ...]
+    files: list[UpdatableFile]
 
 
 class ProducerSnapshots:
@@ -132,18 +144,25 @@ class ProducerSnapshots:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether a crash may lose written snapshots."""
+        """Whether a crash may lose written snapshots, also while they are synced."""
         return bool(self._unsynced)
 
-    def open_unsynced(self) -> list[UpdatableFile]:
-        """Open the snapshots that were written without fsync since the last call, but for deleted ones.
+    def open_unsynced(self) -> UnsyncedSnapshots:
+        """Open the snapshots that were written without fsync, but for deleted ones.
 
-        The caller fsyncs and closes them, in any thread, and then fsyncs the folder for their names. Raises StoreError.
+        The caller fsyncs and closes them, in any thread, fsyncs the folder for their names, and then calls
+        ``note_synced``. Raises StoreError.
         """
         files = self._machine.files
-        offsets, self._unsynced = self._unsynced, []
-        paths = [path for offset in offsets if (path := self.path_at(offset)) is not None]
-        return [files.open_update(path) for path in paths if files.find(path) is not None]
+        paths = [path for offset in self._unsynced if (path := self.path_at(offset)) is not None]
+        opened = [files.open_update(path) for path in paths if files.find(path) is not None]
+        return UnsyncedSnapshots(tuple(self._unsynced), opened)
+
+    def note_synced(self, snapshots: UnsyncedSnapshots) -> None:
+        """Note that a crash does not lose them any more; one that was written again since is unsynced still."""
+        for offset in snapshots.offsets:
+            if offset in self._unsynced:
+                self._unsynced.remove(offset)
 
     # ---- reading
 
