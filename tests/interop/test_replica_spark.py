@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Iterator
 
@@ -10,39 +9,18 @@ import pytest
 
 from tests.support.golden import ISOLATIONS, tiered_offsets
 from tests.support.golden_replicas import golden_replicas
-from tests.support.line_process import LineProcess
 from tests.support.metadata_cluster import needs_a_broker
-from tests.support.peers import install
-from tests.support.replica_readers import ReadRow, expected_rows, rows_of_lines
+from tests.support.replica_readers import expected_rows
+from tests.support.spark_reader import SparkReader, spark_reading
 
 pytestmark = pytest.mark.interop
-
-QUERY_SECONDS = 240.0
-
-
-class SparkReader:
-    """Spark, which reads one topic after the other."""
-
-    def __init__(self, process: LineProcess, out: pathlib.Path) -> None:
-        self._process, self._out = process, out
-
-    def read(
-        self, bootstrap: str, topic: str, isolation: str, *, records_per_batch: int = 0
-    ) -> tuple[list[ReadRow], int]:
-        """All records of a topic, and in how many micro-batches they came: 0 for a batch read."""
-        asked = {"bootstrap": bootstrap, "topic": topic, "isolation": isolation, "out": str(self._out)}
-        question = json.dumps(asked | {"records_per_batch": records_per_batch})
-        batches = int(self._process.ask(question, seconds=QUERY_SECONDS))
-        return rows_of_lines(self._out.read_text()), batches
 
 
 @pytest.fixture(scope="module")
 def spark_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkReader]:
     needs_a_broker()
-    folder = tmp_path_factory.mktemp("spark")
-    command = [str(install.python()), "-m", "tests.support.spark_kafka_reads", install.class_path("spark-kafka")]
-    with LineProcess(command, folder / "spark.err", environment=install.environment()) as process:
-        yield SparkReader(process, folder / "rows.jsonl")
+    with spark_reading(tmp_path_factory.mktemp("spark")) as reader:
+        yield reader
 
 
 def test_a_batch_read_is_what_a_real_consumer_read(

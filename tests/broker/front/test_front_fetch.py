@@ -128,6 +128,27 @@ def test_errors_are_the_brokers_own() -> None:
     on_front(test)
 
 
+def test_the_epoch_of_the_record_before_is_compared() -> None:
+    """Otherwise a client that names it, as kafka-python does, reads nothing of the bucket; or is not told that its log
+    is another one.
+    """
+
+    async def test(rig: FrontRig) -> None:
+        tier, _, _ = rig.add("orders", batches=6, tiered=4)
+        await rig.fetch_of("orders", 0)
+        asked = len(rig.upstream.asked_of(1))
+        answer = await rig.fetch(12, [Ask("orders", 0, 30, last_fetched_epoch=3)])
+        assert answer.records == {("orders", 0): data_of(tier, 3)}
+        assert len(rig.upstream.asked_of(1)) == asked
+        answer = await rig.fetch(12, [Ask("orders", 0, 30, last_fetched_epoch=2)])
+        assert not answer.records
+        assert len(rig.upstream.asked_of(1)) == asked + 1, "the broker says it"
+        answer = await rig.fetch(12, [Ask("orders", 0, 30, last_fetched_epoch=3)])
+        assert len(rig.upstream.asked_of(1)) == asked + 1, "its tier is not avoided for it"
+
+    on_front(test)
+
+
 def test_a_newer_leader_epoch_is_asked_about() -> None:
     """Otherwise every leader change sends all backfills to the brokers until the state is old."""
 

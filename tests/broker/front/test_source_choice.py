@@ -107,7 +107,18 @@ def test_leader_epochs() -> None:
     assert chosen(Wish(200, 9)) == "tier"
     assert chosen(Wish(200, 8)) == "upstream", "the broker says FENCED_LEADER_EPOCH, and the leader"
     assert chosen(Wish(200, 10)) == "refresh"
-    assert chosen(Wish(200, last_fetched_epoch=7)) == "upstream", "the broker compares histories"
+
+
+def test_the_epoch_of_the_record_before() -> None:
+    """Otherwise a client that names it (kafka-python does) reads nothing of the bucket; or one whose log is another one
+    is not told so.
+    """
+    assert chosen(Wish(200, last_fetched_epoch=7)) == "tier"
+    assert chosen(Wish(200, last_fetched_epoch=6)) == "tier", "the read compares them"
+    assert chosen(Wish(200, last_fetched_epoch=8)) == "upstream", "the tier has no record of it"
+    assert chosen(Wish(120)) == "tier"
+    assert chosen(Wish(120, last_fetched_epoch=7)) == "upstream", "the record before is not in the log"
+    assert chosen(Wish(121, last_fetched_epoch=7)) == "tier"
 
 
 @pytest.mark.parametrize(("seam_since", "expected"), [(10.1, "refresh"), (10.0, "upstream")])

@@ -79,8 +79,12 @@ class ChosenPartition:
         return self._offsets
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Return the end of an epoch in the tier."""
-        return await self._choice.partition.end_offset_for_epoch(leader_epoch)
+        """Return the end of an epoch in the tier. Raises the tier's errors, and notes them."""
+        try:
+            return await self._choice.partition.end_offset_for_epoch(leader_epoch)
+        except Exception as error:
+            self.failure = error
+            raise
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
@@ -275,12 +279,15 @@ class FrontFetchHandler(FetchHandler):
         for one, told in reads.answers():
             key = (one.topic or "", one.partition)
             partition = chosen.get(key)
-            if partition is not None and partition.failure is None and not told.error_code:
+            has_failed = partition is None or partition.failure is not None
+            if not has_failed and not told.error_code and told.diverging_epoch is None:
                 answers[one.key] = told
                 continue
             failed.append(one)
-            self._choices.avoid(key)
-            self._counts.tier_failures += 1
+            # Without a failure the client's log is another one: the broker says where it parts from this one.
+            if has_failed or one.last_fetched_epoch == UNKNOWN:
+                self._choices.avoid(key)
+                self._counts.tier_failures += 1
         return answers, failed
 
     async def _ask_alone(

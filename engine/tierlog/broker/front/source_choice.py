@@ -133,9 +133,9 @@ def fault_of_lineage(seam: TierEnd, state: UpstreamState) -> str:
 
 
 def is_behind_tier(wish: Wish, seam: TierEnd) -> bool:
-    """Whether the tier has no record that is wanted, or cannot say all of it: a question for the brokers alone."""
+    """Whether the tier has no record that is wanted, or not the client's last one: a question for the brokers alone."""
     end_offset = seam.last_stable_offset if wish.is_read_committed else seam.end_offset
-    return wish.fetch_offset >= end_offset or wish.last_fetched_epoch != UNKNOWN
+    return wish.fetch_offset >= end_offset or wish.last_fetched_epoch > seam.leader_epoch
 
 
 def choose_source(
@@ -179,7 +179,9 @@ def choose_source(
         return Source.REFRESH if state.asked_at_seconds < seam_since_seconds else Source.UPSTREAM
     if wish.is_search:
         return Source.TIER
-    if wish.fetch_offset < state.log_start_offset:
+    # A record before the log start has no epoch in the broker's lineage, which the client's is compared with.
+    first_offset = state.log_start_offset + (wish.last_fetched_epoch != UNKNOWN)
+    if wish.fetch_offset < first_offset:
         return Source.UPSTREAM
     if preference is Preference.LOCAL and wish.fetch_offset >= state.earliest_local_offset:
         return Source.UPSTREAM
