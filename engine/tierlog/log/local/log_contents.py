@@ -50,8 +50,6 @@ from tierlog.runtime.machine import Machine
 _log = logging.getLogger(__name__)
 
 _MAGIC_V2: Final = 2
-
-
 _new = tuple.__new__
 
 
@@ -84,8 +82,7 @@ class LogContents:
         write_recovery_point: Writes the published recovery point to the disk; None: it is not written.
 
     Attributes:
-        copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: records appended then are
-            in no tier. Kafka's only rises.
+        copied: Last offset that the tier has, inclusive; -1: none. A cut lowers it; Kafka's only rises.
         leader: Appends the usual batch of a leader by one native call; for any other it returns its check.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
         must_be_rebuilt: Whether it lacks what it must have of the tier, and has to be begun anew from there.
@@ -313,9 +310,7 @@ class LogContents:
         return segment
 
     def _record_gap(self, base_offset: int) -> None:
-        """Write the recovery point to the disk at a segment behind a gap: a start after a kill would take the gap for a
-        power cut's loss in a segment that was never synced, and delete all segments behind it.
-        """
+        """Write the recovery point at a gap: else a start takes it for a loss, and deletes all segments behind it."""
         local = self._local
         self._sync_snapshots(local.unsynced(base_offset), known_before=local.synced_offset)
         local.note_synced(base_offset)
@@ -338,9 +333,7 @@ class LogContents:
             self._local.check_usable()
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set it, bounded by the local log start and the log's end: retention deletes nothing above it. Kafka bounds it
-        by the log start alone, and begins at 0 after an unclean stop.
-        """
+        """Set it between the local log start (Kafka: the log start) and the log's end: retention deletes below it."""
         offset = require_int64("offset", offset)
         end = self._local.log_end_offset
         self._high_watermark = min(max(offset, self.local_start), end)
@@ -474,9 +467,7 @@ class LogContents:
         return len(segments)
 
     def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment], *, generation: int) -> None:
-        """Put a cleaned segment in place of those that it was made of, unless the log was cut since. Raises
-        LogCleaningAbortedError: it was, or they are gone; nothing has changed.
-        """
+        """Put a cleaned segment in place of those it was made of. Raises LogCleaningAbortedError: the log was cut."""
         local = self._local
         if local.generation != generation or all(segment not in replaced for segment in local.segments):
             raise LogCleaningAbortedError(f"{local.folder}: its segments went while they were cleaned")
