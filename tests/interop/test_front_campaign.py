@@ -33,8 +33,8 @@ PARTITIONS = 2
 STEPS = 5
 #: A member of a group that was killed holds its partitions for the time of its session.
 MEMBER_SECONDS = 90.0
-#: In an order by which a broker dies in each of the first seeds.
-FAULTS = ("front", "broker", "front", "consumer", "leader", "none")
+#: A step has one; a front dies twice as often.
+FAULTS = ("front", "broker", "front", "consumer", "leader", "stall", "none")
 
 
 @dataclass
@@ -272,6 +272,9 @@ def test_each_record_whatever_dies(behind: Behind, tmp_path: pathlib.Path, seed:
                 behind.pair.kill(BEGINS)
                 time.sleep(chance.uniform(0, 5))
                 behind.pair.start(BEGINS)
+            elif fault == "stall":
+                with behind.pair.standing_still():
+                    time.sleep(chance.uniform(1, 6))
             elif fault == "leader":
                 with contextlib.suppress(Exception):  # nothing to elect, or no leader there
                     behind.elect(topic)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -65,6 +66,17 @@ class BrokerPair:
         """End a broker without a word."""
         self.brokers[node].process.kill()
         self.running[node].close()
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Both brokers answer nothing within the block, as behind a network that is cut."""
+        for each in self.brokers.values():
+            each.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in self.brokers.values():
+                each.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         for stack in self.running.values():
