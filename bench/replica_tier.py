@@ -122,7 +122,7 @@ def _lag(suite: Suite, form: str, ours: Served, client: Client, monitor: int) ->
         """Return the seconds that the process's first thread was ready to run and had no core."""
         return int(pathlib.Path(f"/proc/{ours.pid}/task/{ours.pid}/schedstat").read_text().split()[1]) / 1e9
 
-    before, waited_before, began = _lags(monitor), waited(), time.monotonic()
+    before, waited_before, began = lags_of(monitor), waited(), time.monotonic()
 
     def load() -> None:
         while time.monotonic() < began + LOAD_SECONDS:
@@ -134,20 +134,20 @@ def _lag(suite: Suite, form: str, ours: Served, client: Client, monitor: int) ->
     for thread in threads:
         thread.join()
     share = (waited() - waited_before) / (time.monotonic() - began)
-    counts = {bound: count - before[bound] for bound, count in _lags(monitor).items()}
+    counts = {bound: count - before[bound] for bound, count in lags_of(monitor).items()}
     seen = counts[float("inf")]
-    told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms; "
+    told = f"p50 {1000 * quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms; "
     told += f"its thread waited for a core {share:.0%} of the time"
     what = f"{form}, loop lag p99 under {LOAD_CLIENTS} raw clients, ms"
-    suite.add(what, told, 1000 * _quantile(counts, 0.99), 10.0, least=False)
+    suite.add(what, told, 1000 * quantile(counts, 0.99), 10.0, least=False)
 
 
-def _lags(monitor: int) -> dict[float, float]:
+def lags_of(monitor: int) -> dict[float, float]:
     """Upper bound in seconds to the looks that found the loop no later."""
     return {float(labels.removeprefix('{le="').removesuffix('"}')): count for labels, count in series(monitor, LAG)}
 
 
-def _quantile(counts: dict[float, float], share: float) -> float:
+def quantile(counts: dict[float, float], share: float) -> float:
     """Compute Prometheus's histogram_quantile: linear within a bucket."""
     wanted = share * counts[float("inf")]
     low = below = 0.0

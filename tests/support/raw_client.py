@@ -37,9 +37,19 @@ class RawClient:
 
     def exchange(self, frame: bytes) -> bytes:
         """Send a frame; the answer without its size."""
+        self.send(frame)
+        return self.receive()
+
+    def send(self, frame: bytes) -> None:
         self._socket.sendall(frame)
+
+    def receive(self) -> bytes:
+        """The next answer without its size."""
         (size,) = struct.unpack(">i", self._read(4))
         return bytes(self._read(size))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def ask(self, request: Any) -> Any:
         """The answer to a request, parsed."""
