@@ -250,6 +250,22 @@ def test_a_copy_that_finishes_while_the_tier_is_listed() -> None:
         assert tier.starts == []
 
 
+def test_a_copy_of_which_the_log_hears_behind_a_look_counts() -> None:
+    """Its bytes were in neither sum until the tier changed once more (simulation, seed 180577)."""
+    with task_tier() as tier:
+        size = segment_bytes(tier.filled(3))
+        tier.limit(retention_bytes=5 * size)
+        tier.settle()
+        tier.append()
+        tier.finish_copy(tier.begin_copy(30, 40))
+        tier.settle()
+        assert (tier.starts, tier.log.highest_offset_in_remote_storage) == ([], 29)
+        tier.log.update_highest_offset_in_remote_storage(39)
+        tier.append(segments=2)
+        tier.settle()
+        assert tier.starts == [10]
+
+
 def test_a_log_that_moved_to_another_disk_is_told_again() -> None:
     with task_tier() as tier:
         size = segment_bytes(tier.filled(3))

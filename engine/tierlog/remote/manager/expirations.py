@@ -163,6 +163,7 @@ class _Look:
         # Before the list: what changes meanwhile is seen by the next run.
         self._version = services.metadata.segments_version(partition.topic_id_partition)
         self._log_start = log.log_start_offset
+        self._copied_offset = log.highest_offset_in_remote_storage
         cache = log.leader_epoch_cache
         self._bounds = (cache.earliest_entry, cache.latest_entry)
         self._now_ms = now_ms = services.machine.clock.time_ms()
@@ -180,7 +181,8 @@ class _Look:
             return True
         if not summary.start_is_tiered and not self._start_is_here:
             return True
-        if summary.tiered_bytes is None and self._limits.retention_bytes >= 0:
+        is_sized = summary.tiered_bytes is not None
+        if self._limits.retention_bytes >= 0 and not (is_sized and summary.copied_offset == self._copied_offset):
             return True
         rules = self._find_rules(summary.tiered_bytes)
         return not summary.holds(rules, began_until_ms=self._began_until_ms)
@@ -193,7 +195,7 @@ class _Look:
         is_sized = self._limits.retention_bytes >= 0 and self._offsets_are_known()
         clock = self._services.machine.clock
         began = clock.monotonic_seconds()
-        copied_offset = log.highest_offset_in_remote_storage  # before the list, or a new copy counts as local too
+        self._copied_offset = copied_offset = log.highest_offset_in_remote_storage  # or a new copy is local, too
         segments = list(self._services.metadata.list_remote_log_segments(self._topic_id_partition))
         tiered_bytes: int | None = None
         if is_sized:
@@ -319,6 +321,7 @@ class _Look:
             start_is_tiered=self._start_is_tiered(segments),
             epochs=self._bounds,
             tiered_bytes=tiered_bytes,
+            copied_offset=self._copied_offset,
             newest_record_ms=None if first is None else first.max_timestamp_ms,
             stays_bytes=plan.stays_bytes,
             unfinished_since_ms=min(begun, default=None),

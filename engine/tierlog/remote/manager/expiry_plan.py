@@ -298,6 +298,7 @@ class TierSummary(NamedTuple):
         start_is_tiered: Whether the tier has that offset.
         epochs: Of the log, the earliest and the latest. Between two such runs of one term others do not change.
         tiered_bytes: ``size_within`` of the tier; None: it was not asked.
+        copied_offset: Up to which segments count for it.
         newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
         stays_bytes: The size of that segment.
         unfinished_since_ms: When the oldest copy or deletion began that goes as an unfinished one; None: there is none.
@@ -308,6 +309,7 @@ class TierSummary(NamedTuple):
     start_is_tiered: bool
     epochs: tuple[EpochEntry | None, EpochEntry | None]
     tiered_bytes: int | None
+    copied_offset: int
     newest_record_ms: int | None
     stays_bytes: int
     unfinished_since_ms: int | None
