@@ -83,10 +83,11 @@ class Settling:
     def _aborts_hanging(self) -> bool:
         """Abort, as an administrator does by ``kafka-transactions``, the transactions whose markers were lost by an
         unclean election, on a leader, or on a follower that led then; whether none is left. Any other that hangs is a
-        fault: it stays, and nothing behind it is copied.
+        fault: it stays, and nothing behind it is copied. A broker that is paused until the end follows then.
         """
         world = self._world
-        replicas = [each for life in world.lives.values() for each in list(life.replicas.values())]
+        running = [life for life in world.lives.values() if not life.group.is_paused]
+        replicas = [each for life in running for each in list(life.replicas.values())]
         unclean = [each for each in replicas if each.partition in world.controller.unclean and each.leader_id]
         if any(each.log.high_watermark < each.log.log_end_offset for each in unclean):
             return False  # a marker may be on its way
