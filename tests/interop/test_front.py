@@ -70,7 +70,10 @@ class Pair:
             "listeners": listeners + (f",CONTROLLER://127.0.0.1:{self.controller}" if node == 1 else ""),
             "advertised.listeners": listeners,
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": (
+                f'{LOGIN}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+            ),
             "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{LOGIN}.plain.PlainLoginModule required {users};",
             "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
             "connections.max.reauth.ms": "3000",
@@ -356,14 +359,7 @@ def test_clients_log_in_at_their_brokers(
         [UserScramCredentialUpsertion(user, info, f"{user}-secret".encode()) for user in USERS]
     ).values():
         future.result(60)
-    upstream = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": mechanism,
-        "sasl.username": "front",
-        "sasl.password": "front-secret",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(pair.ca),
-    }
+    upstream = by_password(pair, "front-secret") | {"sasl.mechanism": mechanism}
     keys = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "alice"}
     right, wrong = keys | {"sasl.password": "alice-secret"}, keys | {"sasl.password": "wrong"}
     with front_process(tier, tmp_path / "front", pair.secure, upstream_config=upstream) as front:
@@ -387,6 +383,60 @@ def test_clients_log_in_at_their_brokers(
         with pytest.raises(KafkaException):
             AdminClient({"bootstrap.servers": front.bootstrap, "log_level": 0, **wrong}).list_topics(timeout=5)
         assert front.process.poll() is None
+
+
+def by_password(pair: Pair, password: str) -> dict[str, str]:
+    """The front's own keys."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "front",
+        "sasl.password": password,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(pair.ca),
+    }
+
+
+def test_tokens_pass(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """OAUTHBEARER: a token is the brokers' to judge, and is sent again when the session ends, after three seconds."""
+    from confluent_kafka import Producer
+
+    keys: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": "principal=alice lifeSeconds=60",
+    }
+    upstream = by_password(pair, "front-secret")
+    with front_process(tier, tmp_path / "front", pair.secure, upstream_config=upstream) as front:
+        topic = make_topic(front.bootstrap, keys=keys)
+        producer = Producer({"bootstrap.servers": front.bootstrap, **keys})
+        for number in range(8):
+            producer.produce(topic, str(number).encode())
+            assert producer.flush(PATIENCE_SECONDS) == 0
+            time.sleep(1)
+        assert consume(front.bootstrap, topic, 8, **keys) == list(range(8))
+
+
+def test_a_wrong_password_of_its_own_is_told(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise an operator looks for a network that is cut."""
+    monitor, ports = f"127.0.0.1:{free_ports(1).start}", free_ports(3)
+    config = tmp_path / "upstream.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in by_password(pair, "wrong").items()))
+    command = [sys.executable, "-m", "tierlog", "replica", str(tier), "--listen", f"127.0.0.1:{ports[0]}"]
+    command += ["--upstream", pair.secure, "--upstream-config", str(config), "--monitor", monitor]
+    command += ["--advertise", f"127.0.0.1:{ports[1]}-{ports[2]}"]
+    log = tmp_path / "front.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        wait_until(lambda: process.poll() is not None or "uthentication" in _ready(monitor) + log.read_text())
+        told = _ready(monitor) + log.read_text()
+        assert "uthentication" in told
+        assert "wrong" not in told.replace(str(tmp_path), "")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_it_waits_for_its_cluster_and_says_so(tier: pathlib.Path, pair: Pair, tmp_path: pathlib.Path) -> None:

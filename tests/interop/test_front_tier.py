@@ -34,8 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontCluster]:
 
 @pytest.fixture(scope="module")
 def front(cluster: FrontCluster) -> Iterator[Front]:
-    tiered(cluster, "first")  # a bucket without anything is taken for a wrong one
-    with cluster.front() as made:
+    with cluster.front("--layout", "local-tiered") as made:  # of a bucket that has nothing yet
         yield made
 
 
