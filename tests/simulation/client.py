@@ -68,6 +68,7 @@ class KnownLeaders:
     Attributes:
         leaders: By partition: leader (None = none) and its epoch.
         replicas: By partition.
+        deleted: By topic: the last generation that was deleted.
     """
 
     def __init__(self, name: str, network: Network) -> None:
@@ -75,6 +76,7 @@ class KnownLeaders:
         self._network = network
         self.leaders: dict[Partition, tuple[int | None, int]] = {}
         self.replicas: dict[Partition, tuple[int, ...]] = {}
+        self.deleted: dict[str, int] = {}
         self._waiting: list[Callable[[], None]] = []
         self._is_asking = False
         self._asked_ms = -_REFRESH_MS
@@ -97,7 +99,7 @@ class KnownLeaders:
         self._is_asking = False
         self._asked_ms = self._network.now_ms
         if answer is not None:
-            self.leaders, self.replicas = answer.leaders, answer.replicas
+            self.leaders, self.replicas, self.deleted = answer.leaders, answer.replicas, answer.deleted
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
@@ -107,8 +109,8 @@ class KnownLeaders:
         return self.leaders.get(partition, (None, -1))
 
     def is_gone(self, partition: Partition) -> bool:
-        """Whether a later generation of the topic is known, so that this one was deleted."""
-        return any(each.topic == partition.topic and each.generation > partition.generation for each in self.leaders)
+        """Whether the topic of that generation is known to be deleted."""
+        return partition.generation <= self.deleted.get(partition.topic, -1)
 
     def partitions(self, topics: tuple[str, ...]) -> list[Partition]:
         """The partitions of some topics, as they are now."""

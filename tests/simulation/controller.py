@@ -571,6 +571,7 @@ class Controller:
             Leaders(
                 {each.partition: (each.leader, each.leader_epoch) for each in found},
                 {each.partition: each.replicas for each in found},
+                {topic.name: topic.generation for _, topic in self._deleted},
             )
         )
 

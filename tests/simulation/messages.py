@@ -146,10 +146,12 @@ class Leaders:
     Attributes:
         leaders: By partition: leader (None = none) and its epoch.
         replicas: By partition: the brokers that have it.
+        deleted: By topic: the last generation that was deleted.
     """
 
     leaders: dict[Partition, tuple[int | None, int]]
     replicas: dict[Partition, tuple[int, ...]]
+    deleted: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class OneBroker:
 
     def _control(self, _: str, request: object, answer: Answer) -> None:
         if isinstance(request, AskLeaders):
-            answer(Leaders(dict.fromkeys(PARTITIONS, (1, 0)), dict.fromkeys(PARTITIONS, (1,))))
+            answer(Leaders(dict.fromkeys(PARTITIONS, (1, 0)), dict.fromkeys(PARTITIONS, (1,)), {}))
         else:
             answer(AdminAnswer(None))
 
