@@ -40,7 +40,7 @@ from bench.replica_sides import Client, Served, replica_over
 from bench.replica_tier import lags_of, quantile
 from bench.storage_sides import FORMS
 from bench.topics import broker_settings, fill_tier, our_options
-from tests.support.front_cluster import port_range
+from tests.support.fronts import free_ports
 from tests.support.metadata_cluster import admin_of
 from tests.support.peers import broker, install, plugin
 
@@ -93,7 +93,7 @@ def running(folder: pathlib.Path, form: str, fills: Callable[[broker.Broker], No
     root.mkdir(parents=True)
     with broker.running(folder / "broker", heap="2g", extra=broker_settings(form, root, folder)) as theirs:
         fills(theirs)
-        monitor, ports = broker.free_port(), port_range(3)
+        monitor, ports = broker.free_port(), free_ports(3)
         more = ["--upstream", theirs.bootstrap, "--advertise", f"127.0.0.1:{ports[0]}-{ports[-1]}"]
         more += ["--monitor", f"127.0.0.1:{monitor}"]
         with replica_over(root, folder, *more, keys=our_options(form, root, folder)) as ours:

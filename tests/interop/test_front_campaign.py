@@ -21,7 +21,8 @@ import pytest
 
 from tests.support.broker_pair import BEGINS, STAYS, BrokerPair
 from tests.support.checkout import ROOT
-from tests.support.front_cluster import LEVELS, Front, Records, digest_of, port_range, records_of
+from tests.support.front_cluster import LEVELS, Front, Records, digest_of, records_of
+from tests.support.fronts import free_ports
 from tests.support.metadata_cluster import admin_of, needs_a_broker, tiered_broker
 from tests.support.replica_server import free_port, replica
 from tests.support.waiting import wait_until
@@ -45,7 +46,7 @@ class Behind:
     tier: pathlib.Path
     folder: pathlib.Path
     port: int = field(default_factory=free_port)
-    ports: range = field(default_factory=lambda: port_range(3))
+    ports: range = field(default_factory=lambda: free_ports(3))
     monitor: int = field(default_factory=free_port)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     front: Front | None = None

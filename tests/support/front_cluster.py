@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.fronts import free_ports
 from tests.support.metadata_cluster import TIERED_JARS, admin_of, delete_topic, needs_a_broker, tiered_broker
 from tests.support.peers import broker
 from tests.support.replica_server import RunningReplica, free_port, replica, write_properties
@@ -73,7 +74,7 @@ class FrontCluster:
         self.fronts += 1
         folder = self.folder / f"front-{self.fronts}"
         folder.mkdir()
-        ports = port_range(3)
+        ports = free_ports(3)
         monitor = f"127.0.0.1:{free_port()}"
         command = ["--upstream", self.secured if user else self.plain, "--monitor", monitor, "--refresh", "0.5"]
         command += ["--advertise", f"127.0.0.1:{ports[0]}-{ports[-1]}"]
@@ -127,19 +128,6 @@ class FrontCluster:
     def wait_for_tier(self, topic: str, offset: int, partition: int = 0) -> None:
         """Wait until all below an offset lies in the tier alone."""
         wait_until(lambda: self.local_start(topic, partition) >= offset)
-
-
-def port_range(count: int) -> range:
-    """Ports that are free now."""
-    while True:
-        first = free_port()
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            import socket
-
-            for port in range(first, first + count):
-                probe = stack.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", port))
-            return range(first, first + count)
 
 
 def login(user: str) -> dict[str, str]:
