@@ -180,9 +180,7 @@ class Controller:
         )
 
     def may_commit(self, brokers: set[int], lost: set[int]) -> bool:
-        """Whether brokers alone, of which some lost power, can lead each partition, with replicas enough to commit. One
-        that lost power leaves once it registers, and stays in sync, or eligible, as long as it does not run.
-        """
+        """Whether brokers can lead each partition, some of which lost power, with replicas enough to commit."""
         for each in self._partitions.values():
             able = (each.in_sync | each.eligible) - (lost & brokers) or {each.last_leader}
             if not able & brokers or len(brokers & set(each.replicas)) < self._minimum(each):
