@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -61,8 +63,10 @@ def test_the_same_plans(case: Case, by_metadata: bool, most: int) -> None:
     with open_tier(path, config=config, known=known) as tier:
         whole = TierHistory(tier).partitions([case.topic])
         pinned = PinnedTierHistory(tier, described_max=most).partitions([case.topic])
-        for one, other in zip(whole, pinned, strict=True):
+        again = PinnedTierHistory(tier, described_max=most, previous=pinned).partitions([case.topic])
+        for one, other, later in zip(whole, pinned, again, strict=True):
             check_same(tier, one, other)
+            check_same(tier, one, later)
         for chosen in (
             RecordFilter(),
             RecordFilter(first_offset=3),
@@ -110,6 +114,45 @@ def test_plain_segments_are_not_read_again(orders: Bucket) -> None:
             before = dict(tier.store.requests)
             assert len(plan_scan(tier, request, histories=histories).ranges) == 3
             assert dict(tier.store.requests) == before
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_what_was_listed_before_is_not_read_again(tmp_path: pathlib.Path, compression: bool) -> None:
+    """A session over a million segments would read all their manifests at each refresh; or miss what is another one."""
+    bucket = Bucket(tmp_path / "orders")
+
+    def write(number: int) -> None:
+        batches = [Batch(10 * number, (b"x",) * 10)]
+        bucket.segment(f"u{number}", batches, lineage={0: 0}, compression=compression)
+
+    def listed(previous: Sequence[PartitionHistory]) -> tuple[list[PartitionHistory], int]:
+        """The histories, and how many manifests were read but that of the newest segment."""
+        with open_tier(bucket.root) as tier:
+            before = tier.store.requests.get("GET", 0)
+            found = PinnedTierHistory(tier, described_max=0, previous=previous).partitions(["orders"])
+            reads = tier.store.requests.get("GET", 0) - before
+            whole = TierHistory(tier).partitions(["orders"])
+            for one, other in zip(whole, found, strict=True):
+                check_same(tier, one, other)
+        return found, reads
+
+    for number in range(6):
+        write(number)
+    first, cold = listed(())
+    again, known = listed(first)
+    assert [each.lineage.spans for each in again] == [each.lineage.spans for each in first]
+    write(6)
+    more, with_new = listed(again)
+    assert cold >= 12, "these manifests are not as the plugin writes them, and are read by its whole parser"
+    assert (known, with_new) == (2, 3), "the newest segment's checkpoint and manifest, which is read twice if it is new"
+    assert more[0].end_offset_exclusive == 70
+    manifest = bucket.path("u2", "rsm-manifest")
+    os.utime(manifest, (1, 1))  # written again, as by a rotation of its key
+    assert listed(more)[1] == known + 2
+    for path in manifest.parent.glob(manifest.name.partition(".")[0] + ".*"):
+        path.unlink()
+    (left,), _ = listed(more)
+    assert len(left.lineage.spans) == 6
 
 
 @pytest.fixture

@@ -54,18 +54,23 @@ class Listing:
         return self.tiers
 
 
-def list_tiers(options: ReadOptions) -> Listing:
+def list_tiers(options: ReadOptions, previous: Listing | None = None) -> Listing:
     """List the tiers that the options name, once. Never raises a TierlogError: a failure becomes part of
     the listing.
+
+    Args:
+        options: Of the load.
+        previous: An earlier listing: what is in it need not be read again.
     """
+    before = {} if previous is None else {tier.path: tier for tier in previous.tiers}
     try:
-        return Listing(tuple(_list_tier(options, path) for path in options.paths))
+        return Listing(tuple(_list_tier(options, path, before.get(path)) for path in options.paths))
     except TierlogError as error:
         logger.info("tierlog: the listing failed: %s", error)
         return Listing(failure=error)
 
 
-def _list_tier(options: ReadOptions, path: str) -> TierListing:
+def _list_tier(options: ReadOptions, path: str, before: TierListing | None) -> TierListing:
     known = None
     if options.metadata is not None:
         from tierlog.remote.metadata.metadata_source import open_metadata
@@ -75,5 +80,6 @@ def _list_tier(options: ReadOptions, path: str) -> TierListing:
     with open_tier(path, layout=options.layout, config=tier_config(options), known=known, list_once=True) as tier:
         # Tables of segments and transactions show what describes them, and those that do not count.
         pinned = options.table in ("records", "batches")
-        histories, warnings = list_histories(tier, scan_request(options), pinned=pinned)
+        previous = () if before is None else before.histories
+        histories, warnings = list_histories(tier, scan_request(options), pinned=pinned, previous=previous)
         return TierListing(path, tier.layout, tuple(histories), tuple(warnings))

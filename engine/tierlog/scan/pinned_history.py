@@ -27,6 +27,7 @@ from tierlog.remote.tier.objects.listed_manifest import PlainNumbers
 from tierlog.remote.tier.tier import LoadedCandidate, Tier
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.scan.history import CONCURRENCY, PartitionHistory, TierHistory, by_name
+from tierlog.scan.listed_before import ListedBefore
 from tierlog.scan.named_topics import NamedTopics
 from tierlog.scan.spans import SpanColumns
 
@@ -46,6 +47,8 @@ class PinnedTierHistory(TierHistory):
         log_start_offsets: As TierHistory.
         faults: As TierHistory.
         described_max: That number.
+        previous: The partitions as they were listed before: what has columns there, and is as it was, is not read
+            again.
 
     Thread safety: any number of threads.
     """
@@ -57,9 +60,11 @@ class PinnedTierHistory(TierHistory):
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
         faults: list[TierlogError] | None = None,
         described_max: int = DESCRIBED_MAX,
+        previous: Sequence[PartitionHistory] = (),
     ) -> None:
         super().__init__(tier, log_start_offsets=log_start_offsets, faults=faults)
         self._described_max = described_max
+        self._before = ListedBefore(previous)
 
     def partitions(
         self,
@@ -107,8 +112,10 @@ class PinnedTierHistory(TierHistory):
     def _listed_jobs(
         self, pattern: str | re.Pattern[str] | None, named: NamedTopics | None, faults: list[TierlogError] | None
     ) -> Iterator[_Job]:
-        segments = 0
-        for loaded in self._tier.iter_partitions(pattern, faults=faults, described_max=self._described_max):
+        segments, known = 0, self._before.find if len(self._before) else None
+        for loaded in self._tier.iter_partitions(
+            pattern, faults=faults, described_max=self._described_max, known=known
+        ):
             segments += len(loaded)
             if named is None or named.accepts(loaded[0][0].topic_id_partition):
                 yield partial(self._of_listed, loaded, faults, pins=segments > self._described_max)
@@ -118,22 +125,47 @@ class PinnedTierHistory(TierHistory):
     ) -> PartitionHistory | None:
         """Return the history of a partition; None if all of its segments are gone meanwhile."""
         listed = [segment for _, segment in loaded if isinstance(segment, ListedSegment)]
-        if len(listed) == len(loaded) and len({segment.prefix for segment in listed}) == 1:
+        described = [segment for _, segment in loaded if isinstance(segment, StoredSegment)]
+        if listed and len({segment.prefix for segment in listed}) == 1:
             origin = SegmentOrigin(
                 listed[0].topic_id_partition, self._tier.layout, listed[0].prefix, self._tier.scope.mask
             )
             try:
+                if described:
+                    return self._of_both(listed, origin, described)
                 found = self.plain_history(KnownRows.of_listed(listed), origin)
             except (CorruptDataError, ObjectNotFoundError):  # of the newest segment: what is left decides
                 found = None
             if found is not None:
                 return _with_plain(found, {each.segment_id: plain_numbers(each) for each in listed})
-        described = [segment for _, segment in loaded if isinstance(segment, StoredSegment)]
         if len(described) == len(loaded):
             history = self.history_of(described[0].topic_id_partition, described)
             return _pinned(history) if pins else history
         found = self.loaded_history([candidate for candidate, _ in loaded], faults)
         return None if found is None else _pinned(found)
+
+    def _of_both(
+        self, listed: Sequence[ListedSegment], origin: SegmentOrigin, described: Sequence[StoredSegment]
+    ) -> PartitionHistory:
+        """Return the history of segments of which some are described: those whose manifests are not as the plugin
+        writes them, and that an earlier listing does not have. Raises: as ``plain_history``.
+        """
+        listed = sorted(listed, key=lambda each: each.manifest.start_offset)  # as the rows are
+        rows = KnownRows.of_listed(listed)
+        segments = [*described]
+        for number, each in enumerate(listed):
+            metadata = rows.metadata(number)
+            segments.append(
+                origin.segment(metadata, last_modified_ms=each.last_modified_ms, footer_size=each.footer_size)
+            )
+        newest = newest_segment(segments)
+        segments = [self._tier.describe_segment(each) if each is newest else each for each in segments]
+        history = _pinned(self.history_of(origin.topic_id_partition, segments))
+        if not _is_pinned(history):
+            return history
+        plain: dict[bytes, PlainNumbers] = {each.segment_id: plain_numbers(each) for each in listed}
+        plain |= {each.metadata.remote_log_segment_id.id: plain_numbers(each) for each in described}
+        return _with_plain(history, plain)
 
     def loaded_history(
         self, candidates: Iterable[Candidate], faults: list[TierlogError] | None
@@ -221,8 +253,9 @@ def _pinned(history: PartitionHistory) -> PartitionHistory:
 def _with_plain(history: PartitionHistory, plain: Mapping[bytes, PlainNumbers]) -> PartitionHistory:
     """Return a history of ListedSpans with the descriptions of its plain segments."""
     spans = history.lineage.spans
-    assert isinstance(spans, ListedSpans)
-    return replace(history, lineage=replace(history.lineage, spans=SpanColumns.of(spans, plain)))
+    listed = spans.listed if isinstance(spans, SpanColumns) else spans
+    assert isinstance(listed, ListedSpans)
+    return replace(history, lineage=replace(history.lineage, spans=SpanColumns.of(listed, plain)))
 
 
 @dataclass(frozen=True, slots=True)

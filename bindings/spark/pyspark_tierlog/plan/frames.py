@@ -6,7 +6,7 @@ import json
 import struct
 from typing import BinaryIO, Final
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 #: Of a body.
 FRAME_BYTES_MAX: Final = 64 << 20
 

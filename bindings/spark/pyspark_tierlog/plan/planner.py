@@ -27,19 +27,19 @@ def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
         PlanProtocolError: the request makes no sense.
     """
     if isinstance(request, ListRequest):
-        _list(request, out)
+        _list(request, read_listing(blobs) if blobs else None, out)
     elif isinstance(request, StreamRequest):
         answer_stream(request, out)
     else:
         _plan(request, read_listing(blobs), out)
 
 
-def _list(request: ListRequest, out: FrameWriter) -> None:
+def _list(request: ListRequest, previous: Listing | None, out: FrameWriter) -> None:
     options, warning = parse_options(request.options)
     chosen_schema(options)  # a missing column is an error at load()
     for text in filter(None, (warning, options.ineffective(keeps_listings=True))):
         out.warn(text)
-    listing = list_tiers(options)
+    listing = list_tiers(options, previous)
     listing.checked()
     write_listing(out, listing)
 

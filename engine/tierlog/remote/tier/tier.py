@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -201,6 +201,7 @@ class Tier(Closeable):
         *,
         faults: list[TierlogError] | None,
         described_max: int = 0,
+        known: Callable[[Candidate], ListedSegment | None] | None = None,
     ) -> Iterator[list[LoadedCandidate]]:
         """Yield the whole segments of ``iter_segments``, those of one partition after another's, each with its
         candidate.
@@ -213,13 +214,15 @@ class Tier(Closeable):
             topic_pattern: As ``iter_segments``.
             faults: As ``iter_segments``.
             described_max: So many are described, the others looked at as their layout can.
+            known: Finds segments that need not be looked at; then none is described.
 
         Raises:
             As ``iter_segments``; of a ListedSegment faults come when it is described.
         """
         candidates = self._layout.find_as_listed(SegmentFilter.of(None, topic_pattern, None), self._take_listed())
 
-        with closing(self._iter_looks(candidates, described_max)) as loads:
+        looks = self._iter_looks(candidates, described_max) if known is None else self._iter_unknown(candidates, known)
+        with closing(looks) as loads:
             found: list[LoadedCandidate] = []
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
@@ -269,6 +272,21 @@ class Tier(Closeable):
         with closing(self._calls.iter_ahead(read, groups, ahead=1)) as reads:
             for each in reads:
                 yield from self._calls.map(look, each, ahead=0)
+
+    def _iter_unknown(
+        self, candidates: Iterator[Candidate], known: Callable[[Candidate], ListedSegment | None]
+    ) -> Generator[tuple[Candidate, ListedSegment | StoredSegment | None] | TierlogError]:
+        """Yield each candidate with the segment that is known of it, or what ``load_listed`` finds; or an error."""
+
+        def look(candidate: Candidate) -> tuple[Candidate, ListedSegment | StoredSegment | None]:
+            return candidate, self._layout.load_listed(candidate)
+
+        for group in iter(lambda: list(itertools.islice(candidates, _TOGETHER)), []):
+            found = [known(each) for each in group]
+            unknown = [each for each, segment in zip(group, found, strict=True) if segment is None]
+            with closing(self._calls.map(look, unknown, ahead=self._ahead)) as looks:
+                for candidate, segment in zip(group, found, strict=True):
+                    yield next(looks) if segment is None else (candidate, segment)
 
     def _take_listed(self) -> Iterable[ObjectInfo] | None:
         """Return the objects that opening the tier may have listed just now, once."""

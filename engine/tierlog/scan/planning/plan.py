@@ -360,7 +360,7 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
 
 
 def list_histories(
-    tier: Tier, request: ScanRequest, *, pinned: bool = False
+    tier: Tier, request: ScanRequest, *, pinned: bool = False, previous: Sequence[PartitionHistory] = ()
 ) -> tuple[list[PartitionHistory], list[str]]:
     """List the partitions of a request, and the faults of those that were left out because data loss is allowed.
 
@@ -368,13 +368,19 @@ def list_histories(
         tier: Stays the caller's.
         request: Its topics count.
         pinned: For plans alone, and perhaps of very many segments: see PinnedTierHistory.
+        previous: As PinnedTierHistory has it.
 
     Raises:
         UnknownTopicError, ConfigError, CorruptDataError, StoreError and their kinds: as ``TierHistory.partitions``.
     """
     faults: list[TierlogError] | None = None if request.fail_on_data_loss else []
-    kind = PinnedTierHistory if pinned else TierHistory
-    histories = kind(tier, log_start_offsets=request.log_start_offsets, faults=faults).partitions(
+    starts = request.log_start_offsets
+    history = (
+        PinnedTierHistory(tier, log_start_offsets=starts, faults=faults, previous=previous)
+        if pinned
+        else TierHistory(tier, log_start_offsets=starts, faults=faults)
+    )
+    histories = history.partitions(
         request.topics.names or None, pattern=request.topics.pattern, assigned=request.topics.assigned or None
     )
     return histories, [f"left out: {fault}" for fault in faults or ()]

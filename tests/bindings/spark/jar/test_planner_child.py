@@ -182,7 +182,7 @@ from pyspark_tierlog.plan import planner, process
 told = pathlib.Path({told!r})
 (told / f"ran-{{os.getpid()}}").touch()
 list_tiers = planner.list_tiers
-def held_up(options):
+def held_up(options, *_):
     if options.paths[0].endswith("slow"):
         (told / f"held-{{os.getpid()}}").touch()
         while not (told / "gate").exists():

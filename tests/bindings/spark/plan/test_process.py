@@ -295,7 +295,7 @@ class TestOutput:
             "    print('from Python'); os.write(1, b'from C\\n'); os.system('echo from a child')\n"
             "import pyspark_tierlog.listing as listing\n"
             "inner = listing.list_tiers\n"
-            "def loud(options):\n    shout()\n    return inner(options)\n"
+            "def loud(options, *_: object):\n    shout()\n    return inner(options)\n"
             "listing.list_tiers = loud\n"
         )
         paths = os.pathsep.join([str(tmp_path), *sys.path])

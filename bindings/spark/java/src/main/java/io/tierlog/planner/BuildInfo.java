@@ -8,7 +8,7 @@ import java.util.Properties;
 /** The version of this jar and of its protocol. */
 public final class BuildInfo {
   /** The version of docs/plan-protocol.md. */
-  public static final int PROTOCOL = 3;
+  public static final int PROTOCOL = 4;
 
   /** The version of the Python package from which this jar was built. */
   public static final String VERSION = read();

@@ -4,7 +4,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.LongSupplier;
-import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 
 /**
  * The listings that loads of equal options share: of a bucket of a million segments, one listing serves all queries of
@@ -41,18 +41,18 @@ final class KeptListings {
    *
    * @param ageNanosMax how long ago its listing may have begun; 0: it is a new one, which takes the place of the one that
    *     is kept, if one is
-   * @param list lists the bucket; what it throws is thrown, and nothing changes
+   * @param list lists the bucket, given the listing that is kept, or null; what it throws is thrown, and nothing changes
    */
-  Listing get(Map<String, String> options, long ageNanosMax, Supplier<Listing> list) {
+  Listing get(Map<String, String> options, long ageNanosMax, UnaryOperator<Listing> list) {
     long asked = nanoTime.getAsLong();
     Kept shared = place(options, ageNanosMax > 0);
     if (shared == null) {
-      return list.get();
+      return list.apply(null);
     }
     synchronized (shared) {
       if (shared.listing == null || asked - shared.begunNanos >= ageNanosMax) {
         long begun = nanoTime.getAsLong();
-        shared.listing = list.get();
+        shared.listing = list.apply(shared.listing);
         shared.begunNanos = begun;
         trim();
       }

@@ -44,7 +44,7 @@ public final class PlannerClient {
    * @throws PlannerException what the planner said, or that it does not work
    */
   public Listing list(Map<String, String> options, Map<String, String> equal, long ageNanosMax) {
-    return listings.get(equal, ageNanosMax, () -> inTurn(lease -> lease.list(options)));
+    return listings.get(equal, ageNanosMax, previous -> inTurn(lease -> lease.list(options, previous)));
   }
 
   /**

@@ -34,13 +34,15 @@ final class PlannerLease implements AutoCloseable {
   /**
    * Lists what the options name.
    *
+   * @param previous what is in it need not be read again; null: nothing is known
    * @throws PlannerException what the planner said, or that it does not work
    */
-  Listing list(Map<String, String> options) {
+  Listing list(Map<String, String> options, Listing previous) {
     List<byte[]> frames = new ArrayList<>();
+    List<byte[]> known = previous == null ? List.of() : previous.frames();
     ask(
-        Map.of("op", "list", "options", options),
-        List.of(),
+        Map.of("op", "list", "options", options, "blobs", known.size()),
+        known,
         () -> {
           frames.clear();
           return frame -> {

@@ -29,7 +29,7 @@ class KeptListingsTest {
   }
 
   private Listing load(long ageNanosMax) {
-    return listings.get(OPTIONS, ageNanosMax, this::list);
+    return listings.get(OPTIONS, ageNanosMax, previous -> list());
   }
 
   @Test
@@ -51,6 +51,20 @@ class KeptListingsTest {
   }
 
   @Test
+  void aNewListingBeginsWithTheOldOne() {
+    Listing first = load(10);
+    now += 10;
+    listings.get(
+        OPTIONS,
+        10,
+        previous -> {
+          assertSame(first, previous);
+          return list();
+        });
+    assertEquals(2, listed);
+  }
+
+  @Test
   void nothingIsKeptForLoadsThatTakeNone() {
     assertNotSame(load(0), load(0));
     load(10);
@@ -68,7 +82,7 @@ class KeptListingsTest {
                 listings.get(
                     OPTIONS,
                     10,
-                    () -> {
+                    previous -> {
                       throw failure;
                     })));
     load(10);
@@ -78,17 +92,17 @@ class KeptListingsTest {
   @Test
   void theOneOfLongestAgoMakesRoom() {
     Listing first = load(10);
-    listings.get(Map.of("path", "/b"), 10, this::list);
+    listings.get(Map.of("path", "/b"), 10, previous -> list());
     assertSame(first, load(10));
-    listings.get(Map.of("path", "/c"), 10, this::list);
+    listings.get(Map.of("path", "/c"), 10, previous -> list());
     assertSame(first, load(10));
-    listings.get(Map.of("path", "/b"), 10, this::list);
+    listings.get(Map.of("path", "/b"), 10, previous -> list());
     assertEquals(4, listed);
   }
 
   @Test
   void whatHasNoRoomAtAllIsGivenAndForgotten() {
-    assertEquals(101, listings.get(OPTIONS, 10, () -> new Listing(List.of(new byte[101]))).sizeBytes());
+    assertEquals(101, listings.get(OPTIONS, 10, previous -> new Listing(List.of(new byte[101]))).sizeBytes());
     load(10);
     assertEquals(1, listed);
   }
@@ -105,7 +119,7 @@ class KeptListingsTest {
                   listings.get(
                       OPTIONS,
                       10,
-                      () -> {
+                      previous -> {
                         entered.countDown();
                         try {
                           go.await();
@@ -119,7 +133,7 @@ class KeptListingsTest {
       for (int i = 0; i < 3; i++) {
         waiting.add(threads.submit(() -> load(10)));
       }
-      listings.get(Map.of("path", "/b"), 10, () -> new Listing(List.of()));
+      listings.get(Map.of("path", "/b"), 10, previous -> new Listing(List.of()));
       go.countDown();
       for (Future<Listing> one : waiting) {
         assertSame(slow.get(10, TimeUnit.SECONDS), one.get(10, TimeUnit.SECONDS));
