@@ -263,7 +263,7 @@ def test_killed_at_any_moment_no_log_is_half(tmp_path: pathlib.Path) -> None:
         logs = {path.name: path.read_bytes() for path in out.rglob("*.log")}
         assert logs == {name: expected[name] for name in logs}
         seen.add(len(logs))
-    assert len(seen) > 1  # it was killed while it worked
+    assert min(seen) < len(expected)  # it was killed while it worked
     done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert {path.name: path.read_bytes() for path in out.rglob("*.log")} == expected
