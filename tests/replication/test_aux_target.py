@@ -94,7 +94,8 @@ class TestLastTieredOffset:
         assert built(target(made(tiered=True), offsets=offsets, ends={2: (2, 4)}, last_tiered=True)) == (3, 4, 5)
 
 
-def test_a_log_that_was_cut_begins_at_the_leaders_start_where_all_of_it_is() -> None:
+def cut() -> Replica:
+    """A replica of offsets 0 to 7, the first six of them in the tier alone, that was cut to 3."""
     replica = made(tiered=True)
     grown(replica, 6)
     replica.log.roll()
@@ -104,6 +105,19 @@ def test_a_log_that_was_cut_begins_at_the_leaders_start_where_all_of_it_is() -> 
     replica.log.delete_old_segments()
     replica.log.truncate_to(3)
     assert replica.log.must_be_rebuilt
+    return replica
+
+
+@pytest.mark.parametrize(("local", "most"), [(2, 3), (3, 3), (4, None)])
+def test_a_log_that_was_cut_begins_where_it_was_cut_at_the_latest(local: int, most: int | None) -> None:
+    """If this fails, it begins behind the records of a branch that has ended, and is cut again, for ever."""
+    outcome = target(cut(), offsets={EARLIEST: (0, 0), LOCAL: (local, 1)}, ends={0: (0, local)})
+    assert isinstance(outcome, BuildAuxState)
+    assert outcome.end_offset_max == most
+
+
+def test_a_log_that_was_cut_begins_at_the_leaders_start_where_all_of_it_is() -> None:
+    replica = cut()
     assert target(replica, offsets={EARLIEST: (4, 1), LOCAL: (4, 1)}) == BeginAnew(4)
 
 
