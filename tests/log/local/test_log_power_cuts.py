@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import itertools
 
 import pytest
@@ -12,6 +14,7 @@ from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
+from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
@@ -21,7 +24,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.testing.failing_disk import PowerCut
+from tierlog.testing.failing_disk import DiskOperation, FailingDisk, PowerCut
 
 VALUE = bytes(10)
 SEEDS = range(60)
@@ -350,6 +353,32 @@ def test_what_is_copied_has_its_producers_while_it_is_deleted(seed: int, flushed
         is_known = 7 in left._contents.producers.producers
         assert is_known or left.log_end_offset == 0, at
     assert at > 5
+
+
+def test_a_disk_that_fails_amid_a_deletion_leaves_no_file_open() -> None:
+    """The log's last state had the segment that was set aside, and with it a file that nobody closed (simulation, seed
+    200546).
+    """
+    tiered = {"remote_storage_enable": True, "local_retention_bytes": 0, "retention_bytes": 1 << 20}
+    for at in itertools.count(1):
+        rolled = Rolled(flushed=2, **tiered)
+        log, files = rolled.log, rolled.machine.files
+        log.append_as_leader(batch_of(VALUE), leader_epoch=0)
+        log.roll()
+        log.update_highest_offset_in_remote_storage(2)
+        for offset in (0, 2):
+            assert log.read(offset, max_bytes=1000, isolation=FetchIsolation.LOG_END).size_bytes
+        assert isinstance(files, MemoryFiles)
+        with FailingDisk(files, errno.EIO, at=at, kinds={DiskOperation.RENAME}, lasting=True):
+            with contextlib.suppress(StoreError, LogOfflineError):
+                log.delete_old_segments()
+            has_failed = log.is_offline
+            log.close()
+        gc.collect()
+        assert files.open_paths() == [], at
+        if not has_failed:
+            break
+    assert at > 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -70,6 +70,8 @@ class LocalLog:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = max(loaded.recovery_point, loaded.local_log_start_offset)  # nothing lies below
         self.synced_offset = loaded.recovery_point
+        #: By id: segments whose files wait for their removal.
+        self._aside: dict[int, LogSegment] = {}
         self.generation = 0
         self.config = config
         self.set_config(config)
@@ -311,16 +313,20 @@ class LocalLog:
     # ---- the end
 
     def close(self) -> None:
-        """Close the segments; idempotent."""
+        """Close the segments, those that wait for their removal too; idempotent."""
         self.is_closed = True
         self.is_usable = False
-        for segment in self.segments:
+        for segment in (*self.segments, *list(self._aside.values())):
             segment.close()
+        self._aside.clear()
 
     def _remove_later(self, segments: Sequence[LogSegment]) -> None:
+        self._aside |= {id(segment): segment for segment in segments}
+
         def remove() -> None:
             for segment in segments:
                 segment.delete_files()
+                self._aside.pop(id(segment), None)
 
         self._later(remove)
 
