@@ -97,12 +97,9 @@ def running(folder: pathlib.Path, form: str, fills: Callable[[broker.Broker], No
         more = ["--upstream", theirs.bootstrap, "--advertise", f"127.0.0.1:{ports[0]}-{ports[-1]}"]
         more += ["--monitor", f"127.0.0.1:{monitor}"]
         with replica_over(root, folder, *more, keys=our_options(form, root, folder)) as ours:
-            yield Pair(Served(BROKER, theirs.bootstrap, theirs.process.pid), Served(FRONT, *_of(ours)), monitor)
+            straight = Served(BROKER, theirs.bootstrap, theirs.process.pid)
+            yield Pair(straight, Served(FRONT, ours.bootstrap, ours.pid), monitor)
     shutil.rmtree(folder)
-
-
-def _of(served: Served) -> tuple[str, int]:
-    return served.bootstrap, served.pid
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class ConnectWorker:
             time.sleep(0.2)
 
     def failures(self) -> list[str]:
-        """What made connectors and tasks fail."""
+        """Return the traces of connectors and tasks that have failed."""
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}?expand=status", timeout=20) as answer:
             known = [each["status"] for each in json.load(answer).values()]
             parts = [part for status in known for part in (status["connector"], *status["tasks"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.metadata.listed_spans import ListedSpans
+from tierlog.remote.metadata.listed_spans import UNLISTED_FOOTER, ListedSpans
 from tierlog.remote.tier.layouts.aiven import MANIFEST
 from tierlog.remote.tier.layouts.listing import Candidate, ListedSegment
 from tierlog.remote.tier.objects.listed_manifest import ListedManifest
@@ -13,7 +13,8 @@ from tierlog.remote.tier.objects.object_keys import FOOTER
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.spans import SpanColumns
 
-_UNLISTED_FOOTER = -1
+#: Of the text of a segment's id.
+_ID_LENGTH = 22
 
 
 class ListedBefore:
@@ -50,20 +51,20 @@ class ListedBefore:
         if found is None or manifest is None or found[0].origin.layout != "aiven":
             return None
         listed, columns = found
-        number = self._places_of(candidate.topic_id_partition, listed).get(candidate.segment_path[-_ID_LENGTH:])
+        name = candidate.segment_path[-_ID_LENGTH:]
+        number = self._places_of(candidate.topic_id_partition, listed).get(name)
         if number is None or number in listed.custom:
             return None
         _, _, start, end, max_ms, event_ms, modified_ms, footer, segment_id, size, broker, epoch, empty = listed.rows[
             number
         ].tolist()
         partition, prefix = candidate.topic_id_partition, listed.origin.prefix
-        name = candidate.segment_path[-_ID_LENGTH:]
         path = f"{partition.topic}-{partition.topic_id}/{partition.partition}/{start:020d}-{name}"
         if manifest.key != f"{prefix}{path}.{MANIFEST}" or manifest.last_modified_ms != modified_ms:
             return None
         chunk_size, sizes = (0, ()) if columns is None or not len(columns.plain) else columns.plain[number].tolist()
         info = candidate.objects.get(FOOTER)
-        unlisted = _UNLISTED_FOOTER if footer == _UNLISTED_FOOTER else None
+        unlisted = UNLISTED_FOOTER if footer == UNLISTED_FOOTER else None
         return ListedSegment(
             partition,
             prefix,
@@ -92,7 +93,3 @@ class ListedBefore:
             places = {str(Uuid(each)): number for number, each in enumerate(ids)}
             self._places = partition, places
         return places
-
-
-#: Of the text of a segment's id.
-_ID_LENGTH = 22

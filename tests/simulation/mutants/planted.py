@@ -143,8 +143,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
             Edit(f"{_MANAGER}.expirations", "self._partition.offsets.require(self._services, self._log)", "pass"),
             Edit(
                 f"{_MANAGER}.expirations",
-                "copied_offset = log.highest_offset_in_remote_storage  #",
-                "copied_offset = log.log_end_offset  #",
+                "self._copied_offset = log.highest_offset_in_remote_storage\n        segments",
+                "self._copied_offset = log.log_end_offset\n        segments",
             ),
         ),
         is_kafkas=True,

@@ -467,7 +467,7 @@ class LogContents:
         return len(segments)
 
     def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment], *, generation: int) -> None:
-        """Put a cleaned segment in place of those it was made of. Raises LogCleaningAbortedError: the log was cut."""
+        """Put a cleaned segment in place of its own ones; LogCleaningAbortedError, and no change: the log was cut."""
         local = self._local
         if local.generation != generation or all(segment not in replaced for segment in local.segments):
             raise LogCleaningAbortedError(f"{local.folder}: its segments went while they were cleaned")

@@ -195,13 +195,14 @@ class _Look:
         is_sized = self._limits.retention_bytes >= 0 and self._offsets_are_known()
         clock = self._services.machine.clock
         began = clock.monotonic_seconds()
-        self._copied_offset = copied_offset = log.highest_offset_in_remote_storage  # or a new copy is local, too
+        # Before the list, or a new copy counts as local too.
+        self._copied_offset = log.highest_offset_in_remote_storage
         segments = list(self._services.metadata.list_remote_log_segments(self._topic_id_partition))
         tiered_bytes: int | None = None
         if is_sized:
             # Kafka counts what lies in front of the log's start too: after a DeleteRecords, or a crash between
             # publishing and deleting, it deletes as many bytes of the log again.
-            counted = (each for each in segments if self._log_start <= each.end_offset <= copied_offset)
+            counted = (each for each in segments if self._log_start <= each.end_offset <= self._copied_offset)
             tiered_bytes = size_within(counted, epochs, log_end_offset=log.log_end_offset)
         self._show(segments, clock.monotonic_seconds() - began)
         plan = self._plan(epochs, self._find_rules(tiered_bytes))
