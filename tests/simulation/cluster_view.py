@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,11 @@ def view_of(world: World) -> ClusterView:
         life = world.lives.get(broker)
         found = None if life is None else life.replicas.get(partition)
         return None if found is None or found.is_changing else _replica_view(found)
+
+    def values(broker: int, partition: Partition) -> object | None:
+        life = world.lives.get(broker)
+        found = None if life is None else life.replicas.get(partition)
+        return None if found is None or found.is_changing else _viewed(found)
 
     def log_start(broker: int, partition: Partition) -> int:
         life = world.lives.get(broker)
@@ -72,6 +76,8 @@ def view_of(world: World) -> ClusterView:
     return ClusterView(
         replicas,
         replica,
+        values,
+        lambda broker: world.lives[broker].clock.time_ms(),
         log_start,
         log_bytes,
         world.store.objects,
@@ -84,17 +90,29 @@ def view_of(world: World) -> ClusterView:
 
 
 def _replica_view(replica: Replica) -> ReplicaView:
-    """The view of a replica: of a replica that has not changed, the same values with the time of now."""
+    """The view of a replica, with the time of now."""
+    return ReplicaView._make((*_viewed(replica), replica.broker.clock.time_ms()))
+
+
+def _viewed(replica: Replica) -> tuple[Any, ...]:
+    """The fields of a replica's view, but for the time: the same object for as long as the replica has not changed. It
+    is asked for behind each turn of a task.
+    """
     log = replica.log
+    contents = log._contents
     role = "offline" if log.is_offline or log.is_closed else replica.role
     in_sync = replica.leader.in_sync.members if role == "leader" and replica.leader.is_leading else _NOBODY
     # Published states and lineages are replaced, never changed.
-    now = (log._contents.state, log.leader_epoch_cache.epochs, role, replica.leader_epoch, in_sync)
+    state, epochs, leader_epoch = contents.state, contents.epochs.epochs, replica.leader_epoch
     viewed = replica.viewed
-    if viewed is None or any(map(operator.is_not, viewed[0], now)):
-        viewed = now, _values(replica, role, in_sync)
-        replica.viewed = viewed if role != "offline" else None  # what was published holds files open
-    return ReplicaView._make((*viewed[1], replica.broker.clock.time_ms()))
+    if viewed is not None:
+        was, found = viewed
+        if was[0] is state and was[1] is epochs and was[2] is role and was[3] == leader_epoch and was[4] is in_sync:
+            return found
+    found = _values(replica, role, in_sync)
+    # What was published holds files open.
+    replica.viewed = ((state, epochs, role, leader_epoch, in_sync), found) if role != "offline" else None
+    return found
 
 
 def _values(replica: Replica, role: str, in_sync: frozenset[int]) -> tuple[Any, ...]:

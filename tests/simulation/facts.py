@@ -125,6 +125,8 @@ class ClusterView:
     Attributes:
         replicas: All replicas of the brokers that run.
         replica: That of a broker; None: it does not run, or has none.
+        values: An object that stays the same for as long as that replica does; None as there, and amid a change.
+        clock_ms: What a running broker's own clock says.
         log_start: The log start that a broker's replica has published, in the middle of a change too; 0: there is none.
         log_bytes: The local log of a broker's replica: whole batches of all segments, in order.
         stored: The store's objects: key to size in bytes, as they are and not as a stale listing has them.
@@ -138,6 +140,8 @@ class ClusterView:
 
     replicas: Callable[[], list[ReplicaView]]
     replica: Callable[[int, Partition], ReplicaView | None]
+    values: Callable[[int, Partition], object | None]
+    clock_ms: Callable[[int], int]
     log_start: Callable[[int, Partition], int]
     log_bytes: Callable[[int, Partition], bytes]
     stored: Callable[[], Mapping[str, int]]

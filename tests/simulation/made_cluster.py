@@ -62,6 +62,8 @@ class MadeCluster:
             ClusterView(
                 replicas=lambda: list(self.replicas.values()),
                 replica=lambda broker, partition: self.replicas.get(broker),
+                values=lambda broker, partition: self.replicas.get(broker),
+                clock_ms=lambda broker: self.replicas[broker].clock_ms,
                 log_start=lambda broker, partition: self.replicas[broker].log_start_offset,
                 log_bytes=lambda broker, partition: b"".join(self.logs[broker]),
                 stored=lambda: self.stored,

@@ -28,7 +28,6 @@ _LOSING: Final = {"unclean election", "wipe", "disk failure", "local rot"}
 _ROTTING: Final = {"local rot", "cache rot"}
 #: How much older than its bound a record of a settled cluster may be.
 _SLACK_MS: Final = 10_000
-
 #: Of a view: from its role to its lineage.
 _CHANGING: Final = slice(ReplicaView._fields.index("role"), ReplicaView._fields.index("lineage") + 1)
 
@@ -47,7 +46,8 @@ class ClusterJudge:
         self._objects = StoredObjects(self._tier)
         self._topics = JudgedTopics(self._sent)
         self._faults: set[str] = set()
-        self._seen: dict[tuple[int, Partition], object] = {}
+        #: Of the last look at each broker's replicas: their values, their tier's version, facts, what is judged.
+        self._seen: dict[int, dict[Partition, tuple[object, int, TopicFacts, tuple[object, ...]]]] = {}
         self._ends: dict[tuple[int, Partition], int] = {}
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
@@ -96,9 +96,8 @@ class ClusterJudge:
         if not is_clean:
             self._unclean.add(broker)
         self._trace.count("clean stops" if is_clean else "crashes")
-        for key in [each for each in self._seen if each[0] == broker]:
-            del self._seen[key]
-            self._ends.pop(key, None)
+        for partition in self._seen.pop(broker, {}):
+            self._ends.pop((broker, partition), None)
 
     def disk_wiped(self, broker: int, now_ms: int) -> None:
         self._trace.count("wiped disks")
@@ -370,26 +369,32 @@ class ClusterJudge:
 
     def step(self, touched: frozenset[int], now_ms: int) -> None:
         for broker in sorted(touched):
+            seen, runs = self._seen.setdefault(broker, {}), False
             for partition, known in self._topics.items():
-                view = self._view.replica(broker, partition)
-                if view is None:
+                values = self._view.values(broker, partition)
+                facts = self._topics.facts(partition)
+                version = self._tier.versions.get((facts.topic_id, partition.number), 0)
+                last = seen.get(partition)
+                if last is not None and last[0] is values and last[1] == version and last[2] is facts:
+                    runs = True
                     continue
-                if view.role != "offline":
+                view = self._view.replica(broker, partition)
+                if view is not None and view.role != "offline":
+                    runs = True
                     self._clocks.saw(view.clock_ms, now_ms)
-                    self._look(view, partition, known, now_ms)
-                elif view.broker == known.leader and view.leader_epoch == known.current:
+                    seen[partition] = values, version, facts, (*view[_CHANGING], view.copied_offset)
+                    if last is None or last[1:] != seen[partition][1:]:
+                        self._look(view, partition, known, now_ms)
+                elif view is not None and view.broker == known.leader and view.leader_epoch == known.current:
                     # Its disk failed in the turn in which it had moved it, and answered a follower.
                     known.high_watermark = max(known.high_watermark, view.high_watermark)
+            if runs:
+                self._clocks.saw(self._view.clock_ms(broker), now_ms)
 
     def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
-        """Look at a replica, if it or the tier has changed."""
+        """Look at a replica, which has changed, or the tier has."""
         facts = self._topics.facts(partition)
-        version = self._tier.versions.get((facts.topic_id, partition.number), 0)
-        state = (*view[_CHANGING], view.copied_offset, version, facts)
         key = (view.broker, partition)
-        if self._seen.get(key) == state:
-            return
-        self._seen[key] = state
         replicas.check_offsets(view)
         retention.note_start(known.sizes, view)
         late = self._topics.late_facts(partition, now_ms)
@@ -399,10 +404,9 @@ class ClusterJudge:
         if view.role == "leader":
             self._look_at_leader(view, known, late, now_ms)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
-            is_copied_judged = not known.has_next_leader(view.leader_epoch)
-            replicas.check_tier(
-                view, facts, self._tier, known.published_start, known.left_start, is_copied_judged=is_copied_judged
-            )
+            is_judged = not known.has_next_leader(view.leader_epoch)
+            starts = known.published_start, known.left_start
+            replicas.check_tier(view, facts, self._tier, *starts, is_copied_judged=is_judged)
             end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
             self._ends[key] = view.log_end_offset
             if view.log_end_offset < end_before or view.log_end_offset == view.local_log_start_offset:
