@@ -89,7 +89,7 @@ class PinnedTierHistory(TierHistory):
             self._faults.extend(faults)
         ordered = sorted(self.chosen(found, wanted, chosen is not None).items(), key=by_name)
         histories = [history for _, history in ordered]
-        return list(map(_pinned, histories)) if any(map(_is_pinned, histories)) else histories
+        return list(map(pinned, histories)) if any(map(_is_pinned, histories)) else histories
 
     def _jobs(
         self, pattern: str | re.Pattern[str] | None, named: NamedTopics | None, faults: list[TierlogError] | None
@@ -140,9 +140,9 @@ class PinnedTierHistory(TierHistory):
                 return _with_plain(found, {each.segment_id: plain_numbers(each) for each in listed})
         if len(described) == len(loaded):
             history = self.history_of(described[0].topic_id_partition, described)
-            return _pinned(history) if pins else history
+            return pinned(history) if pins else history
         found = self.loaded_history([candidate for candidate, _ in loaded], faults)
-        return None if found is None else _pinned(found)
+        return None if found is None else pinned(found)
 
     def _of_both(
         self, listed: Sequence[ListedSegment], origin: SegmentOrigin, described: Sequence[StoredSegment]
@@ -160,7 +160,7 @@ class PinnedTierHistory(TierHistory):
             )
         newest = newest_segment(segments)
         segments = [self._tier.describe_segment(each) if each is newest else each for each in segments]
-        history = _pinned(self.history_of(origin.topic_id_partition, segments))
+        history = pinned(self.history_of(origin.topic_id_partition, segments))
         if not _is_pinned(history):
             return history
         plain: dict[bytes, PlainNumbers] = {each.segment_id: plain_numbers(each) for each in listed}
@@ -231,8 +231,10 @@ def _is_pinned(history: PartitionHistory) -> bool:
     return isinstance(history.lineage.spans, ListedSpans | SpanColumns)
 
 
-def _pinned(history: PartitionHistory) -> PartitionHistory:
-    """Return a history with its spans as columns; as it is where columns cannot hold them."""
+def pinned(history: PartitionHistory) -> PartitionHistory:
+    """Return a history with its spans as columns, without segments that none uses; as it is where columns cannot hold
+    them.
+    """
     lineage = history.lineage
     if _is_pinned(history):
         return history
@@ -277,7 +279,7 @@ class _KnownHistories:
         except (CorruptDataError, ObjectNotFoundError, ValueError):
             # The newest segment is damaged or gone, or names no keys: what is left decides, and says what is wrong.
             found = self.histories.loaded_history(self.layout.candidates_of(partition), self.faults)
-            return None if found is None else _pinned(found)
+            return None if found is None else pinned(found)
 
     def _plain(self, partition: TopicIdPartition, origin: SegmentOrigin) -> PartitionHistory | None:
         rows = KnownRows.of_table(self.view.table, partition, has_footers=self.layout.has_footers)
@@ -289,7 +291,7 @@ class _KnownHistories:
             return None
         newest = newest_segment(segments)
         described = [self.tier.describe_segment(each) if each is newest else each for each in segments]
-        return _pinned(self.histories.history_of(partition, described))
+        return pinned(self.histories.history_of(partition, described))
 
     def _segment(self, origin: SegmentOrigin, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         footer_size = -1 if self.layout.has_footers else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from tests.support.batches import message
+from tests.support.batches import Batch, message
 from tests.support.buckets import Bucket
 from tests.support.golden import bucket_root, config_of, metadata_folders
 from tierlog.errors import ConfigError, CorruptObjectError, StoreError, StoreUnavailableError, UnknownTopicError
@@ -18,8 +21,9 @@ from tierlog.remote.tier import Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.following.followed_tier import FollowedTier, Look
-from tierlog.scan.history import TierHistory
+from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.scan_request import TopicSelection
+from tierlog.scan.spans import SpanColumns
 
 
 def wrote(bucket: Bucket, first: int, end: int, name: str = "") -> str:
@@ -34,6 +38,26 @@ def spans(look: Look) -> dict[str, list[tuple[int, int]]]:
         assert resolution.history is not None
         name = f"{partition.topic}-{partition.partition}"
         found[name] = [(span.first_offset, span.end_offset_exclusive) for span in resolution.history.spans]
+    return found
+
+
+def described_spans(tier: Tier, history: PartitionHistory) -> list[object]:
+    """What counts of a partition, with what describes it, but for sizes of objects that only a listing says."""
+    found: list[object] = [history.topic_id_partition, history.gaps, history.warnings]
+    for span in history.spans:
+        segment = tier.describe_segment(span.segment)
+        parts = tuple((kind, part._replace(object_size_bytes=-1)) for kind, part in segment.parts)
+        log = segment.log._replace(object_size_bytes=-1)
+        found.append((span.first_offset, span.end_offset_exclusive, replace(segment, log=log, parts=parts)))
+    return found
+
+
+def everything(tier: Tier, look: Look) -> list[object]:
+    """What a look says: histories, what is held back, faults."""
+    found: list[object] = [(each, type(fault)) for each, fault in look.faults.items()]
+    for resolution in look.partitions.values():
+        assert resolution.history is not None
+        found.append((described_spans(tier, resolution.history), resolution.held))
     return found
 
 
@@ -52,12 +76,20 @@ def tier(bucket: Bucket) -> Iterator[Tier]:
 
 NAMED = TopicSelection.of_names(["orders"])
 
+Follow = Callable[..., FollowedTier]
 
-def test_each_look_shows_what_is_there(bucket: Bucket, tier: Tier) -> None:
+
+@pytest.fixture(params=["described", "columns"])
+def follow(request: pytest.FixtureRequest) -> Follow:
+    """How segments are kept: of few their descriptions, of very many columns."""
+    return partial(FollowedTier, described_max=0) if request.param == "columns" else FollowedTier
+
+
+def test_each_look_shows_what_is_there(bucket: Bucket, tier: Tier, follow: Follow) -> None:
     """If this fails, a query that follows a topic misses its new segments, or resolves all of it at each look."""
     other = Bucket(bucket.root, partition=1)
     wrote(other, 0, 2)
-    followed = FollowedTier(tier, NAMED)
+    followed = follow(tier, NAMED)
     first = followed.look()
     assert spans(first) == {"orders-0": [(0, 3)], "orders-1": [(0, 2)]}
     wrote(bucket, 3, 5)
@@ -70,9 +102,9 @@ def test_each_look_shows_what_is_there(bucket: Bucket, tier: Tier) -> None:
     assert spans(followed.look()) == {"orders-1": [(0, 2)]}
 
 
-def test_a_gap_is_held_while_it_may_be_filled(bucket: Bucket, tier: Tier) -> None:
+def test_a_gap_is_held_while_it_may_be_filled(bucket: Bucket, tier: Tier, follow: Follow) -> None:
     """If this fails, the records of a segment that comes late are passed over for good."""
-    followed = FollowedTier(tier, NAMED)
+    followed = follow(tier, NAMED)
     wrote(bucket, 5, 7)
     (held,) = followed.look().partitions.values()
     assert held.held is not None
@@ -90,10 +122,10 @@ def test_a_gap_is_held_while_it_may_be_filled(bucket: Bucket, tier: Tier) -> Non
     assert spans(followed.look()) == {"orders-0": [(0, 3), (3, 5), (5, 7), (9, 11)]}
 
 
-def test_a_damaged_partition_harms_no_other(bucket: Bucket, tier: Tier) -> None:
+def test_a_damaged_partition_harms_no_other(bucket: Bucket, tier: Tier, follow: Follow) -> None:
     """If this fails, one bad object stops a query over a hundred partitions without a name."""
     wrote(Bucket(bucket.root, partition=1), 0, 2)
-    followed = FollowedTier(tier, NAMED)
+    followed = follow(tier, NAMED)
     wrote(bucket, 3, 5)
     manifest = bucket.path("s3", "rsm-manifest")
     sound = manifest.read_bytes()
@@ -142,7 +174,7 @@ def test_other_topics_are_not_listed(bucket: Bucket) -> None:
     assert listed == [f"orders-{bucket.topic_id}/"] * 3
 
 
-def test_a_look_that_fails_changes_nothing(bucket: Bucket) -> None:
+def test_a_look_that_fails_changes_nothing(bucket: Bucket, follow: Follow) -> None:
     """If this fails, a store that is away for a moment has a follower see everything anew, or nothing."""
     failing: list[StoreError] = []
 
@@ -153,7 +185,7 @@ def test_a_look_that_fails_changes_nothing(bucket: Bucket) -> None:
             return super().iter_objects(prefix)
 
     with open_tier(bucket.root, layout="aiven", wrap_store=Failing) as tier:
-        followed = FollowedTier(tier, NAMED)
+        followed = follow(tier, NAMED)
         first = followed.look()
         failing.append(StoreUnavailableError("away"))
         for _ in range(2):
@@ -165,7 +197,7 @@ def test_a_look_that_fails_changes_nothing(bucket: Bucket) -> None:
 
 @pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
 @pytest.mark.parametrize("knows", [False, True])
-def test_real_tiers(run: str, data: pathlib.Path, fixtures: pathlib.Path, *, knows: bool) -> None:
+def test_real_tiers(run: str, data: pathlib.Path, fixtures: pathlib.Path, follow: Follow, *, knows: bool) -> None:
     """If this fails, what is followed is another history than a batch read has, with metadata or without."""
     root = next(folder for folder in (data / run, fixtures / run) if metadata_folders(folder))
     with open_tier(str(bucket_root(root)), layout="aiven") as tier:
@@ -174,12 +206,80 @@ def test_real_tiers(run: str, data: pathlib.Path, fixtures: pathlib.Path, *, kno
     with open_tier(str(bucket_root(root)), layout="aiven", config=config_of(root), known=view) as tier:
         histories = TierHistory(tier).partitions(names)
         topics = TopicSelection.of_names(names)
-        followed = FollowedTier(tier, topics, read_metadata=None if view is None else lambda: view)
+        followed = follow(tier, topics, read_metadata=None if view is None else lambda: view)
         look = followed.look()
         assert not look.faults
         found = [each.history for each in look.partitions.values() if each.history is not None]
-        assert [(each.topic_id_partition, each.spans) for each in found] == [
-            (each.topic_id_partition, each.spans) for each in histories
-        ]
+        assert [described_spans(tier, each) for each in found] == [described_spans(tier, each) for each in histories]
         again = followed.look()
         assert all(again.partitions[each] is look.partitions[each] for each in look.partitions)
+
+
+class _Changes:
+    """A bucket that changes by chance, as brokers, retention, lifecycle rules and bad luck change one."""
+
+    def __init__(self, seed: int, root: pathlib.Path) -> None:
+        self._rng = random.Random(seed)
+        self._partitions = [Bucket(root, partition=number) for number in range(2)]
+        self._ends = [0, 0]
+        self._epochs = [0, 0]
+        self._lineages: list[dict[int, int]] = [{0: 0}, {0: 0}]
+        self._whole: list[list[str]] = [[], []]
+        self._written = 0
+
+    def change(self) -> None:
+        """Change something of a partition."""
+        number = self._rng.randrange(2)
+        kind = self._rng.choice(["write", "write", "write", "retain", "gap", "elect", "damage", "age"])
+        bucket, whole = self._partitions[number], self._whole[number]
+        if kind == "write" or not whole:
+            self._write(number, self._ends[number])
+        elif kind == "gap":
+            self._write(number, self._ends[number] + self._rng.randrange(1, 3))
+        elif kind == "elect":
+            self._epochs[number] += 1
+            start = max(0, self._ends[number] - self._rng.randrange(3))  # an unclean one may cut the log
+            self._lineages[number] = {e: at for e, at in self._lineages[number].items() if at < start} or {}
+            self._lineages[number][self._epochs[number]] = start
+            self._write(number, start)
+        elif kind == "retain":
+            for suffix in ("rsm-manifest", "log", "indexes"):
+                bucket.path(whole[0], suffix).unlink()
+            del whole[0]
+        elif kind == "damage":
+            bucket.path(self._rng.choice(whole), "rsm-manifest").write_bytes(b"{")
+        else:
+            for each in bucket.root.rglob("*"):
+                os.utime(each, (0, 0))
+
+    def _write(self, number: int, first: int) -> None:
+        end = first + self._rng.randrange(1, 4)
+        self._written += 1
+        name = f"s{self._written}"
+        lineage = {epoch: at for epoch, at in self._lineages[number].items() if at < end}
+        batches = [Batch(at, (b"m",), epoch=max(e for e, s in lineage.items() if s <= at)) for at in range(first, end)]
+        self._partitions[number].segment(
+            name, batches, lineage=lineage, compression=self._rng.random() < 0.5, event_timestamp_ms=self._written
+        )
+        self._whole[number].append(name)
+        self._ends[number] = end
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_columns_are_followed_as_values_are(tmp_path: pathlib.Path, seed: int) -> None:
+    """If this fails, a query over very many segments follows another history than one over few."""
+    changes = _Changes(seed, tmp_path)
+    changes.change()
+    packed = 0
+    with open_tier(tmp_path, layout="aiven") as one, open_tier(tmp_path, layout="aiven") as other:
+        values, columns = (
+            FollowedTier(one, NAMED, may_lack=True),
+            FollowedTier(other, NAMED, may_lack=True, described_max=0),
+        )
+        for _ in range(25):
+            changes.change()
+            seen, kept = values.look(), columns.look()
+            assert everything(one, seen) == everything(other, kept)
+            histories = [each.history for each in kept.partitions.values() if each.history is not None]
+            packed += sum(isinstance(each.lineage.spans, SpanColumns) for each in histories)
+    assert packed

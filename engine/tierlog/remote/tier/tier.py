@@ -302,6 +302,16 @@ class Tier(Closeable):
         """
         return self._calls.map(self._layout.load, candidates, ahead=self._ahead)
 
+    def iter_looks(
+        self, candidates: Iterable[Candidate]
+    ) -> Generator[ListedSegment | StoredSegment | TierlogError | None]:
+        """Yield, for each candidate in order, what its layout finds of its metadata alone (``Layout.load_listed``), or
+        the error: of several at once, as ``iter_loads`` does.
+        """
+        with closing(self._iter_looks(iter(candidates), 0)) as looks:
+            for outcome in looks:
+                yield outcome if isinstance(outcome, TierlogError) else outcome[1]
+
     @property
     def _ahead(self) -> int:
         return 0 if self._store.is_local else 2 * CONCURRENCY

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import TierlogError
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.metadata.listed_spans import can_list
 from tierlog.remote.tier.layouts.listing import SegmentFilter
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.waiting.threads import run_all
 from tierlog.scan.following.resolution import Resolution, Resolver
+from tierlog.scan.following.segment_columns import in_columns
 from tierlog.scan.following.tier_listing import ListedPartition, TierKeys, TierListing
 from tierlog.scan.named_topics import NamedTopics, refuse_ambiguous
+from tierlog.scan.pinned_history import DESCRIBED_MAX
 from tierlog.scan.scan_request import TopicSelection
 
 if TYPE_CHECKING:
@@ -46,10 +49,13 @@ class FollowedTier:
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         may_lack: A topic or partition that was named may have nothing in the tier yet.
         read_metadata: Which segments count, asked at each look; nothing is listed then. None: the tier's keys say.
+        described_max: Of so many segments their descriptions are in memory; of more their metadata as columns, where
+            the layout allows that.
 
     Thread safety: one thread at a time.
 
-    Memory: the names and sizes of the listed objects, and the descriptions of the segments.
+    Memory: the names and sizes of the listed objects; and the descriptions of the segments, 2 to 3 kB each, or some 120
+    bytes each.
     """
 
     def __init__(
@@ -60,8 +66,10 @@ class FollowedTier:
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
         may_lack: bool = False,
         read_metadata: Callable[[], MetadataView] | None = None,
+        described_max: int = DESCRIBED_MAX,
     ) -> None:
         self._tier = tier
+        self._described_max = described_max
         self._may_lack = may_lack
         self._named = None if topics.pattern is not None else NamedTopics(topics.names, topics.assigned)
         self._filter = SegmentFilter.of(None, topics.pattern if self._named is None else self._named.pattern, None)
@@ -73,6 +81,7 @@ class FollowedTier:
         self._resolver = Resolver(self._source, log_start_offsets)
         self._listing: TierListing | None = None
         self._resolved: dict[TopicIdPartition, Resolution] = {}
+        self._has_columns = False
 
     def look(self) -> Look:
         """Look at the tier.
@@ -90,6 +99,8 @@ class FollowedTier:
         self._listing = listing
         self._resolved = {partition: known for partition, known in self._resolved.items() if partition in chosen}
         due = [each for each in chosen.values() if self._is_due(each)]
+        segments = sum(each.segments for each in chosen.values())
+        self._has_columns = can_list(self._tier.layout) and segments > self._described_max
         faults: dict[TopicIdPartition, TierlogError] = {}
         with self._tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-following") as pool:
             for listed, found in zip(due, run_all(pool, self._resolve, due), strict=True):
@@ -119,7 +130,9 @@ class FollowedTier:
     def _resolve(self, listed: ListedPartition) -> Resolution | TierlogError:
         known = self._resolved.get(listed.topic_id_partition)
         try:
-            return self._resolver.resolve_partition(listed, known)
+            if not self._has_columns:
+                return self._resolver.resolve_partition(listed, known)
+            return in_columns(self._resolver.resolve_partition(listed, known, describes=False))
         except TierlogError as error:
             return error
 

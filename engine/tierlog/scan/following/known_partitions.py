@@ -10,12 +10,15 @@ from typing import Final
 
 import xxhash
 
+from tierlog.errors import CorruptObjectError, TierlogError
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
+from tierlog.remote.metadata.listed_spans import UNLISTED_FOOTER, SegmentOrigin
 from tierlog.remote.metadata.metadata_log import METADATA_TOPIC
 from tierlog.remote.metadata.metadata_source import FollowedCluster, find_bootstrap, open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
-from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
+from tierlog.remote.tier.layouts.segment_lookup import KnownCandidate, KnownLayout
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
@@ -75,6 +78,23 @@ class KnownPartitions(TierKeys):
         """Find candidates like TierKeys, without a request, by the metadata that was read last."""
         assert self._layout is not None
         return list(self._layout.candidates_of(listed.topic_id_partition))
+
+    def looks(self, candidates: Sequence[Candidate]) -> list[StoredSegment | TierlogError | None]:
+        """Return the segments as the metadata has them, without a request."""
+        assert self._layout is not None
+        scope, layout = self._layout.scope, self._layout
+        found: list[StoredSegment | TierlogError | None] = []
+        for each in candidates:
+            assert isinstance(each, KnownCandidate)
+            assert each.metadata is not None
+            origin = SegmentOrigin(each.topic_id_partition, layout.name, scope.key_prefix, scope.mask)
+            footer_size = UNLISTED_FOOTER if layout.has_footers else None
+            modified_ms = each.metadata.event_timestamp_ms
+            try:
+                found.append(origin.segment(each.metadata, last_modified_ms=modified_ms, footer_size=footer_size))
+            except ValueError as error:  # the topic's name is none
+                found.append(CorruptObjectError(f"{each.metadata.remote_log_segment_id}: {error}", fault="BAD_ENTRY"))
+        return found
 
     @property
     def has_late_segments(self) -> bool:

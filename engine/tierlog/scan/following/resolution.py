@@ -121,6 +121,7 @@ class Resolver:
         *,
         relist: bool = False,
         served_end_offset: int = 0,
+        describes: bool = True,
     ) -> Resolution:
         """Make the history of a partition.
 
@@ -130,6 +131,8 @@ class Resolver:
             relist: List it again first.
             served_end_offset: Without a resolution before: up to where one has been served that was evicted. What
                 lies below is not held back.
+            describes: Read what describes the segments; False: as little as their source needs, and faults of the rest
+                come when they are read. Only of layouts whose segments are found by their metadata.
 
         Raises:
             StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
@@ -143,7 +146,7 @@ class Resolver:
                 is_last = is_last or now is listed
             if now is None:
                 break
-            found = self._load(now, before)
+            found = self._load(now, before, describes=describes)
             # Objects that are gone since they were listed are no loss, and missing ones may be there by now: list anew.
             if found.vanished and not is_last:
                 continue
@@ -206,7 +209,7 @@ class Resolver:
                 return Held(gap, min(until_ms, now_ms + LATE_MS))
         return None
 
-    def _load(self, listed: ListedPartition, before: Resolution | None) -> _Found:
+    def _load(self, listed: ListedPartition, before: Resolution | None, *, describes: bool) -> _Found:
         found = _Found()
         wanted: list[tuple[Candidate, bytes]] = []
         loaded = before.loaded if before else {}
@@ -220,7 +223,8 @@ class Resolver:
                 found.segments[digest] = known
             else:
                 wanted.append((candidate, digest))
-        with closing(self._iter_loads([each for each, _ in wanted])) as loads:
+        candidates = [each for each, _ in wanted]
+        with closing(self._iter_loads(candidates) if describes else self._iter_looks(candidates)) as loads:
             for (candidate, digest), outcome in zip(wanted, loads, strict=True):
                 require_wanted()  # of files of this machine, whose reads are not cancelled
                 if isinstance(outcome, StoredSegment):
@@ -245,6 +249,9 @@ class Resolver:
             except TierlogError as error:
                 yield error
         yield from self._tier.iter_loads(candidates[1:])
+
+    def _iter_looks(self, candidates: Sequence[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
+        yield from self._source.looks(candidates)
 
 
 def _log_held(resolution: Resolution, before: Resolution | None) -> None:

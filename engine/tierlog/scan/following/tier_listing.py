@@ -16,12 +16,17 @@ from typing import Final
 
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, SegmentFilter
+from tierlog.remote.metadata.known_rows import KnownRows
+from tierlog.remote.metadata.listed_spans import SegmentOrigin
+from tierlog.remote.tier.chunks.stored_segment import StoredSegment
+from tierlog.remote.tier.layouts.listing import EVERYTHING, Candidate, ListedSegment, SegmentFilter
+from tierlog.remote.tier.layouts.plain_segments import plain_numbers, plain_segment
 from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.protocol.optional_reads import OptionalReads, find_resumed_listings
 from tierlog.runtime.stores.reading.folder_listing import iter_by_folder
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS
 
 _log = logging.getLogger(__name__)
@@ -148,6 +153,13 @@ class TierKeys:
         found = self.tier.find_candidates(objects=listed.objects())
         return [candidate for candidate in found if candidate.topic_id_partition == listed.topic_id_partition]
 
+    def looks(self, candidates: Sequence[Candidate]) -> list[StoredSegment | TierlogError | None]:
+        """Look at what is needed of segments of one partition: their metadata, without what describes them unless that
+        is a few numbers. In order the segment of each, None if it is gone, or its error; faults of descriptions come
+        when they are read.
+        """
+        return _without_descriptions(list(self.tier.iter_looks(candidates)), self.tier)
+
     @property
     def has_late_segments(self) -> bool:
         """Whether a segment may be listed before one in front of it: in a bucket that others fill, not in a broker's
@@ -240,6 +252,33 @@ def _list_resumed(
 
     reader.objects = itertools.chain.from_iterable(map(objects_below, reader.prefixes()))
     return _listed(tier, reader, known)
+
+
+def _without_descriptions(
+    found: Sequence[ListedSegment | StoredSegment | TierlogError | None], tier: Tier
+) -> list[StoredSegment | TierlogError | None]:
+    """Return the segments of one partition, by start offset, that ``Tier.iter_looks`` found."""
+    listed = [each for each in found if isinstance(each, ListedSegment)]
+    rows = KnownRows.of_listed(listed) if listed else None
+    segments: list[StoredSegment | TierlogError | None] = []
+    number = 0
+    for each in found:
+        if not isinstance(each, ListedSegment):
+            segments.append(each)
+            continue
+        assert rows is not None
+        metadata, numbers = rows.metadata(number), plain_numbers(each)
+        number += 1
+        modified_ms = each.last_modified_ms
+        if numbers[0]:
+            shown = MASK if tier.scope.mask else each.prefix
+            segments.append(
+                plain_segment(metadata, numbers, prefix=each.prefix, shown=shown, last_modified_ms=modified_ms)
+            )
+        else:
+            origin = SegmentOrigin(each.topic_id_partition, tier.layout, each.prefix, tier.scope.mask)
+            segments.append(origin.segment(metadata, last_modified_ms=modified_ms, footer_size=each.footer_size))
+    return segments
 
 
 def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
