@@ -7,7 +7,6 @@ import json
 import pathlib
 import shutil
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Mapping
 
@@ -15,9 +14,9 @@ import pytest
 
 from tests.support.broker_pair import BEGINS, STAYS, TOPIC, BrokerPair, eventually, segments
 from tests.support.command import run_process
-from tests.support.metadata_cluster import delete_topic, needs_a_broker, tiered_broker
+from tests.support.metadata_cluster import delete_topic, needs_a_broker
 from tests.support.peers import install, plugin
-from tests.support.peers.plugin_peer import OURS, our_jar
+from tests.support.plugin_brokers import FORMS, broker_keys, form_keys, s3_keys
 from tests.support.servers import BUCKET, StoreServer
 from tests.support.sidecars import storage_keys
 from tests.support.spark_driver import answers_of
@@ -32,44 +31,6 @@ SETTINGS = {
     "retention_ms": "-1",
 }
 LEVELS = ("read_uncommitted", "read_committed")
-FORMS = {"plain": (False, False), "zstd": (True, False), "AES": (False, True), "zstd + AES": (True, True)}
-
-
-def form_keys(form: str, data: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
-    compressed, encrypted = FORMS[form]
-    keys = {"chunk.size": "4096", "compression.enabled": str(compressed).lower()}
-    if encrypted:
-        keys |= {"encryption.enabled": "true", "encryption.key.pair.id": "k1", "encryption.key.pairs": "k1"}
-        for kind in ("public", "private"):
-            path = data / "keys" / "k1" / f"{kind}.der"
-            keys[f"encryption.key.pairs.k1.{kind}.key.file"] = str(path)
-        keys = plugin.with_pem_keys(keys, folder)
-    return keys
-
-
-def s3_keys(s3: StoreServer, prefix: str) -> dict[str, str]:
-    """As both plugins take them."""
-    return {
-        "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
-        "storage.s3.bucket.name": BUCKET,
-        "storage.s3.region": "us-east-1",
-        "storage.s3.endpoint.url": s3.options["store.endpoint"],
-        "storage.s3.path.style.access.enabled": "true",
-        "storage.aws.access.key.id": s3.options["store.access_key_id"],
-        "storage.aws.secret.access.key": s3.options["store.secret_access_key"],
-        "key.prefix": prefix,
-    }
-
-
-def broker_keys(keys: Mapping[str, str], *, ours: bool) -> dict[str, str]:
-    """Settings of a broker with one of the plugins."""
-    made = {name: value for name, value in tiered_broker(pathlib.Path("/")).items() if not name.startswith("rsm.")}
-    own = {"tierlog.python": sys.executable} if ours else {}
-    made |= {f"rsm.config.{name}": value for name, value in {**keys, **own}.items()}
-    made["remote.log.storage.manager.class.name"] = OURS if ours else plugin.MANAGER
-    jars = [our_jar()] if ours else plugin.jars()
-    made["remote.log.storage.manager.class.path"] = ":".join(map(str, jars))
-    return made
 
 
 def needs_the_other_plugin() -> None:

@@ -20,12 +20,13 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from tests.interop.test_plugin_cluster import broker_keys, catted, form_keys, s3_keys
+from tests.interop.test_plugin_cluster import catted
 from tests.support.broker_pair import eventually, segments
 from tests.support.command import run_process
 from tests.support.fault_proxy import FaultProxy
 from tests.support.metadata_cluster import delete_topic, make_topic, needs_a_broker
 from tests.support.peers import broker
+from tests.support.plugin_brokers import broker_keys, form_keys, s3_keys
 from tests.support.servers import BUCKET, StoreServer, seaweed
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import pathlib
 import random
+import struct
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +151,10 @@ def records_of(
     seconds: float = 120.0,
     keys: Mapping[str, Any] | None = None,
 ) -> Records:
-    """All records up to the present end, as a consumer of librdkafka gets them; each once."""
+    """All records up to the present end or some behind it, as a consumer of librdkafka gets them; each once.
+
+    A consumer comes to no end while producers go on: what it gets from where the end was is the last.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
     settings: dict[str, Any] = {
@@ -167,6 +171,7 @@ def records_of(
     left = set(range(partitions))
     try:
         consumer.assign([TopicPartition(topic, n, (start or {}).get(n, OFFSET_BEGINNING)) for n in left])
+        ends = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=seconds)[1] for n in left}
         while left:
             assert time.monotonic() < until, f"no end of {left} after {len(found)} records"
             for message in consumer.consume(500, 1.0):
@@ -175,6 +180,8 @@ def records_of(
                     place = (message.partition(), message.offset())
                     assert place not in found, f"{place} came twice"
                     found[place] = digest(message)
+                    if place[1] >= ends[place[0]]:
+                        left.discard(place[0])
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
                 elif not error.retriable():
@@ -190,8 +197,14 @@ def digest(message: Any) -> str:
 
 
 def digest_of(key: bytes | None, value: bytes | None, headers: Any, timestamp: tuple[int, int]) -> str:
-    """The hash of ``digest``; the timestamp is its type and the milliseconds."""
-    return hashlib.blake2b(repr((key, value, headers, timestamp)).encode(), digest_size=16).hexdigest()
+    """The hash of ``digest``, as GroupMember.java makes it too; the timestamp is its type, as librdkafka counts them,
+    and the milliseconds.
+    """
+    hashed = hashlib.sha256()
+    for each in (key, value, *(part for name, shown in headers or () for part in (name.encode(), shown))):
+        hashed.update(struct.pack(">i", -1 if each is None else len(each)) + (each or b""))
+    hashed.update(struct.pack(">bq", timestamp[0] - 1, timestamp[1]))
+    return hashed.hexdigest()[:32]
 
 
 @contextlib.contextmanager
