@@ -33,12 +33,14 @@ from tierlog.remote.tier.layouts.aiven import MANIFEST, check_identity, describe
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_MAX, describe_kafka
 from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter, footer_place
 from tierlog.remote.tier.layouts.local_tiered import describe_local_tiered
+from tierlog.remote.tier.layouts.plain_segments import plain_segment
 from tierlog.remote.tier.objects.custom_metadata import (
     SegmentCustomMetadata,
     SegmentPlace,
     decode_custom_metadata,
     places_of,
 )
+from tierlog.remote.tier.objects.listed_manifest import find_listed
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.tier.objects.object_keys import (
     LOG,
@@ -47,6 +49,7 @@ from tierlog.remote.tier.objects.object_keys import (
     local_tiered_segment_path,
 )
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import MASK
 
 #: Size of a part that is unknown: its object is fetched whole.
 UNKNOWN_SIZE: Final = -1
@@ -228,6 +231,9 @@ class _AivenLookup(_Places):
         name = self._scope.name(key, place.prefix)
         data = yield from _read(key, MANIFEST_BYTES_MAX, name)
         _require_digest(data, custom, name)
+        plain = self._plain(place, metadata, data)
+        if plain is not None:
+            return FoundSegment(plain, data)
         manifest = parse_manifest(data, where=name)
         if manifest.metadata is not None:
             _check_manifest(
@@ -238,6 +244,19 @@ class _AivenLookup(_Places):
             manifest, base=place.base, metadata=metadata, name=self._scope.name, prefix=place.prefix
         )
         return FoundSegment(segment, data)
+
+
+    def _plain(self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, data: Buffer) -> StoredSegment | None:
+        """Describe a segment that is stored as it is, by a manifest as the plugin writes it: in a third of the time.
+        None where the whole parser has to be asked.
+        """
+        found = find_listed(data)
+        if found is None or found.plain is None or found.size_bytes != metadata.segment_size_in_bytes:
+            return None
+        if not found.segment_path == place.path == aiven_segment_path(metadata):
+            return None
+        shown = MASK if self._scope.mask else place.prefix
+        return plain_segment(metadata, found.plain, prefix=place.prefix, shown=shown, last_modified_ms=0)
 
 
 class _KafkaLookup(_Places):
