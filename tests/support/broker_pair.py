@@ -44,6 +44,8 @@ class BrokerPair:
             "controller.quorum.voters": f"{STAYS}@127.0.0.1:{self.controller}",
             "listeners": listeners,
             "replica.fetch.wait.max.ms": "100",
+            # Kafka 4.3.1's second broker is busy for ever once its controller stood still for longer than this.
+            "controller.quorum.fetch.timeout.ms": "60000",
             **self.tier_keys(node),
             "rlmm.config.remote.log.metadata.topic.replication.factor": "2",
             "offsets.topic.replication.factor": "2",
