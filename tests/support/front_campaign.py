@@ -73,12 +73,14 @@ class Tier:
     """Where brokers tier to.
 
     Args:
+        name: Of its kind.
         path: As the fronts have it.
         config: Of the fronts.
         broker_keys: Of each broker.
         proxy: In front of the store, for the fronts alone; None: it cannot stall.
     """
 
+    name: str
     path: str
     config: Mapping[str, str]
     broker_keys: Callable[[int], Mapping[str, str]]
