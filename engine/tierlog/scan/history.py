@@ -79,12 +79,14 @@ class PartitionHistory:
     @property
     def earliest_offset(self) -> int:
         """First offset that the tier holds and that is not deleted; the end offset if there is none."""
-        start = max(self.lineage.earliest_offset, self.log_start_offset)
-        return min(start, self.end_offset_exclusive)
+        ends = self.all_spans.ends
+        first = self.lineage.earliest_offset if ends is None else ends[0]
+        return min(max(first, self.log_start_offset), self.end_offset_exclusive)
 
     @property
     def end_offset_exclusive(self) -> int:
-        return self.lineage.end_offset_exclusive
+        ends = self.all_spans.ends
+        return self.lineage.end_offset_exclusive if ends is None else ends[1]
 
     @property
     def size_bytes(self) -> int:

@@ -37,6 +37,11 @@ class Spans(Sequence[Span]):
     def have_footers(self) -> bool:
         """Whether any of the segments may have one."""
 
+    @property
+    @abstractmethod
+    def ends(self) -> tuple[int, int] | None:
+        """The first offset, and the one behind the last; None without a span."""
+
     @abstractmethod
     def iter_late(
         self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int
@@ -78,6 +83,10 @@ class SpanValues(Spans):
     @property
     def have_footers(self) -> bool:
         return any(span.segment.footer for span in self.spans)
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        return (self.spans[0].first_offset, self.spans[-1].end_offset_exclusive) if self.spans else None
 
     def iter_late(
         self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int
@@ -154,6 +163,11 @@ class SpanColumns(Spans):
     @property
     def have_footers(self) -> bool:
         return self.listed.have_footers
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        listed = self.listed
+        return (int(listed.first_offsets[0]), int(listed.end_offsets[-1])) if len(listed) else None
 
     def iter_late(
         self, first_offset: int, end_offset_exclusive: int, first_timestamp_ms: int

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import random
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,10 +16,20 @@ import pytest
 from tests.support.batches import Batch, message
 from tests.support.buckets import Bucket
 from tests.support.golden import bucket_root, config_of, metadata_folders
-from tierlog.errors import ConfigError, CorruptObjectError, StoreError, StoreUnavailableError, UnknownTopicError
+from tierlog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.tier import Tier, open_tier
+from tierlog.remote.tier.objects.listed_manifest import find_listed
+from tierlog.remote.tier.objects.manifest import parse_manifest
+from tierlog.remote.tier.objects.manifest_writing import encode_manifest
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.following.followed_tier import FollowedTier, Look
@@ -226,9 +238,12 @@ class _Changes:
         self._lineages: list[dict[int, int]] = [{0: 0}, {0: 0}]
         self._whole: list[list[str]] = [[], []]
         self._written = 0
+        self._mend: Callable[[], object] = lambda: None
 
     def change(self) -> None:
         """Change something of a partition."""
+        self._mend()
+        self._mend = lambda: None
         number = self._rng.randrange(2)
         kind = self._rng.choice(["write", "write", "write", "retain", "gap", "elect", "damage", "age"])
         bucket, whole = self._partitions[number], self._whole[number]
@@ -247,7 +262,13 @@ class _Changes:
                 bucket.path(whole[0], suffix).unlink()
             del whole[0]
         elif kind == "damage":
-            bucket.path(self._rng.choice(whole), "rsm-manifest").write_bytes(b"{")
+            if self._rng.random() < 0.5:
+                bucket.path(self._rng.choice(whole), "rsm-manifest").write_bytes(b"{")
+            else:  # its metadata are sound: of another one than the newest, only who reads it finds that out
+                manifest = bucket.path(whole[-1], "rsm-manifest")
+                sound = manifest.read_bytes()
+                self._mend = partial(manifest.write_bytes, sound)
+                manifest.write_bytes(re.sub(rb'("transformedChunks":)"[^"]*"', rb'\1"AAAA"', sound))
         else:
             for each in bucket.root.rglob("*"):
                 os.utime(each, (0, 0))
@@ -261,6 +282,9 @@ class _Changes:
         self._partitions[number].segment(
             name, batches, lineage=lineage, compression=self._rng.random() < 0.5, event_timestamp_ms=self._written
         )
+        manifest = self._partitions[number].path(name, "rsm-manifest")
+        manifest.write_bytes(encode_manifest(parse_manifest(manifest.read_bytes(), where=name)))  # as the plugin does
+        assert find_listed(manifest.read_bytes()) is not None
         self._whole[number].append(name)
         self._ends[number] = end
 
@@ -283,3 +307,36 @@ def test_columns_are_followed_as_values_are(tmp_path: pathlib.Path, seed: int) -
             histories = [each.history for each in kept.partitions.values() if each.history is not None]
             packed += sum(isinstance(each.lineage.spans, SpanColumns) for each in histories)
     assert packed
+
+
+def test_footers_are_asked_for(data: pathlib.Path, fixtures: pathlib.Path, follow: Follow) -> None:
+    """If this fails, a stream that goes by metadata reads indexes, and whole segments, in place of footers."""
+    root = next(folder for folder in (data / "main-plain", fixtures / "main-plain") if metadata_folders(folder))
+    view = open_metadata(metadata_folders(root))
+    config = {**config_of(root), "footer.object.enabled": "true"}
+    with open_tier(str(bucket_root(root)), layout="aiven", config=config, known=view) as tier:
+        look = follow(tier, TopicSelection.matching(".*"), read_metadata=lambda: view).look()
+        segments = [s.segment for each in look.partitions.values() if each.history for s in each.history.spans]
+        assert segments
+        assert all(each.footer is not None for each in segments)
+
+
+def test_the_newest_segment_of_the_metadata_is_there(
+    tmp_path: pathlib.Path, data: pathlib.Path, fixtures: pathlib.Path, follow: Follow
+) -> None:
+    """If this fails, records of a branch that a leader cut off are read, and nobody knows that its segment is lost."""
+    root = next(folder for folder in (data / "main-plain", fixtures / "main-plain") if metadata_folders(folder))
+    view = open_metadata(metadata_folders(root))
+    bucket = tmp_path / "bucket"
+    shutil.copytree(bucket_root(root), bucket)
+    with open_tier(bucket, layout="aiven", config=config_of(root), known=view) as tier:
+        followed = follow(tier, TopicSelection.matching(".*"), read_metadata=lambda: view)
+        found = [each.history for each in followed.look().partitions.values() if each.history]
+    whole = {each.topic_id_partition: each for each in found}
+    several = [partition for partition, history in whole.items() if len(history.spans) > 1]
+    assert several
+    for partition in several:
+        (bucket / f"{whole[partition].lineage.newest.log.key.removesuffix('log')}rsm-manifest").unlink()
+    with open_tier(bucket, layout="aiven", config=config_of(root), known=view) as tier:
+        look = follow(tier, TopicSelection.matching(".*"), read_metadata=lambda: view).look()
+    assert {each: type(fault) for each, fault in look.faults.items()} == dict.fromkeys(several, ObjectNotFoundError)

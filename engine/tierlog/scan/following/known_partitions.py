@@ -52,7 +52,9 @@ class KnownPartitions(TierKeys):
         if before is not None and self._view is view:
             return before
         known = before.partitions if before is not None else {}
-        layout = KnownLayout(self.tier.store, self.tier.layout, self.tier.scope, view)
+        listing = self.tier.listing
+        asks_footers = isinstance(listing, KnownLayout) and listing.has_footers
+        layout = KnownLayout(self.tier.store, self.tier.layout, self.tier.scope, view, unlisted_footers=asks_footers)
         found: dict[TopicIdPartition, ListedPartition] = {}
         for partition in view.partitions():
             each = self._described(partition, view, layout)

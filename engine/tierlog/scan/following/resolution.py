@@ -20,10 +20,11 @@ import xxhash
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import RemoteLogSegmentId
-from tierlog.remote.metadata.lineage import Gap, Lineage
+from tierlog.remote.metadata.lineage import Gap, Lineage, newest_segment
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.file_parts import described, fetch_epochs, id_of, whole_object
 from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.layouts.segment_lookup import KnownCandidate
 from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.cancelling import require_wanted
@@ -211,22 +212,25 @@ class Resolver:
 
     def _load(self, listed: ListedPartition, before: Resolution | None, *, describes: bool) -> _Found:
         found = _Found()
-        wanted: list[tuple[Candidate, bytes]] = []
+        wanted: list[bytes] = []
+        candidates: dict[bytes, Candidate] = {}
         loaded = before.loaded if before else {}
         for candidate in self._source.find_candidates(listed):
             if candidate.objects and LOG not in candidate.objects:
                 found.lost.append(candidate)
                 continue
             digest = _digest(candidate)
+            candidates[digest] = candidate
             known = loaded.get(digest)
             if known is not None:
                 found.segments[digest] = known
             else:
-                wanted.append((candidate, digest))
-        candidates = [each for each, _ in wanted]
-        with closing(self._iter_loads(candidates) if describes else self._iter_looks(candidates)) as loads:
-            for (candidate, digest), outcome in zip(wanted, loads, strict=True):
+                wanted.append(digest)
+        unknown = [candidates[digest] for digest in wanted]
+        with closing(self._iter_loads(unknown) if describes else self._iter_looks(unknown)) as loads:
+            for digest, outcome in zip(wanted, loads, strict=True):
                 require_wanted()  # of files of this machine, whose reads are not cancelled
+                candidate = candidates[digest]
                 if isinstance(outcome, StoredSegment):
                     found.segments[digest] = outcome
                 elif outcome is None and _may_be_empty(candidate, self._tier.layout):
@@ -237,7 +241,32 @@ class Resolver:
                     raise outcome
                 else:
                     found.faults.append((candidate, outcome))
+        if not describes:
+            self._describe_newest(found, candidates)
         return found
+
+    def _describe_newest(self, found: _Found, candidates: Mapping[bytes, Candidate]) -> None:
+        """Describe the newest segment, whose checkpoint says what counts of the others: one that cannot be described is
+        missed as if each had been.
+
+        Args:
+            found: Changed in place.
+            candidates: By digest.
+        """
+        while found.segments:
+            newest = newest_segment(list(found.segments.values()))
+            digest = next(each for each, segment in found.segments.items() if segment is newest)
+            try:
+                found.segments[digest] = self._tier.describe_segment(newest)
+            except ObjectNotFoundError:
+                found.vanished.append(candidates[digest])
+            except StoreError:
+                raise
+            except TierlogError as error:
+                found.faults.append((candidates[digest], error))
+            else:
+                return
+            del found.segments[digest]
 
     def _iter_loads(self, candidates: Sequence[Candidate]) -> Generator[StoredSegment | TierlogError | None]:
         """Load like ``Tier.iter_loads``; the first one in this thread: a partition whose objects stall then occupies
@@ -350,6 +379,11 @@ def _require_covered(history: PartitionHistory, found: _Found, *, has_late_segme
             raise ObjectNotFoundError(
                 f"{candidate.segment_path}: a segment is gone that retention would not have taken"
             )
+    for candidate in found.vanished:
+        if isinstance(candidate, KnownCandidate) and _is_newer(candidate, lineage.newest):
+            raise ObjectNotFoundError(
+                f"{candidate.segment_path}: the metadata has it as the newest, and it is not there"
+            )
     if has_late_segments:
         for candidate in found.vanished:  # it was there in each listing, so that no broker deletes it
             if candidate.start_offset >= lineage.earliest_offset and _may_be_newest(candidate, history):
@@ -371,6 +405,15 @@ def _require_no_way_back(before: PartitionHistory, now: PartitionHistory) -> Non
             f"{now.topic_id_partition}: the segments up to offset {known.end_offset} of leader epoch {known_epoch} are"
             f" gone, and older ones are left, up to offset {found.end_offset} of leader epoch {newest_epoch}"
         )
+
+
+def _is_newer(candidate: KnownCandidate, newest: StoredSegment) -> bool:
+    """Whether a segment that is gone would say what counts of the others."""
+    known, found = candidate.metadata, newest.metadata
+    if known is None:
+        return False
+    ranks = [(max(each.segment_leader_epochs), each.end_offset) for each in (known, found)]
+    return ranks[0] > ranks[1]
 
 
 def _may_be_newest(candidate: Candidate, history: PartitionHistory) -> bool:
