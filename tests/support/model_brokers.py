@@ -34,9 +34,11 @@ class ModelPartition:
 
     def end_of(self, epoch: int) -> tuple[int, int]:
         """As a broker answers OffsetForLeaderEpoch."""
+        if epoch < 0 or not self.epochs or epoch > self.epochs[-1][0]:
+            return -1, -1
         found = [number for number, (one, _) in enumerate(self.epochs) if one <= epoch]
         if not found:
-            return -1, -1
+            return epoch, self.epochs[0][1]
         following = self.epochs[found[-1] + 1 :]
         return self.epochs[found[-1]][0], following[0][1] if following else self.high_watermark
 
@@ -106,10 +108,11 @@ class ModelBrokers:
         return entities.response(topics=tuple(answer(entities, topic, request, node_id) for topic in topics))
 
     def _described(self, entities: Any, name: str) -> Any:
-        topic_id = self.ids.get(name)
+        topic_id = None if name in self.secret else self.ids.get(name)
+        error = ErrorCode.unknown_topic_or_partition if topic_id is None else ErrorCode.none
         return entities.make(
             "MetadataResponseTopic",
-            error_code=ErrorCode.unknown_topic_or_partition if topic_id is None else ErrorCode.none,
+            error_code=ErrorCode.topic_authorization_failed if name in self.secret else error,
             name=name,
             topic_id=None if topic_id is None else uuid.UUID(bytes=topic_id.raw),
             is_internal=False,
@@ -136,8 +139,6 @@ class ModelBrokers:
             end = one.last_stable_offset if request.isolation_level else one.high_watermark
             offset = {-1: end, -2: one.log_start_offset, -4: one.earliest_local_offset}[asked.timestamp]
             error = ErrorCode.none if one.leader == node_id else ErrorCode.not_leader_or_follower
-            if topic.name in self.secret:
-                error = ErrorCode.topic_authorization_failed
             answers.append(
                 entities.make(
                     "ListOffsetsPartitionResponse",

@@ -385,7 +385,7 @@ def test_a_store_that_stalls_holds_up_its_own_partitions() -> None:
     """Otherwise the live end waits for a bucket."""
 
     async def test(rig: FrontRig) -> None:
-        tier, _, _ = rig.add("orders", batches=6, tiered=4)
+        tier, orders, _ = rig.add("orders", batches=6, tiered=4)
         _, live, _ = rig.add("payments", batches=2, tiered=0)
         tier.gate = asyncio.Event()
         fetching = asyncio.create_task(rig.fetch(12, [Ask("orders", 0, 0), Ask("payments", 0, 0)]))
@@ -393,10 +393,26 @@ def test_a_store_that_stalls_holds_up_its_own_partitions() -> None:
         answer = await fetching
         assert answer.records == {("payments", 0): data_of(live)}
         assert answer.errors == {}
+        answer = await rig.fetch_of("orders", 50)  # at the live end: it waits no time
+        assert answer.records == {("orders", 0): data_of(orders, 5)}
         tier.gate.set()
         await settle()
+        assert (await rig.fetch_of("orders", 0)).records == {("orders", 0): data_of(tier)}
 
     on_front(test)
+
+
+def test_a_tier_that_brokers_have_deleted_is_no_other_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise each client that asks for a deleted offset tells an operator that the bucket is of another log."""
+
+    async def test(rig: FrontRig) -> None:
+        _, _, model = rig.add("orders", batches=6, tiered=4)
+        model.log_start_offset, model.epochs = 50, [(3, 50)]
+        await rig.fetch_of("orders", 0)
+        assert not rig.choices.faults
+
+    on_front(test)
+    assert not [record for record in caplog.records if "another_lineage" in record.getMessage()]
 
 
 def test_a_connection_that_ends_ends_the_clients() -> None:

@@ -81,6 +81,14 @@ def test_below_the_log_start_the_broker_answers() -> None:
     assert chosen(Wish(-5)) == "upstream"
 
 
+def test_what_brokers_have_deleted_is_theirs() -> None:
+    """Otherwise a deleted tier is searched, or taken for another log's: of it brokers know no epochs any more."""
+    ends = EpochEnds(7, EpochEndOffset(7, 900), EpochEndOffset(6, 600))
+    for start in (500, 600):
+        assert chosen(Wish(200), state=state(log_start_offset=start, ends=ends)) == "upstream"
+        assert chosen(Wish(0, is_search=True), state=state(log_start_offset=start)) == "upstream"
+
+
 def test_a_search_begins_at_the_log_start() -> None:
     """Otherwise no time is found in the tier, or one in another log."""
     search = Wish(0, is_search=True)
@@ -177,9 +185,11 @@ logs = st.lists(st.integers(0, 3), min_size=1, max_size=12).map(sorted)
 
 def end_of(log: list[int], epoch: int) -> EpochEndOffset:
     """As Kafka's LeaderEpochFileCache answers a follower or a client."""
+    if epoch < 0 or epoch > log[-1]:
+        return EpochEndOffset(-1, -1)
     at_or_below = [one for one in log if one <= epoch]
     if not at_or_below:
-        return EpochEndOffset(-1, -1)
+        return EpochEndOffset(epoch, 0)
     return EpochEndOffset(at_or_below[-1], len(at_or_below))
 
 

@@ -223,6 +223,23 @@ def test_a_deletion_that_passed_counts_at_once_and_stays() -> None:
     on_loop(test)
 
 
+def test_a_deletion_during_the_first_question_counts() -> None:
+    """Otherwise an answer that was made before it lets deleted records be served until the next question."""
+
+    async def test(rig: Rig) -> None:
+        rig.brokers.add("orders")
+        rig.brokers.stalled = {1}  # who leads is known, and the leader is asked
+        first = asyncio.create_task(rig.fresh(ORDERS))
+        await settle()
+        rig.states.move_log_start(ORDERS, 300)
+        rig.brokers.go_on()
+        (state,) = await first
+        assert state is not None
+        assert state.log_start_offset == 300
+
+    on_loop(test)
+
+
 def test_partitions_with_an_error_have_no_state() -> None:
     """Otherwise a partition whose leader moves, or that is not there, holds up or falsifies the others."""
 

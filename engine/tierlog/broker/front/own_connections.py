@@ -34,6 +34,8 @@ _METADATA_VERSIONS: Final = range(1, 14)
 _LISTING_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 10.0
+#: Of a question that any broker answers: how long one of them may take before the next one is asked.
+_ANY_SECONDS: Final = 1.0
 #: A session is left before its end: by then the broker would close it at the next request.
 _SESSION_SHARE: Final = 0.8
 #: An answer of more bytes is decoded by a thread.
@@ -103,10 +105,13 @@ class OwnConnections:
         """
         until = self._timers.monotonic_seconds() + seconds
         failure = UpstreamError(f"broker {node_id} is not known")
-        for address in self._addresses(node_id):
+        addresses = self._addresses(node_id)
+        for address in addresses:
             left = until - self._timers.monotonic_seconds()
             if left <= 0:
                 break
+            if address != addresses[-1]:
+                left = min(left, _ANY_SECONDS)
             try:
                 answer = await self._ask_at(address, api_key, versions, make, left)
             except UpstreamError as error:

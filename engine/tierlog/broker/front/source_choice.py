@@ -175,6 +175,8 @@ def choose_source(
     if state.ends.leader_epoch != seam.leader_epoch or end_offset < seam_offset:
         # The tier may have grown since: then the state says nothing about its end.
         return Source.REFRESH if state.asked_at_seconds < seam_since_seconds else Source.UPSTREAM
+    if state.log_start_offset >= seam_offset:
+        return Source.UPSTREAM  # brokers have deleted all of it, and with it what they knew of its epochs
     if fault_of_lineage(seam, state):
         return Source.REFRESH if state.asked_at_seconds < seam_since_seconds else Source.UPSTREAM
     if wish.is_search:

@@ -35,8 +35,10 @@ _LOAD_SECONDS: Final = 0.5
 _STATE_SECONDS: Final = 1.0
 #: A question that began so recently answers a client that knows more than the state, too.
 _SOON_SECONDS: Final = 0.1
-#: How long a partition is upstream's after its tier could not be read.
+#: How long a partition is upstream's after its tier could not be read: the first time, and at most, doubled with each
+#: that comes soon.
 _AVOIDED_SECONDS: Final = 5.0
+_AVOIDED_SECONDS_MAX: Final = 60.0
 #: Partitions that are remembered, a few hundred bytes each.
 _PARTITIONS_MAX: Final = 200_000
 #: Loads that no request waits for, at once.
@@ -52,6 +54,8 @@ class _Tier:
         seam: As last seen; it stays while a newer one is looked up.
         seam_since_seconds: Since when it is known.
         avoided_until_seconds: Until when the partition is upstream's.
+        avoided_seconds: How long that was.
+        unawaited_until_seconds: Until when no request waits for its end, which did not come in time.
         fault: The seam that is of no one lineage with upstream's log; None if that is not so, or not known.
         is_loading: Whether a load is under way that no request waits for.
     """
@@ -60,6 +64,8 @@ class _Tier:
     seam: TierEnd | None = None
     seam_since_seconds: float = 0.0
     avoided_until_seconds: float = 0.0
+    avoided_seconds: float = 0.0
+    unawaited_until_seconds: float = 0.0
     fault: TierEnd | None = None
     is_loading: bool = False
 
@@ -134,7 +140,10 @@ class TierChoices:
         """Leave a partition to upstream for a while: its tier could not be read."""
         tier = self._tiers.get(key)
         if tier is not None:
-            tier.avoided_until_seconds = self._timers.monotonic_seconds() + _AVOIDED_SECONDS
+            now = self._timers.monotonic_seconds()
+            is_again = now < tier.avoided_until_seconds + tier.avoided_seconds
+            tier.avoided_seconds = min(2 * tier.avoided_seconds, _AVOIDED_SECONDS_MAX) if is_again else _AVOIDED_SECONDS
+            tier.avoided_until_seconds = now + tier.avoided_seconds
 
     async def close(self) -> None:
         """End the loads that no request waits for."""
@@ -153,8 +162,10 @@ class TierChoices:
             if is_current and tier.seam is not None:
                 if not is_behind_tier(wish, tier.seam):
                     found[key] = tier.seam
-            elif tier.seam is not None and is_behind_tier(wish, tier.seam):
-                self._load_later(key, tier)  # a client at the live end does not wait for a bucket
+            elif (tier.seam is not None and is_behind_tier(wish, tier.seam)) or now < tier.unawaited_until_seconds:
+                self._load_later(
+                    key, tier
+                )  # a client at the live end does not wait for a bucket, nor each for its stall
             else:
                 unknown[key] = tier
         if unknown:
@@ -162,7 +173,10 @@ class TierChoices:
             await run_each(calls, count=len(calls), limit=CONCURRENCY, seconds=_LOAD_SECONDS, timers=self._timers)
             now = self._timers.monotonic_seconds()
             for key, tier in unknown.items():
-                if self._look(tier, now) and tier.seam is not None and not is_behind_tier(wishes[key], tier.seam):
+                if not self._look(tier, now):
+                    tier.unawaited_until_seconds = now + _AVOIDED_SECONDS
+                    self._load_later(key, tier)
+                elif tier.seam is not None and not is_behind_tier(wishes[key], tier.seam):
                     found[key] = tier.seam
         return found
 
@@ -246,7 +260,9 @@ class TierChoices:
         return left
 
     def _note_lineage(self, key: NamedPartition, tier: _Tier, seam: TierEnd, state: UpstreamState) -> None:
-        fault = fault_of_lineage(seam, state) if state.ends.leader_epoch == seam.leader_epoch else ""
+        # Of what brokers have deleted they know no epochs.
+        is_known = state.ends.leader_epoch == seam.leader_epoch and state.log_start_offset < seam.end_offset
+        fault = fault_of_lineage(seam, state) if is_known else ""
         if not fault:
             tier.fault = None
             self.faults.discard(key)

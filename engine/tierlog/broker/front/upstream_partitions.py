@@ -52,6 +52,7 @@ class _Known:
         asked_at_seconds: When the newest question began that has ended, with or without a state.
         asking_since_seconds: When the newest question under way began; None if none is.
         used_at_seconds: When a fetch asked last.
+        deleted: When records were deleted last, and below which offset: a question that began before may not know.
     """
 
     seam: TierEnd
@@ -59,6 +60,7 @@ class _Known:
     asked_at_seconds: float = _NOT_BEFORE
     asking_since_seconds: float | None = None
     used_at_seconds: float = _NOT_BEFORE
+    deleted: tuple[float, int] = (_NOT_BEFORE, 0)
 
 
 class _Question(NamedTuple):
@@ -187,8 +189,10 @@ class UpstreamPartitions:
     def move_log_start(self, partition: NamedPartition, log_start_offset: int) -> None:
         """Note that records below an offset have been deleted: no fetch from now on gets one."""
         known = self._known.get(partition)
-        if known is not None and known.state is not None:
-            known.state = _later(known.state, known.state.topic_id, log_start_offset)
+        if known is not None:
+            known.deleted = self._timers.monotonic_seconds(), log_start_offset
+            if known.state is not None:
+                known.state = _later(known.state, known.state.topic_id, log_start_offset)
 
     async def close(self) -> None:
         """End the questions under way; waiting fetches go on without them."""
@@ -236,14 +240,18 @@ class UpstreamPartitions:
         try:
             while lane.wanted:
                 wanted, lane.wanted = self._begin(lane.wanted), {}
+                errors: dict[str, ErrorCode] = {}
                 try:
                     leaders = await ask_leaders(
-                        self._brokers, dict.fromkeys(topic for topic, _ in wanted), seconds=_ROUND_SECONDS
+                        *(self._brokers, dict.fromkeys(topic for topic, _ in wanted)),
+                        errors=errors,
+                        seconds=_ROUND_SECONDS,
                     )
                 except UpstreamError as error:
                     self._fail(lane, "any broker", wanted, error)
                     continue
                 lane.failures = 0
+                self._tell({key: errors[key[0]] for key in wanted if key[0] in errors})
                 for partition, question in wanted.items():
                     self._ask_leader(partition, question._replace(leader=leaders.get(partition)))
         finally:
@@ -253,7 +261,8 @@ class UpstreamPartitions:
         """Log errors that do not pass by themselves, once for each partition."""
         for key, code in errors.items():
             if not code.retriable:
-                _TOLD.tell(*key, UpstreamError(f"its leader tells no offsets ({code.name}): brokers serve it alone"))
+                text = f"the front learns nothing of it ({code.name}): brokers serve it alone"
+                _TOLD.tell(*key, UpstreamError(text))
 
     def _begin(self, wanted: dict[NamedPartition, _Question]) -> dict[NamedPartition, _Question]:
         """Note that a round begins. Returns its questions."""
@@ -354,6 +363,9 @@ class UpstreamPartitions:
             if state is not None:
                 self._answered_at_seconds = self._clock.monotonic_seconds()
                 before = known.state
+                deleted_at, offset = known.deleted
+                if question.began_seconds <= deleted_at:
+                    state = _later(state, state.topic_id, offset)
                 known.state = state if before is None else _later(state, before.topic_id, before.log_start_offset)
         self._ended.ring()
 

@@ -82,9 +82,11 @@ class PartitionLeader(NamedTuple):
 
 
 async def ask_leaders(
-    brokers: AskedBrokers, topics: Iterable[str], *, seconds: float
+    brokers: AskedBrokers, topics: Iterable[str], *, errors: dict[str, ErrorCode], seconds: float
 ) -> Mapping[NamedPartition, PartitionLeader]:
-    """Return the leaders of all partitions of topics that are there and have one. Raises UpstreamError."""
+    """Return the leaders of all partitions of topics that are there and have one. Errors of topics are noted in
+    ``errors``. Raises UpstreamError.
+    """
     names = tuple(topics)
 
     def make(api_version: int) -> RequestPayload:
@@ -97,6 +99,9 @@ async def ask_leaders(
         )
 
     answer = await brokers.ask(None, METADATA, _METADATA_VERSIONS, make, seconds=seconds)
+    for topic in answer.topics:
+        if topic.error_code is not ErrorCode.none and topic.name is not None:
+            errors[topic.name] = topic.error_code
     return {
         (topic.name, one.partition_index): PartitionLeader(topic_id_of(topic.topic_id), one.leader_id, one.leader_epoch)
         for topic in answer.topics

@@ -126,7 +126,8 @@ class Replica:
             machine=machine,
         )
         self._parts.push_async_callback(catalog.close)
-        await catalog.start()
+        # What a bucket that is away cannot serve, brokers do.
+        await catalog.start(may_be_away=config.front is not None)
         metrics = ServerMetrics()
         registries = [metrics.registry, storage_metrics.registry, ReplicaMetrics(catalog, machine.clock).registry]
         ends: list[Callable[[], None]] = [catalog.end_waits]
@@ -202,7 +203,9 @@ class Replica:
         """Return the reason why the server is not ready; "" if it is."""
         if self._upstream is not None and self._upstream.own.failure:
             return f"the upstream cluster is away: {self._upstream.own.failure}"
-        return catalog.unready_reason if self._is_listening else "the server does not listen yet"
+        if not self._is_listening:
+            return "the server does not listen yet"
+        return "" if self._upstream is not None else catalog.unready_reason  # brokers serve what the bucket does not
 
     def _when_ended(self, worker: Worker, close: Callable[[], None]) -> None:
         """Register a close that may block, to run in a thread at the end."""

@@ -272,8 +272,11 @@ class BucketCatalog:
         self._listings = 0
         self._is_closed = False
 
-    async def start(self) -> None:
+    async def start(self, *, may_be_away: bool = False) -> None:
         """List the bucket and begin to follow it. With a saved listing begin with that, and list a moment later.
+
+        Args:
+            may_be_away: Begin with nothing where the bucket cannot be listed for now, and list a moment later.
 
         Raises:
             StoreError and its kinds: it cannot be listed, and no listing was saved.
@@ -282,16 +285,26 @@ class BucketCatalog:
         worker, saver = Worker(pool, self._machine), self._saver
         try:
             saved = None if saver is None else await worker.run(saver.load)
+            first_seconds: float | None = _SAVED_SECONDS
             if saved is not None:
                 look = await worker.run(lambda: self._looked(saved))
                 self._serve(look)
             else:
-                look = await worker.run(lambda: self._following.look(None))
-                self._take(look)
-                await worker.run(lambda: self._save(look))
+                try:
+                    look = await worker.run(lambda: self._following.look(None))
+                except StoreError as error:
+                    if not (may_be_away and error.retriable):
+                        raise
+                    _log.warning("%s cannot be listed, and serves nothing yet: %s", self._tier.describe(), error)
+                    self._refresh_error = error
+                    look = self._looked(TierListing({}, {}))
+                else:
+                    first_seconds = None
+                    self._take(look)
+                    await worker.run(lambda: self._save(look))
         finally:
             pool.close(wait_seconds=0)
-        self._following.start(look, first_seconds=None if saved is None else _SAVED_SECONDS)
+        self._following.start(look, first_seconds=first_seconds)
 
     async def close(self) -> None:
         """Stop following; pending work is cancelled. Partitions that were handed out know nothing new any more."""
