@@ -210,6 +210,33 @@ def test_a_topic_that_was_made_anew_is_the_brokers(caplog: pytest.LogCaptureFixt
     assert len([one for one in caplog.records if "another_lineage" in one.getMessage()]) == 1
 
 
+def test_a_bucket_of_another_cluster_is_told_whoever_asks(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise nobody learns why the brokers serve all: clients that name topics by ids never ask for the bucket's."""
+    other = Uuid(b"another topic...")
+
+    async def test(rig: FrontRig) -> None:
+        tier, _, _ = rig.add("orders", batches=6, tiered=4)
+        rig.add("payments", batches=6, tiered=4)
+        rig.brokers.ids["orders"] = other
+        comparing = asyncio.create_task(rig.choices.keep_comparing(rig.brokers))
+        for _ in range(3):
+            await rig.timers.advance(30.0)
+            assert rig.choices.other_topics == {"orders": other}
+        rig.brokers.away.add(None)
+        await rig.timers.advance(30.0)
+        assert rig.choices.other_topics == {"orders": other}, "nobody knows better"
+        rig.brokers.away.clear()
+        rig.brokers.ids["orders"] = tier.topic_id_partition.topic_id
+        await rig.timers.advance(30.0)
+        assert rig.choices.other_topics == {}
+        comparing.cancel()
+        await settle()
+
+    on_front(test)
+    (told,) = [record.getMessage() for record in caplog.records if "another_topic" in record.getMessage()]
+    assert "topic=orders" in told
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -82,6 +82,10 @@ class FrontMetrics:
                 "Partitions whose history in the bucket is not the beginning of the brokers' log.",
                 len(choices.faults),
             ),
+            "topics_of_another_id": (
+                "Topics of the bucket that have another id than the brokers' of that name.",
+                len(choices.other_topics),
+            ),
             "upstream_partitions": ("Partitions whose state is asked for.", len(choices.states)),
             "upstream_refresh_age_seconds": (
                 "Time since a broker last answered about partitions that are fetched; -1 before the first time.",

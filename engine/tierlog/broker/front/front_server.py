@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
@@ -46,6 +46,8 @@ class UpstreamCluster:
         self._settings = settings
         self._tls = tls
         self._next = 0
+        #: Addresses that were not reached as a bootstrap: each client would wait for one whose host is gone.
+        self._failed: set[Address] = set()
         self.brokers = VirtualBrokers(config.ports)
         self.own = OwnConnections(config, self.brokers, self.connect, worker=worker, timers=settings.timers)
 
@@ -76,16 +78,22 @@ class UpstreamCluster:
             raise
 
     async def _connect_any(self) -> OutgoingConnection:
-        known = [(each.host, each.port) for each in self.brokers.brokers()]
+        known = [(each.host, each.port) for each in self.brokers.listed()]
         self._next += 1
         first = self._next % max(len(known), 1)  # each broker in turn is the bootstrap of a client
         known = known[first:] + known[:first]
+        addresses = dict.fromkeys((*known, *self.config.bootstrap))
+        self._failed &= addresses.keys()
         failure = OutgoingError("no broker is known")
-        for address in dict.fromkeys((*known, *self.config.bootstrap)):
+        for address in sorted(addresses, key=self._failed.__contains__):
             try:
-                return await self.connect(address)
+                found = await self.connect(address)
             except OutgoingError as error:
                 failure = error
+                self._failed.add(address)
+            else:
+                self._failed.discard(address)
+                return found
         self.own.list_soon()
         raise failure
 
@@ -109,6 +117,7 @@ class FrontServer:
         config: Where it listens for the bootstrap, and its limits.
         upstream: The cluster.
         metrics: The counters.
+        chores: Run beside the server, from its start to its end.
 
     One event loop, which runs when ``start`` is called, and its thread.
     """
@@ -121,8 +130,10 @@ class FrontServer:
         machine: Machine,
         *,
         metrics: ServerMetrics,
+        chores: Sequence[Callable[[], Coroutine[object, object, None]]] = (),
     ) -> None:
         self._config = config
+        self._chores = chores
         self.upstream = upstream
         self._machine = machine
         self._metrics = metrics
@@ -162,6 +173,8 @@ class FrontServer:
         host, port = await self._framed.start()
         self._framed.start_chore(upstream.own.keep_listing())
         self._framed.start_chore(self._load_versions(self._worker))
+        for chore in self._chores:
+            self._framed.start_chore(chore())
         ports = upstream.brokers.ports
         line = "event=started host=%s port=%d protocol=%s broker_ports=%d-%d brokers=%d"
         _log.info(line, host, port, self._config.security_protocol, ports.start, ports.stop - 1, len(found))

@@ -21,11 +21,12 @@ from tierlog.broker.front.source_choice import (
     is_behind_tier,
 )
 from tierlog.broker.front.upstream_partitions import UpstreamPartitions
-from tierlog.broker.front.upstream_questions import NamedPartition
-from tierlog.broker.handling import RequestContext
+from tierlog.broker.front.upstream_questions import AskedBrokers, NamedPartition, ask_leaders
+from tierlog.broker.handling import RequestContext, UpstreamError
 from tierlog.broker.partitions import Catalog, Partition
+from tierlog.remote.api import ZERO_UUID, Uuid
 from tierlog.runtime.machine.clock import Timers
-from tierlog.runtime.waiting.loops import LoopCalls
+from tierlog.runtime.waiting.loops import Alarm, LoopCalls
 from tierlog.runtime.waiting.side_by_side import run_each
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ _AVOIDED_SECONDS: Final = 5.0
 _AVOIDED_SECONDS_MAX: Final = 60.0
 #: Partitions that are remembered, a few hundred bytes each.
 _PARTITIONS_MAX: Final = 200_000
+#: Between two comparisons of topic ids, and how many topics one question has.
+_COMPARED_SECONDS: Final = 30.0
+_COMPARED_TOPICS: Final = 500
+_COMPARED_WAIT_SECONDS: Final = 10.0
 #: Loads that no request waits for, at once.
 _LOADS_MAX: Final = 64
 
@@ -115,6 +120,8 @@ class TierChoices:
         self._loads_count = 0
         #: Partitions whose tier is of no one lineage with upstream's log.
         self.faults: set[NamedPartition] = set()
+        #: Topics of the bucket whose names are upstream's, and their ids there, which are other ones.
+        self.other_topics: dict[str, Uuid] = {}
 
     async def choose(
         self, wishes: Mapping[NamedPartition, Wish], context: RequestContext
@@ -144,6 +151,31 @@ class TierChoices:
             is_again = now < tier.avoided_until_seconds + tier.avoided_seconds
             tier.avoided_seconds = min(2 * tier.avoided_seconds, _AVOIDED_SECONDS_MAX) if is_again else _AVOIDED_SECONDS
             tier.avoided_until_seconds = now + tier.avoided_seconds
+
+    async def keep_comparing(self, brokers: AskedBrokers) -> None:
+        """Compare the ids of the bucket's topics with upstream's, again and again: a client that names topics by their
+        ids never asks for one of the bucket that is of another cluster.
+        """
+        while True:
+            ids = {topic.name: topic.topic_id for topic in self.catalog.topics() if topic.topic_id != ZERO_UUID}
+            names = sorted(ids)
+            found: dict[str, Uuid] = {}
+            try:
+                for at in range(0, len(names), _COMPARED_TOPICS):
+                    some = names[at : at + _COMPARED_TOPICS]
+                    leaders = await ask_leaders(brokers, some, errors={}, seconds=_COMPARED_WAIT_SECONDS)
+                    found |= {topic: leader.topic_id for (topic, _), leader in leaders.items()}
+            except UpstreamError as error:
+                _log.debug("the bucket's topics are compared later: %s", error)  # that it is away is told elsewhere
+            else:
+                self._note_topics({name: one for name, one in found.items() if one != ids[name]}, ids)
+            await Alarm(self._timers).wait(_COMPARED_SECONDS)
+
+    def _note_topics(self, others: dict[str, Uuid], ids: Mapping[str, Uuid]) -> None:
+        for name in others.keys() - self.other_topics.keys():
+            line = "event=another_topic topic=%s: the bucket's topic id is %s, the brokers' %s; the brokers serve it"
+            _log.warning(line, name, ids[name], others[name])
+        self.other_topics = others
 
     async def close(self) -> None:
         """End the loads that no request waits for."""

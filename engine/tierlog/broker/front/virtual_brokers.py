@@ -49,6 +49,10 @@ class VirtualBrokers:
         """Return the known brokers that have a port."""
         return list(self._by_port.values())
 
+    def listed(self) -> list[Broker]:
+        """Return those of the newest listing that have a port: the cluster has taken the others out."""
+        return [broker for broker in self._by_port.values() if broker.node_id in self._listed]
+
     def port_of(self, node_id: int) -> int:
         """Return the port that stands for a broker."""
         return self._ports[node_id % len(self._ports)]

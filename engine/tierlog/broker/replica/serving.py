@@ -197,7 +197,8 @@ class Replica:
         registries.append(FrontMetrics(f"{METRICS_PREFIX}front_", counts, choices).registry)
         times = FrontListOffsetsHandler(choices, timers=timers, counts=counts)
         handlers = (fetch, times, FrontDeleteRecordsHandler(states))
-        return FrontServer(handlers, config.server, upstream, machine, metrics=metrics)
+        chores = (partial(choices.keep_comparing, upstream.own),)
+        return FrontServer(handlers, config.server, upstream, machine, metrics=metrics, chores=chores)
 
     def _unready_reason(self, catalog: BucketCatalog) -> str:
         """Return the reason why the server is not ready; "" if it is."""

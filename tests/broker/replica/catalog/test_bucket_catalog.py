@@ -15,6 +15,7 @@ from tests.support.batches import message
 from tests.support.buckets import Bucket
 from tests.support.catalogs import (
     NEVER_SECONDS,
+    BarePartition,
     Watching,
     history_of,
     opened_catalog,
@@ -403,6 +404,28 @@ def test_a_start_over_a_store_that_fails_says_so(tmp_path: pathlib.Path) -> None
                 await catalog.start()
             assert "since the start" in catalog.unready_reason
             await catalog.close()
+
+    run_on("uvloop", main)
+
+
+def test_a_start_may_go_without_the_bucket(tmp_path: pathlib.Path) -> None:
+    """A front would take a whole cluster from its clients when its bucket is away for a minute."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        watching = Watching()
+        with open_tier(str(tmp_path), layout="aiven", wrap_store=watching) as tier:
+            watching.store.broken = StoreUnavailableError("503")
+            catalog = BucketCatalog(tier, BarePartition, CatalogSettings(segments_ahead_max=0))  # type: ignore[arg-type]
+            await catalog.start(may_be_away=True)
+            try:
+                assert not catalog.topics()
+                assert "503" in catalog.unready_reason
+                watching.store.broken = None
+                await until(lambda: catalog.find("orders") is not None)
+                assert not catalog.unready_reason
+            finally:
+                await catalog.close()
 
     run_on("uvloop", main)
 
