@@ -245,7 +245,6 @@ class _AivenLookup(_Places):
         )
         return FoundSegment(segment, data)
 
-
     def _plain(self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, data: Buffer) -> StoredSegment | None:
         """Describe a segment that is stored as it is, by a manifest as the plugin writes it: in a third of the time.
         None where the whole parser has to be asked.
