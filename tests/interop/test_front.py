@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 import shlex
 import shutil
@@ -105,8 +106,8 @@ def test_writers_and_groups_do_what_they_do(pair: Pair, front: RunningReplica) -
         assert consume(front.bootstrap, topic, 3200, **{"group.protocol": "consumer"}) == expected
 
 
-def test_kafkas_own_tools(pair: Pair, front: RunningReplica, tools: KafkaTools) -> None:
-    """Java clients of the newest release: topics, groups, offsets, records deleted, the quorum."""
+def test_kafkas_own_tools(pair: Pair, front: RunningReplica, tools: KafkaTools, tmp_path: pathlib.Path) -> None:
+    """Java clients of the newest release: topics, groups, offsets, log directories, records deleted, the quorum."""
     topic = make_topic(front.bootstrap, 2)
     at = ("--bootstrap-server", front.bootstrap)
     described = tools.run("kafka-topics", *at, "--describe", "--topic", topic)
@@ -121,9 +122,19 @@ def test_kafkas_own_tools(pair: Pair, front: RunningReplica, tools: KafkaTools) 
     assert all(row[5] == "0" for row in rows)
     offsets = tools.run("kafka-get-offsets", *at, "--topic", topic).text
     assert sum(int(line.rpartition(":")[2]) for line in offsets.split()) == 500
+    assert topic in tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", topic).text
+    deleted = tmp_path / "deleted.json"
+    deleted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1}))
+    assert "low_watermark: 7" in tools.run("kafka-delete-records", *at, "--offset-json-file", str(deleted)).text
+    quorum = [
+        tools.run("kafka-metadata-quorum", "--bootstrap-server", each, "describe", "--status")
+        for each in (front.bootstrap, pair.plain)
+    ]
+    leaders = [[line for line in each.text.splitlines() if line.startswith("LeaderId")] for each in quorum]
+    assert leaders[0] == leaders[1] != []
 
 
-@pytest.mark.parametrize("library", ["librdkafka", "java"])
+@pytest.mark.parametrize("library", ["librdkafka", "java", "aiokafka", "kafka_python"])
 def test_a_client_never_hears_of_another_address(
     library: str, pair: Pair, front: RunningReplica, tmp_path: pathlib.Path
 ) -> None:
@@ -131,8 +142,8 @@ def test_a_client_never_hears_of_another_address(
     from tests.support.peers import install
 
     topic = make_topic(front.bootstrap)
-    if library == "librdkafka":
-        command = [sys.executable, "-c", _WRITER_AND_READER, front.bootstrap, topic]
+    if library != "java":
+        command = [sys.executable, "-c", _READERS[library], front.bootstrap, topic]
     else:
         java = [install.java(), "-Xmx256m", "-cp", install.class_path("kafka")]
         refresh = ["--consumer-property", "metadata.max.age.ms=100", "--group", topic]
@@ -186,6 +197,31 @@ while True:
     for message in consumer.consume(100, 0.1):
         print(message.value(), flush=True)
 """
+
+
+_AIOKAFKA = """
+import asyncio, sys
+from aiokafka import AIOKafkaConsumer
+bootstrap, topic = sys.argv[1:]
+
+async def main():
+    keys = {"group_id": topic, "auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, **keys)
+    await consumer.start()
+    async for message in consumer:
+        print(message.value, flush=True)
+
+asyncio.run(main())
+"""
+_KAFKA_PYTHON = """
+import sys
+from kafka import KafkaConsumer
+bootstrap, topic = sys.argv[1:]
+keys = {"group_id": topic, "auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
+for message in KafkaConsumer(topic, bootstrap_servers=bootstrap, **keys):
+    print(message.value, flush=True)
+"""
+_READERS = {"librdkafka": _WRITER_AND_READER, "aiokafka": _AIOKAFKA, "kafka_python": _KAFKA_PYTHON}
 
 
 def test_a_killed_front_loses_and_doubles_nothing(pair: Pair, tier: pathlib.Path, tmp_path: pathlib.Path) -> None:

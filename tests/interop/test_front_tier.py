@@ -158,7 +158,7 @@ def test_times_are_the_brokers(cluster: FrontCluster, front: Front) -> None:
 
 def test_rights(cluster: FrontCluster) -> None:
     """If this fails, the bucket is a way past the cluster's ACLs."""
-    from confluent_kafka import KafkaException
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
     topic = "secret"
     tiered(cluster, topic)
@@ -179,12 +179,21 @@ def test_rights(cluster: FrontCluster) -> None:
             read("writer")
         assert front.bytes_from("tier") == before
         assert read("reader") == len(wanted)
+        living = Consumer({"bootstrap.servers": front.bootstrap, "group.id": "none", **login("reader")})
+        place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+        living.assign([place])
+        assert living.poll(30) is not None
         grant(cluster.plain, "reader", topic, ["READ"], remove=True)
         time.sleep(1.5)
         before = front.bytes_from("tier")
         with pytest.raises((KafkaException, AssertionError)):
             read("reader")
+        living.seek(place)  # on the connection that had the right
+        told = [message.error() for message in living.consume(1000, 5)]
+        living.close()
         assert front.bytes_from("tier") == before
+        assert told
+        assert all(error is not None for error in told[-3:])
 
 
 def test_deleted_records_are_gone(cluster: FrontCluster, front: Front) -> None:
@@ -226,6 +235,7 @@ def test_a_topic_made_anew(cluster: FrontCluster, front: Front, tmp_path: pathli
         assert records_of(behind.bootstrap, topic) == wanted
         assert records_of(behind.bootstrap, topic) == wanted
         assert behind.bytes_from("tier") == 0
+        wait_until(lambda: behind.metric("topics_of_another_id") == 1)  # whoever asks
 
 
 def test_a_bucket_that_is_behind(cluster: FrontCluster, tmp_path: pathlib.Path) -> None:

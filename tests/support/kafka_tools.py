@@ -23,6 +23,7 @@ CLASSES = {
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-get-offsets": "GetOffsetShell",
     "kafka-log-dirs": "LogDirsCommand",
+    "kafka-metadata-quorum": "MetadataQuorumCommand",
     "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",
     "kafka-topics": "TopicCommand",
     "kafka-verifiable-consumer": "VerifiableConsumer",
