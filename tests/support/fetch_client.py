@@ -54,6 +54,7 @@ class Told:
     aborted: Sequence[tuple[int, int]] | None
     diverging_epoch: tuple[int, int] | None
     current_leader: tuple[int, int] | None
+    preferred_read_replica: int = -1
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class FetchAnswer:
     session_id: int
     partitions: Sequence[Told]
     node_endpoints: Sequence[tuple[int, str, int]] = ()
+    throttle_time_ms: int = 0
 
     @property
     def records(self) -> dict[tuple[str, int], bytes]:
@@ -198,6 +200,7 @@ class FetchRig:
             getattr(answer, "session_id", 0),
             partitions,
             [(node.node_id, node.host, node.port) for node in getattr(answer, "node_endpoints", ())],
+            round(answer.throttle_time.total_seconds() * 1000),
         )
 
 
@@ -216,6 +219,7 @@ def _told(topic: str, one: Any) -> Told:
         else [(aborted.producer_id, aborted.first_offset) for aborted in one.aborted_transactions],
         None if epoch is None or epoch.epoch < 0 else (epoch.epoch, epoch.end_offset),
         None if leader is None or leader.leader_id < 0 else (leader.leader_id, leader.leader_epoch),
+        getattr(one, "preferred_read_replica", -1),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from typing import Any, Final
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.support.fetch_client import Ask
 from tests.support.front_rig import WRITE, FrontRig, LocalFrontRig, on_front
 from tests.support.manual_timers import settle
 from tests.support.memory_topics import MemoryPartition
 from tierlog.broker.handling import UpstreamError
+from tierlog.broker.protocol.entities import entities_of
 from tierlog.errors import StoreError
 from tierlog.remote.api import Uuid
 
@@ -61,6 +64,46 @@ def test_a_request_with_both_waits_for_neither(version: int) -> None:
         answer = await rig.fetch(version, asks, max_bytes=500)
         assert answer.records == {("orders", 0): data_of(tier, 0, 2), ("payments", 0): live.batches[-1].data}
         assert rig.upstream.asked_of(1)[-1].max_bytes == 250, "its share of the bytes"
+
+    on_front(test)
+
+
+def test_pauses_and_nearer_replicas_are_the_brokers() -> None:
+    """Otherwise a quota ends at the front, and a consumer reads across zones what its rack has."""
+
+    def answered(request: Any, api_version: int) -> Any:
+        entities = entities_of(1, api_version)
+        assert request.rack_id == ""
+        partitions = (
+            entities.make(
+                "PartitionData",
+                partition_index=0,
+                error_code=ErrorCode.none,
+                high_watermark=20,
+                last_stable_offset=20,
+                log_start_offset=0,
+                aborted_transactions=None,
+                preferred_read_replica=2,
+                records=None,
+            ),
+        )
+        return entities.response(
+            throttle_time=datetime.timedelta(milliseconds=250),
+            error_code=ErrorCode.none,
+            session_id=0,
+            responses=(entities.make("FetchableTopicResponse", topic="payments", partitions=partitions),),
+        )
+
+    async def test(rig: FrontRig) -> None:
+        tier, _, _ = rig.add("orders", batches=6, tiered=4)
+        rig.add("payments", batches=2, tiered=0)
+        rig.upstream.answers[1] = answered
+        for asks in ([Ask("payments", 0, 0)], [Ask("orders", 0, 0), Ask("payments", 0, 0)]):
+            answer = await rig.fetch(12, asks)
+            assert answer.throttle_time_ms == 250
+            assert answer.partitions[-1].preferred_read_replica == 2
+        assert answer.records == {("orders", 0): data_of(tier)}
+        assert answer.partitions[0].preferred_read_replica == -1
 
     on_front(test)
 
