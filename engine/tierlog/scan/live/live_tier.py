@@ -175,7 +175,9 @@ class LiveTier(Closeable):
                 continue
             first = start.get(place, history.earliest_offset)
             local_start = None if local_starts is None else local_starts.get(place, 0)
-            offset = seam_offset(first, end[place], self.end_of(history), local_start)
+            # What a hole lacks, and what lies behind it, brokers have.
+            holes = [gap.first_offset for gap in history.gaps if gap.end_offset_exclusive > first]
+            offset = seam_offset(first, end[place], min([self.end_of(history), *holes]), local_start)
             if offset > first:
                 found[place] = Seam(offset, self._checked.get(place) != _log_of(history))
         return found

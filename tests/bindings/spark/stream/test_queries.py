@@ -16,6 +16,7 @@ import pytest
 from tests.bindings.spark.conftest import ENGINES, batches
 from tests.support.buckets import Bucket
 from tests.support.checkout import ROOT
+from tests.support.command import run_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +79,11 @@ def test_batches_are_limited(spark: SparkSession, run: Run, engine: str, tmp_pat
     counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert counts == [25, 25, 10]
     assert rows(spark, tmp_path) == wanted(60)
+    sources = [progress["sources"][0] for progress in query.recentProgress if progress["numInputRows"]]
+    ends = [each["latestOffset"] for each in sources]
+    assert [json.loads(end) if isinstance(end, str) else end for end in ends] == [{"orders": {"0": 60}}] * 3
+    if engine == "jar":
+        assert [each["metrics"]["maxOffsetsBehindLatest"] for each in sources] == ["35", "10", "0"]
 
 
 def test_each_engine_goes_on_for_the_other(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
@@ -88,6 +94,42 @@ def test_each_engine_goes_on_for_the_other(with_jar: SparkSession, bucket: Bucke
         assert rows(with_jar, tmp_path) == wanted(60 + 20 * number)
         first = 60 + 20 * number
         bucket.segment(f"s{first}", batches(first), lineage={0: 0})
+
+
+def test_another_layout_goes_on(spark: SparkSession, run: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """If this fails, a bucket that was copied into another layout takes a new query, which has all of it again."""
+    run(maxOffsetsPerTrigger="25") if spark.version >= "4.2" else run()
+    bucket.segment("s60", batches(60), lineage={0: 0})
+    other, config = tmp_path / "other", tmp_path / "other.properties"
+    config.write_text("rsm.config.layout=kafka\n")
+    done = run_process("copy", bucket.root, other, "--dest-config", config)
+    assert done.code == 0, done.err
+    run(path=str(other))
+    assert rows(spark, tmp_path) == wanted(80)
+
+
+def test_two_queries_on_one_checkpoint(
+    spark: SparkSession, engine: str, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, a query that is started twice by mistake has records twice. The second one ends the first."""
+
+    def begun() -> StreamingQuery:
+        writing = stream(spark, bucket.root, engine=engine, refreshInterval="100ms").writeStream.format("parquet")
+        writing = writing.option("path", str(tmp_path / "out"))
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writing.trigger(processingTime="100 milliseconds").start()
+
+    first = begun()
+    _until(lambda: _last_offset(first) == 60, first)
+    second = begun()
+    try:
+        bucket.segment("s60", batches(60), lineage={0: 0})
+        _until(lambda: _last_offset(second) == 80, second)
+        assert not first.isActive
+    finally:
+        first.stop()
+        second.stop()
+    assert rows(spark, tmp_path) == wanted(80)
 
 
 def test_a_query_that_runs(spark: SparkSession, engine: str, bucket: Bucket, tmp_path: pathlib.Path) -> None:

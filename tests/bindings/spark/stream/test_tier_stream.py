@@ -18,6 +18,7 @@ from pyspark_tierlog.stream.trigger_limits import TriggerLimits
 from tests.support.batches import Batch, message
 from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
+from tierlog.remote.metadata.lineage import Gap
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import SystemClock
@@ -348,6 +349,18 @@ def test_filters_of_a_batch_over_tier_and_brokers(bucket: Bucket, opened: Open) 
         ranges = [each for task in planned.iter_tasks() for each in task]
         found = (ranges[0].from_offset, ranges[-1].to_offset_exclusive) if ranges else None
         assert found == wanted, chosen
+
+
+def test_what_lies_behind_a_hole_is_the_brokers(bucket: Bucket, opened: Open) -> None:
+    """If this fails, records that the brokers have are lost for good where the tier lacks a segment."""
+    bucket.segment("behind", [message(offset, "m", 0) for offset in range(12, 15)], lineage={0: 0})
+    for path in bucket.root.rglob("*"):
+        os.utime(path, (0, 0))  # nobody waits for the segment between any more
+    live = opened().live
+    assert live.histories()[ORDERS].gaps == (Gap(10, 12),)
+    assert live.seams({ORDERS: 2}, {ORDERS: 20}) == {ORDERS: (10, True)}
+    assert live.seams({ORDERS: 11}, {ORDERS: 20}) == {}
+    assert live.seams({ORDERS: 12}, {ORDERS: 20}) == {ORDERS: (15, True)}
 
 
 def test_seams_of_a_batch(bucket: Bucket, opened: Open) -> None:
