@@ -96,15 +96,17 @@ def test_each_engine_goes_on_for_the_other(with_jar: SparkSession, bucket: Bucke
         bucket.segment(f"s{first}", batches(first), lineage={0: 0})
 
 
-def test_another_layout_goes_on(spark: SparkSession, run: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+def test_another_layout_goes_on(
+    spark: SparkSession, engine: str, run: Run, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
     """If this fails, a bucket that was copied into another layout takes a new query, which has all of it again."""
-    run(maxOffsetsPerTrigger="25") if spark.version >= "4.2" else run()
+    run()
     bucket.segment("s60", batches(60), lineage={0: 0})
     other, config = tmp_path / "other", tmp_path / "other.properties"
     config.write_text("rsm.config.layout=kafka\n")
     done = run_process("copy", bucket.root, other, "--dest-config", config)
     assert done.code == 0, done.err
-    run(path=str(other))
+    assert started(spark, other, tmp_path, engine=engine).awaitTermination(WAIT_SECONDS)
     assert rows(spark, tmp_path) == wanted(80)
 
 
