@@ -64,7 +64,7 @@ class FrontProcess:
         self.front = None
 
     def bytes_from_tier(self) -> float:
-        """Of all its lives."""
+        """Return the bytes of records that the front gave from the tier since its first start."""
         return self.fetched + (0.0 if self.front is None else self.front.bytes_from("tier"))
 
 

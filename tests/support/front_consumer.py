@@ -55,7 +55,7 @@ def kafka_python(bootstrap: str, topic: str, group: str, isolation: str, out: IO
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # has no types
         def on_partitions_revoked(self, revoked: Any) -> None:
-            """What was read is committed."""
+            """Keep no offset: the consumer commits behind each poll."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             out.write("assigned\n")
@@ -94,7 +94,7 @@ def aiokafka(bootstrap: str, topic: str, group: str, isolation: str, out: IO[str
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # has no types
         def on_partitions_revoked(self, revoked: Any) -> None:
-            """What was read is committed."""
+            """Keep no offset: the consumer commits behind each poll."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             out.write("assigned\n")

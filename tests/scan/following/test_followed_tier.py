@@ -65,7 +65,7 @@ def described_spans(tier: Tier, history: PartitionHistory) -> list[object]:
 
 
 def everything(tier: Tier, look: Look) -> list[object]:
-    """What a look says: histories, what is held back, faults."""
+    """Return the faults of a look, then the history and the held segments of each partition."""
     found: list[object] = [(each, type(fault)) for each, fault in look.faults.items()]
     for resolution in look.partitions.values():
         assert resolution.history is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from tierlog.scan.following.resolution import Resolution
 from tierlog.scan.pinned_history import pinned
 from tierlog.scan.spans import SpanColumns
 
-_DIGEST = np.dtype("S16")
+#: Of XXH3-128; NumPy leaves out NULs at the end of both that it compares.
+_DIGEST: Final = np.dtype("S16")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +72,9 @@ class SegmentColumns(Mapping[bytes, StoredSegment]):
         return self.others[digest] if place is None else self.spans[int(self.rows[place])].segment
 
     def _place(self, digest: bytes) -> int | None:
-        place = int(np.searchsorted(self.digests, np.array(digest, _DIGEST)))
-        return place if place < len(self.digests) and self.digests[place] == np.array(digest, _DIGEST)[()] else None
+        wanted = np.array(digest, _DIGEST)[()]
+        place = int(np.searchsorted(self.digests, wanted))
+        return place if place < len(self.digests) and self.digests[place] == wanted else None
 
 
 def in_columns(resolution: Resolution) -> Resolution:
