@@ -379,6 +379,25 @@ def test_a_tier_that_fails_is_left_to_the_broker(caplog: pytest.LogCaptureFixtur
     assert [one.getMessage() for one in caplog.records] == ["orders-0: StoreError: the store is away"]
 
 
+def test_a_tier_that_fails_again_is_left_for_longer() -> None:
+    """Otherwise a store that stays away costs its time limit each five seconds."""
+
+    async def test(rig: FrontRig) -> None:
+        rig.add("orders", batches=6, tiered=4)
+        for seconds in (5, 10, 20, 40, 60, 60):
+            await rig.fetch_of("orders", 0)
+            rig.choices.avoid(("orders", 0))
+            before = rig.counts.tier_bytes
+            await rig.timers.advance(seconds - 0.5)
+            await rig.fetch_of("orders", 0)
+            assert rig.counts.tier_bytes == before, seconds
+            await rig.timers.advance(1.0)
+            await rig.fetch_of("orders", 0)
+            assert rig.counts.tier_bytes > before, seconds
+
+    on_front(test)
+
+
 def test_a_hole_in_the_tier_is_the_brokers() -> None:
     """Otherwise a segment that is missing in the bucket is a loss that no client notices."""
 
