@@ -40,6 +40,19 @@ def tells_what_is_in_memory(folder: pathlib.Path) -> bool:
     return file is not None and file.holds(0, 4)
 
 
+def reads_at_once(path: pathlib.Path) -> bool:
+    """Whether a read that must not wait gets what is not in memory: the disk had it before the system looked again.
+
+    Since Linux 5.9 such a read begins to read ahead before it looks for what it may give.
+    """
+    drop_from_memory(path)
+    with path.open("rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) > 0
+        except BlockingIOError:
+            return False
+
+
 def drop_from_memory(path: pathlib.Path) -> None:
     """Have the system forget what it has of a file in memory."""
     with path.open("rb") as file:

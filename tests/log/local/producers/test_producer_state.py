@@ -237,7 +237,8 @@ def test_transactions_end_as_fast_however_many_are_open() -> None:
         assert state.first_unstable_offset is None
         return time.process_time() - began
 
-    assert min(seconds(40_000), seconds(40_000)) < 12 * min(seconds(5_000), seconds(5_000))
+    # eight times as many take eight times as long, or 64 times where each one looks at all; caches of the machine between
+    assert min(seconds(40_000), seconds(40_000)) < 24 * min(seconds(5_000), seconds(5_000))
 
 
 def test_a_marker_of_an_empty_transaction() -> None:
