@@ -132,6 +132,37 @@ def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
         made.look()
 
 
+def test_7_an_expiry_ends_behind_its_leaders_term() -> None:
+    """It had begun when its broker heard of the next leader: by its own bounds, and once; else records are lost."""
+
+    def unreadable(made: MadeCluster, offset: int) -> int | None:
+        return made.judge.unreadable(
+            1, PARTITION, offset, "OFFSET_OUT_OF_RANGE", is_committed=False, now_ms=made.now_ms
+        )
+
+    for age_ms in (5_001, 4_000):
+        made = MadeCluster(dataclasses.replace(FACTS, retention_ms=5_000))
+        for at in range(2):
+            made.write(b"a%d" % at, at=at)
+        made.look()
+        made.judge.checkpoint(made.now_ms)
+        made.elect(1, 2)
+        made.now_ms += age_ms
+        made.change(1, role="follower", leader_epoch=1)
+        made.look()
+        made.change(1, log_start_offset=1, local_log_start_offset=1, lineage=((0, 1),))
+        if age_ms < 5_000:
+            with breaks(7, "early deletion"):
+                made.look()
+            continue
+        made.look()
+        assert unreadable(made, 0) == 1
+        made.change(1, log_start_offset=2, local_log_start_offset=2)
+        made.look()
+        with breaks(1, "lost write"):
+            unreadable(made, 1)
+
+
 def test_7_a_follower_deletes_by_its_clock_of_then() -> None:
     """Without a tier it has its own retention; its clock is set back before it leads."""
     for age_ms in (5_001, 4_000):

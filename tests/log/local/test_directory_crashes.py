@@ -187,6 +187,20 @@ def check_next_start(files: MemoryFiles, life: Life, seed: int) -> None:
                 assert all(found[topic][at] == safe[at] for at in range(start, len(safe)))
         contents.append(found)
     assert contents[0] == contents[1]
+    check_made_anew(files, [topic for topic in TOPICS if topic not in contents[0]], seed)
+
+
+def check_made_anew(files: MemoryFiles, topics: list[str], seed: int) -> None:
+    """Logs that are gone begin at 0 when they are made again, and still do so after another crash."""
+    for _ in range(2):
+        with machine_over(files, seed) as machine:
+            directory = LogDirectory.open(LOGS, machine=machine, config=CONFIG, runs_tasks=False)
+            for topic in topics:
+                log = directory.log(topic, 0)
+                assert (log.log_start_offset, log.recovery_point) == (0, 0), topic
+                for _ in range(12):  # above where any log of before started
+                    log.append_as_leader(batch_of(b"anew"), leader_epoch=0)
+        files = copy_of(files)
 
 
 def changes_of(seed: int) -> int:

@@ -13,7 +13,7 @@ from tests.support.forked import told_by_fork
 from tests.support.living_logs import batch_of
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.log.formats.identity_files import Uuid
-from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.formats.segment_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_files import DirectoryIdentity
 from tierlog.log.local.log_config import LogConfig, LogDirectoryConfig
 from tierlog.log.local.log_directory import LogDirectory
@@ -238,6 +238,21 @@ class TestLogs:
         LogDirectory.open(LOGS, machine=machine, runs_tasks=False).close()
         assert [each.name for each in machine.files.iter_directory(LOGS) if each.is_directory] == []
 
+    @pytest.mark.parametrize("name", [LOG_STARTS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS])
+    def test_a_deletion_whose_checkpoints_were_not_written(self, machine: Machine, name: str) -> None:
+        """If this fails, a topic that is made anew behind a crash begins where the deleted one did: a follower passes
+        over its first records, and leads without them.
+        """
+        LogDirectory.open(LOGS, machine=machine, runs_tasks=False).close()
+        left = b"0\n2\nbills 0 57\norders 0 57\n"
+        machine.files.write_whole(f"{LOGS}/{name}", left)
+        machine.files.make_directories(f"{LOGS}/bills-0")
+        with LogDirectory.open(LOGS, machine=machine, runs_tasks=False) as directory:
+            assert text(machine.files, name) == "0\n1\nbills 0 57\n"
+            log = directory.log("orders", 0)
+            assert (log.log_start_offset, log.recovery_point, log.high_watermark, log.log_end_offset) == (0, 0, 0, 0)
+            assert directory.cleaner_manager.cleaner_offset(("orders", 0)) is None
+
     @pytest.mark.parametrize("seed", range(10))
     def test_several_at_a_time(self, seed: int) -> None:
         """If this fails, two loads of one partition make two logs, or a start takes as long as all loads together."""
@@ -291,7 +306,8 @@ class TestCheckpoints:
 
     def test_logs_that_are_not_open_keep_their_lines(self, machine: Machine) -> None:
         """If this fails, a log that nobody used today is read from its start tomorrow."""
-        machine.files.make_directories(LOGS)
+        for folder in ("z-0", "a-1"):
+            machine.files.make_directories(f"{LOGS}/{folder}")
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
             machine.files.write_whole(f"{LOGS}/{name}", b"0\n2\nz 0 5\na 1 6\n")
         with LogDirectory.open(LOGS, machine=machine) as directory:

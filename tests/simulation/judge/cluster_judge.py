@@ -49,6 +49,7 @@ class ClusterJudge:
         #: Of the last look at each broker's replicas: their values, their tier's version, facts, what is judged.
         self._seen: dict[int, dict[Partition, tuple[object, int, TopicFacts, tuple[object, ...]]]] = {}
         self._ends: dict[tuple[int, Partition], int] = {}
+        self._led: set[tuple[int, Partition]] = set()
         self._unclean: set[int] = set()
         self._set_aside: dict[int, set[str]] = {}
         self._deadlines = Deadlines()
@@ -98,6 +99,7 @@ class ClusterJudge:
         self._trace.count("clean stops" if is_clean else "crashes")
         for partition in self._seen.pop(broker, {}):
             self._ends.pop((broker, partition), None)
+            self._led.discard((broker, partition))
 
     def disk_wiped(self, broker: int, now_ms: int) -> None:
         self._trace.count("wiped disks")
@@ -402,7 +404,11 @@ class ClusterJudge:
             known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)
             known.left_start = max(known.left_start, view.local_log_start_offset)
         if view.role == "leader":
+            self._led.add(key)
             self._look_at_leader(view, known, late, now_ms)
+        elif view.log_start_offset > known.published_start and key in self._led and facts.is_tiered:
+            self._led.remove(key)  # its last expiry was under way when it heard of the next leader
+            self._take_start(view, known, late)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             is_judged = not known.has_next_leader(view.leader_epoch)
             starts = known.published_start, known.left_start
@@ -451,10 +457,13 @@ class ClusterJudge:
     def _look_at_leader(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts], now_ms: int) -> None:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
-        # A leader that is none any more, and has not heard of it, has published its start too.
-        known.published_start = max(known.published_start, view.log_start_offset)
         known.high_watermark = max(known.high_watermark, view.high_watermark)
-        # Its deletions too are of its own bounds, and by its clock: the present leader finds them in the tier.
+        self._take_start(view, known, late)
+
+    def _take_start(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts]) -> None:
+        """A leader has published its start; one that is none any more, and has not heard of it, too."""
+        known.published_start = max(known.published_start, view.log_start_offset)
+        # Its deletions are of its own bounds, and by its clock: the present leader finds them in the tier.
         if view.log_start_offset > known.sizes.start:
             self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
         retention.check_rise(known.sizes, late, view, self._tier)

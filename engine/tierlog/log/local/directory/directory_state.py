@@ -1,6 +1,6 @@
 """The state of a log directory: whether it works, how it was left, and the offset checkpoints of its logs.
 
-Entries of logs that are not open stay as they were read, and so does the order of the lines: a checkpoint in which
+Entries of logs that are there and not open stay as they were read, and so does the order of the lines: a checkpoint in which
 nothing has changed is not written again.
 
 Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
@@ -142,8 +142,12 @@ class DirectoryCheckpoints:
         self._log_starts: Final = _kept(files, folder, LOG_STARTS)
         self._high_watermarks: Final = _kept(files, folder, HIGH_WATERMARKS)
         self._cleaner_offsets: Final = _kept(files, folder, CLEANER_OFFSETS)
-        for gone in self._cleaner_offsets.offsets.keys() - set(there):  # a log of that name begins anew
-            del self._cleaner_offsets.offsets[gone]
+        for kept in (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaner_offsets):
+            gone = kept.offsets.keys() - set(
+                there
+            )  # of a deletion that a crash cut short: a log of that name begins anew
+            if gone:
+                kept.replace(dict.fromkeys(gone))
         if not there and not self._recovery_points.is_whole:
             self._recovery_points.replace({})
 
