@@ -237,7 +237,7 @@ def test_transactions_end_as_fast_however_many_are_open() -> None:
         assert state.first_unstable_offset is None
         return time.process_time() - began
 
-    # eight times as many take eight times as long, or 64 times where each one looks at all; caches of the machine between
+    # Eight times as many take eight times as long, and 64 times where each one looks at all the others.
     assert min(seconds(40_000), seconds(40_000)) < 24 * min(seconds(5_000), seconds(5_000))
 
 

@@ -1,7 +1,7 @@
 """The state of a log directory: whether it works, how it was left, and the offset checkpoints of its logs.
 
-Entries of logs that are there and not open stay as they were read, and so does the order of the lines: a checkpoint in which
-nothing has changed is not written again.
+Entries of logs that are there and not open stay as they were read, and so does the order of the lines: a checkpoint in
+which nothing has changed is not written again.
 
 Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
 """
