@@ -391,7 +391,8 @@ class _Draw:
             "remote.log.manager.task.retry.backoff.max.ms": str(interval_ms),
             "remote.log.manager.copier.thread.pool.size": "2",
             "remote.log.manager.expiration.thread.pool.size": "2",
-            "remote.log.manager.unfinished.copy.retention.ms": str(self.one_of(2_000, 10_000)),
+            # More than two clocks differ by, which begin up to 2 s apart and jump by up to 1.5 s.
+            "remote.log.manager.unfinished.copy.retention.ms": str(self.one_of(6_000, 12_000)),
             "remote.log.reader.threads": "2",
             "remote.fetch.max.wait.ms": "500",
             "remote.partition.remover.task.interval.ms": "2000",

@@ -249,10 +249,8 @@ class ClusterJudge:
     def records_deletion_asked(self, partition: Partition, offset: int, now_ms: int) -> None:
         known = self._topics.find(partition)
         if known is not None:
-            end = 1 << 62 if offset == -1 else offset
-            if offset == -1:
-                views = [each for each in self._view.replicas() if each.partition == partition]
-                end = max((each.log_end_offset for each in views), default=0)
+            ends = (each.log_end_offset for each in self._view.replicas() if each.partition == partition)
+            end = max(ends, default=0) if offset == -1 else offset
             known.sizes.asked_start = max(known.sizes.asked_start, end)
 
     def looked_up(self, client: str, request: ListOffset, answer: ListedOffset, *, broker: int, now_ms: int) -> None:
@@ -345,10 +343,8 @@ class ClusterJudge:
         known = None if of is None else self._topics.find(of)
         if of is not None and known is not None and segment.state == DELETING:  # its log may be amid a change all along
             known.published_start = max(known.published_start, self._view.log_start(broker, of))
-        if segment.state != FINISHED:
-            return
-        self._trace.count("tiered segments")
-        if of is not None:
+        self._trace.count("tiered segments", int(segment.state == FINISHED))
+        if of is not None and segment.state == FINISHED:
             check_copied_below_stable(segment, self._view.replica(broker, of))
 
     def object_put(
@@ -408,7 +404,7 @@ class ClusterJudge:
             self._look_at_leader(view, known, late, now_ms)
         elif view.log_start_offset > known.published_start and key in self._led and facts.is_tiered:
             self._led.remove(key)  # its last expiry was under way when it heard of the next leader
-            self._take_start(view, known, late)
+            known.take_start(view, late, self._tier, self._trace)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             is_judged = not known.has_next_leader(view.leader_epoch)
             starts = known.published_start, known.left_start
@@ -458,15 +454,7 @@ class ClusterJudge:
         if view.leader_epoch > known.epoch and view.lineage and view.lineage[-1][0] == view.leader_epoch:
             self._begin_epoch(view, known, now_ms)
         known.high_watermark = max(known.high_watermark, view.high_watermark)
-        self._take_start(view, known, late)
-
-    def _take_start(self, view: ReplicaView, known: JudgedPartition, late: list[TopicFacts]) -> None:
-        """A leader has published its start; one that is none any more, and has not heard of it, too."""
-        known.published_start = max(known.published_start, view.log_start_offset)
-        # Its deletions are of its own bounds, and by its clock: the present leader finds them in the tier.
-        if view.log_start_offset > known.sizes.start:
-            self._trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
-        retention.check_rise(known.sizes, late, view, self._tier)
+        known.take_start(view, late, self._tier, self._trace)
 
     def _begin_epoch(self, view: ReplicaView, known: JudgedPartition, now_ms: int) -> None:
         """A leader was seen to have begun its epoch."""
@@ -554,9 +542,12 @@ class ClusterJudge:
         views = {(each.broker, each.partition): each for each in self._view.replicas()}
         self.checkpoint(now_ms)
         for view in views.values():
-            known_one = self._topics.find(view.partition)
-            is_whole = known_one is not None and not known_one.contents.is_compacted
-            if is_whole and not self._topics.is_rotten(view.broker, view.partition):
+            of = self._topics.find(view.partition)
+            if (
+                of is not None
+                and not of.contents.is_compacted
+                and not self._topics.is_rotten(view.broker, view.partition)
+            ):
                 replicas.check_lineage(view)
         self._objects.check_settled(now_ms, self._topics.untiered)
         for partition, known in self._topics.items():

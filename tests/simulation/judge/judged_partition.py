@@ -11,6 +11,7 @@ from tests.simulation.judge.contents import Contents
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.retention import Sizes, check_rise
 from tests.simulation.judge.segments import SegmentTable
+from tests.simulation.trace import Trace
 
 
 @dataclass
@@ -69,6 +70,15 @@ class JudgedPartition:
             return start
         check_rise(replace(self.sizes, start=start), [facts], view, tier)
         return view.log_start_offset
+
+    def take_start(self, view: ReplicaView, facts: list[TopicFacts], tier: SegmentTable, trace: Trace) -> None:
+        """A leader has published its start, maybe one that is none any more and has not heard of it. Its deletions are
+        of its own bounds, and by its clock: the present leader finds them in the tier. Raises Violation.
+        """
+        self.published_start = max(self.published_start, view.log_start_offset)
+        if view.log_start_offset > self.sizes.start:
+            trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
+        check_rise(self.sizes, facts, view, tier)
 
     def saw(self, batches: list[Batch]) -> None:
         """Batches of below the high watermark were read, of a branch that no unclean election took."""

@@ -143,10 +143,7 @@ class DirectoryCheckpoints:
         self._high_watermarks: Final = _kept(files, folder, HIGH_WATERMARKS)
         self._cleaner_offsets: Final = _kept(files, folder, CLEANER_OFFSETS)
         for kept in (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaner_offsets):
-            gone = kept.offsets.keys() - set(
-                there
-            )  # of a deletion that a crash cut short: a log of that name begins anew
-            if gone:
+            if gone := kept.offsets.keys() - set(there):  # a crash cut a deletion short: its name begins anew
                 kept.replace(dict.fromkeys(gone))
         if not there and not self._recovery_points.is_whole:
             self._recovery_points.replace({})
