@@ -69,7 +69,7 @@ def recreated_topic(rig: Rig) -> None:
     rig.reach_ends()
     rig.bucket.add("orders", rig.bucket.delete("orders"))
     rig.bucket.publish()
-    rig.reach_ends()
+    rig.reach_ends(is_made_anew=True)
     rig.grow()
     rig.reach_ends()
 

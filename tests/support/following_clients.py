@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import queue
 import shutil
 import subprocess
 import threading
@@ -36,12 +37,17 @@ class Delivered:
 
 
 class Following:
-    """What one client has got so far. Written by the client's thread, read by the test's."""
+    """What one client has got so far. Written by the client's thread, read by the test's.
+
+    Attributes:
+        assigned_again: Partitions that librdkafka is to be assigned anew, from their beginning.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.delivered: dict[Place, list[Delivered]] = {}
         self.errors: list[str] = []
+        self.assigned_again: queue.SimpleQueue[Place] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
     def add(self, topic: str, partition: int, offset: int, value: bytes) -> None:
@@ -118,6 +124,10 @@ def librdkafka(bootstrap: str, topics: Mapping[str, int], *, starts: Mapping[Pla
                 ]
             )
             while not ended.is_set():
+                while not following.assigned_again.empty():
+                    place = following.assigned_again.get()
+                    consumer.incremental_unassign([TopicPartition(*place)])
+                    consumer.incremental_assign([TopicPartition(*place, OFFSET_BEGINNING)])
                 for message in consumer.consume(500, WAIT_MS / 1000):
                     if (error := message.error()) is not None:
                         following.note(f"{message.topic()}-{message.partition()}: {error.name()}")
