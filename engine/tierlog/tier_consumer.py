@@ -411,10 +411,7 @@ class TierConsumer(Closeable):
         history = None if self._live is None else self._live.histories(is_fresh=True).get(place)
         if history is None or not history.earliest_offset <= state.position < history.end_offset_exclusive:
             first, end = self._logs([place])[place]
-            lost = first - 1 if state.position < first else state.position
-            self._reading.losses.lose(
-                f"{place[0]}-{place[1]}: offsets {state.position} to {lost} are not at the brokers"
-            )
+            self._reading.losses.lose_range(*place, state.position, max(first, state.position + 1))
             state.position = first if state.position < first else end
         state.is_live = False
 

@@ -1,4 +1,5 @@
-"""Queries over the seam, by seeds: the border moves, modes and engines change, drivers are killed, brokers stand still.
+"""Queries over the seam, by seeds: the border moves, modes and engines change, drivers and executors are killed, others
+go on from a checkpoint, brokers stand still or are killed, and topics get partitions.
 
 ``TIERLOG_SEAM_SEEDS=30`` runs so many.
 """
@@ -11,13 +12,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 
 from tests.interop.test_spark_seam import READS
-from tests.support.seam_cluster import Cluster, check, rows_of, seam_cluster
+from tests.support.seam_cluster import EXECUTORS, THREADS, Cluster, check, rows_of, seam_cluster
 
 pytestmark = pytest.mark.interop
 
@@ -28,11 +29,14 @@ STEPS = 5
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with seam_cluster(tmp_path_factory.mktemp("seam")) as made:
+        made.make("first")  # a tier that is empty says nothing of its layout
+        made.produce("first", 300)
+        made.wait_for_tier("first", 1)
         yield made
 
 
-def killed(cluster: Cluster, after_seconds: float) -> threading.Timer:
-    timer = threading.Timer(after_seconds, cluster.kill_spark)
+def begun(after_seconds: float, function: Callable[..., object], *arguments: object) -> threading.Timer:
+    timer = threading.Timer(after_seconds, function, arguments)
     timer.start()
     return timer
 
@@ -43,11 +47,11 @@ def test_each_record_once(cluster: Cluster, tmp_path: pathlib.Path, seed: int) -
     chance, topic, out = random.Random(seed), f"seed-{seed}", tmp_path / "out"
     cluster.make(topic, local_retention_bytes=str(chance.choice((1, 1 << 20, 3 << 20))))
     isolation = chance.choice(("read_committed", "read_uncommitted"))
-    checkpoint = str(tmp_path / "checkpoint")
-    told = []
+    checkpoint, partitions = str(tmp_path / "checkpoint"), 2
+    told: list[object] = []
     for step in range(STEPS + 1):
         is_last = step == STEPS
-        cluster.produce(topic, 25 * chance.randrange(2, 14), partition=chance.randrange(2))
+        cluster.produce(topic, 25 * chance.randrange(2, 14), partition=chance.randrange(partitions))
         time.sleep(chance.choice((0.0, 0.5, 2.0)))
         mode, engine = chance.choice(READS)
         options: dict[str, str | None] = {"kafka.isolation.level": isolation}
@@ -55,20 +59,37 @@ def test_each_record_once(cluster: Cluster, tmp_path: pathlib.Path, seed: int) -
             options["maxOffsetsPerTrigger"] = str(chance.randrange(40, 400))
         if chance.random() < 0.3:
             options["minPartitions"] = str(chance.randrange(3, 9))
-        fault = "" if is_last else chance.choice(("", "", "kill", "stop"))
+        fault = "" if is_last else chance.choice(("", "kill", "stop", "down", "executor", "partition"))
         told.append((mode, engine, fault, options))
+        master = EXECUTORS if fault == "executor" or chance.random() < 0.2 else THREADS
+        if master != cluster.master:
+            cluster.end_spark()
+            cluster.master = master
         more = {"out": out, "checkpoint": checkpoint, "options": options, "engine": engine}
         if fault == "kill":
-            timer = killed(cluster, chance.uniform(0.5, 9.0))
+            timer = begun(chance.uniform(0.5, 9.0), cluster.kill_spark)
             with suppress(AssertionError, ValueError):  # no answer: it was killed
                 cluster.ask(mode, topic, **more)
             timer.join()
             continue
         if fault == "stop":
             os.kill(cluster.running.process.pid, signal.SIGSTOP)
-            threading.Timer(chance.uniform(0.5, 3.0), os.kill, (cluster.running.process.pid, signal.SIGCONT)).start()
+            begun(chance.uniform(0.5, 3.0), os.kill, cluster.running.process.pid, signal.SIGCONT)
+        if fault == "down":
+            timer = begun(chance.uniform(0.0, 6.0), cluster.restart, chance.uniform(0.0, 3.0))
+            _, answer = cluster.ask(mode, topic, **more)
+            timer.join()
+            told.append(answer["error"])  # Kafka's source gives a broker up within a minute: the checkpoint has to hold
+            continue
+        if fault == "executor":
+            begun(chance.uniform(2.0, 12.0), cluster.kill_executor)
+        if fault == "partition":
+            partitions += 1
+            cluster.add_partition(topic, partitions)
+            cluster.produce(topic, 50, partition=partitions - 1)
         _, answer = cluster.ask(mode, topic, **more)
-        assert answer["error"] is None, (told, answer)
+        if answer["error"] is not None:
+            pytest.fail(f"{told}\n{answer['error']}", pytrace=False)
     wanted, _ = cluster.ask("kafka", topic, options={"kafka.isolation.level": isolation}, out=tmp_path / "wanted")
     check(cluster.committed(out, tmp_path / "found"), wanted)
     assert len(wanted) > 100

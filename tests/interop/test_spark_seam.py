@@ -186,3 +186,42 @@ def test_a_topic_that_is_made_anew(cluster: Cluster, tmp_path: pathlib.Path) -> 
     for _ in range(2):
         _, answer = cluster.ask("remote-preferred", topic, **more)
         assert "renewed was deleted and made anew" in str(answer["error"])
+
+
+def test_brokers_that_do_not_know_the_topic(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """If this fails, a query begins over the history of a topic that its cluster does not have, or makes the topic."""
+    topic = "nowhere"
+    bucket = Bucket(tmp_path / "bucket", topic=topic)
+    bucket.segment("s", [message(offset, f"m{offset}", 0) for offset in range(10)], lineage={0: 0})
+    streamed = {"checkpoint": str(tmp_path / "checkpoint"), "out": tmp_path / "streamed"}
+    for more in ({}, streamed, {"engine": "python"}):
+        _, answer = cluster.ask("remote-preferred", topic, path=bucket.root, **more)
+        assert "UnknownTopic" in str(answer["error"]), answer
+    found, _ = cluster.ask("remote-only", topic, path=bucket.root, options={"kafka.bootstrap.servers": None})
+    assert len(found) == 10
+    assert not (cluster.running.log_dir / f"{topic}-0").exists()
+
+
+@pytest.mark.parametrize("engine", ["jar", "python"])
+def test_all_of_a_topic_is_deleted_past_its_reader(cluster: Cluster, tmp_path: pathlib.Path, engine: str) -> None:
+    """If this fails, a query stands still before a topic that has nothing left, or passes over what it lost unasked."""
+    topic = f"emptied-{engine}"
+    more: dict[str, Any] = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "engine": engine}
+    more["options"] = {"layout": "local-tiered"}  # the bucket may have nothing else
+    cluster.make(topic)
+    cluster.produce(topic, 400)
+    cluster.wait_for_tier(topic, 200)
+    before, answer = cluster.ask("remote-preferred", topic, **more)
+    assert answer["error"] is None
+    cluster.produce(topic, 100)
+    cluster.delete_records(topic)
+    wait_until(lambda: not list(cluster.tier.glob(f"**/{topic}-*/**/*.log")))
+    _, answer = cluster.ask("remote-preferred", topic, **more)
+    assert "failOnDataLoss" in str(answer["error"]), answer
+    cluster.produce(topic, 50)
+    more["options"]["failOnDataLoss"] = "false"
+    after, answer = cluster.ask("remote-preferred", topic, **more)
+    assert answer["error"] is None
+    wanted, _ = cluster.ask("kafka", topic, out=tmp_path / "wanted")
+    check(after, sorted([*before, *wanted], key=lambda row: row[:2]))
+    assert wanted

@@ -8,8 +8,9 @@ import pathlib
 import random
 import shutil
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,13 +26,23 @@ QUERY_SECONDS = 240.0
 Row = tuple[Any, ...]
 
 
+#: A driver with two executors, of a process and a core each; the other one has them as threads of its own.
+EXECUTORS = "local-cluster[2,1,800]"
+THREADS = "local[2]"
+
+
 class Cluster:
-    """A broker that tiers, and Spark beside it."""
+    """A broker that tiers, and Spark beside it.
+
+    Attributes:
+        master: Spark's, of drivers that are started from now on.
+    """
 
     def __init__(self, running: broker.Broker, tier: pathlib.Path, work: pathlib.Path) -> None:
         self.running, self.tier, self.work = running, tier, work
-        jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
-        self._settings = json.dumps({"spark.driver.extraClassPath": jars})
+        self.master = THREADS
+        self._jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
+        self._again: ExitStack | None = None
         self._spark: LineProcess | None = None
         self._chance = random.Random(31)
         self.written = 0
@@ -40,7 +51,9 @@ class Cluster:
     def spark(self) -> LineProcess:
         """Spark's driver, started if it is not there."""
         if self._spark is None:
-            command = [str(install.python()), "-m", "tests.support.spark_queries", self._settings]
+            paths = {f"spark.{each}.extraClassPath": self._jars for each in ("driver", "executor")}
+            settings = json.dumps({"spark.master": self.master, "spark.executor.memory": "800m", **paths})
+            command = [str(install.python()), "-m", "tests.support.spark_queries", settings]
             process = LineProcess(command, self.work / "spark.err", environment=install.environment())
             self._spark = process.__enter__()
         return self._spark
@@ -57,6 +70,33 @@ class Cluster:
             kill_driver(self._spark)
             self.end_spark()
 
+    def kill_executor(self) -> bool:
+        """Kill one of the driver's executors, with the tasks that it runs; whether there was one."""
+        driver = self._spark
+        jvms = [] if driver is None else live_children(driver.pid)
+        for pid in [each for jvm in jvms for each in live_children(jvm)]:
+            with suppress(OSError):
+                if b"CoarseGrainedExecutorBackend" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+        return False
+
+    def restart(self, down_seconds: float) -> None:
+        """Kill the broker, and begin it again at its port after a while."""
+        port = int(self.bootstrap.rpartition(":")[2])
+        self.running.process.kill()
+        self.running.process.wait()
+        time.sleep(down_seconds)
+        self.end_again()
+        self._again = ExitStack()
+        self.running = self._again.enter_context(_broker(self.work, self.tier, port=port))
+
+    def end_again(self) -> None:
+        """End the broker that ``restart`` began."""
+        opened, self._again = self._again, None
+        if opened is not None:
+            opened.close()
+
     @property
     def bootstrap(self) -> str:
         return self.running.bootstrap
@@ -71,6 +111,13 @@ class Cluster:
     def make(self, topic: str, **config: str) -> None:
         settings = {"segment_bytes": str(1 << 20), "local_retention_bytes": "1", "retention_bytes": "-1"}
         make_topic(self.bootstrap, topic, 2, **settings | {"remote_storage_enable": "true"} | config)
+
+    def add_partition(self, topic: str, count: int) -> None:
+        """Have a topic have so many partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        admin = admin_of(self.bootstrap)
+        admin.create_partitions([NewPartitions(topic, count)])[topic].result(LIMIT_SECONDS)
 
     def produce(self, topic: str, count: int, *, partition: int = 0) -> None:
         """Write transactions of 25 records of 8 KB, every third of which is aborted."""
@@ -92,6 +139,14 @@ class Cluster:
                 producer.abort_transaction()
             else:
                 producer.commit_transaction()
+
+    def delete_records(self, topic: str) -> None:
+        """Delete all that the first partition of a topic has."""
+        from confluent_kafka import OFFSET_END, TopicPartition
+
+        admin = admin_of(self.bootstrap)
+        for result in admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values():
+            result.result(LIMIT_SECONDS)
 
     def local_start(self, topic: str, partition: int = 0) -> int:
         return min(int(path.stem) for path in (self.running.log_dir / f"{topic}-{partition}").glob("*.log"))
@@ -155,6 +210,12 @@ def rows_of(folder: pathlib.Path) -> list[Row]:
     return sorted(found, key=lambda row: row[:2])
 
 
+def _broker(
+    work: pathlib.Path, tier: pathlib.Path, *, port: int | None = None
+) -> AbstractContextManager[broker.Broker]:
+    return broker.running(work / "broker", heap="512m", extra=tiered_broker(tier), jars=TIERED_JARS, port=port)
+
+
 @contextmanager
 def seam_cluster(work: pathlib.Path) -> Iterator[Cluster]:
     """Run them until the block ends."""
@@ -162,9 +223,7 @@ def seam_cluster(work: pathlib.Path) -> Iterator[Cluster]:
     tier = work / "tier"
     tier.mkdir()
     with ExitStack() as opened:
-        running = opened.enter_context(
-            broker.running(work / "broker", heap="512m", extra=tiered_broker(tier), jars=TIERED_JARS)
-        )
-        made = Cluster(running, tier, work)
+        made = Cluster(opened.enter_context(_broker(work, tier)), tier, work)
+        opened.callback(made.end_again)
         opened.callback(made.end_spark)
         yield made

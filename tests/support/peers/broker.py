@@ -89,13 +89,13 @@ def running(
     log = folder / "broker.out"
     with log.open("wb") as out:
         process = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=out, stderr=out, env=os.environ)
+    try:
+        wait_for_port(process, port, log)
+        yield Broker(f"127.0.0.1:{port}", folder / "logs", process)
+    finally:
+        process.terminate()
         try:
-            wait_for_port(process, port, log)
-            yield Broker(f"127.0.0.1:{port}", folder / "logs", process)
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -155,12 +155,18 @@ class SeamedStream(Closeable):
             ConfigError: the brokers' log is another one than the tier's. Else as TierStream.plan, and as
                 ``find_offsets``.
         """
-        firsts = {place: first for place, (first, _) in self._logs().items()} | dict(start)
+        heads = {place: first for place, (first, _) in self._logs().items()}
+        firsts = heads | dict(start)
         for place in end.keys() - start.keys():
             if firsts.get(place, 0) > 0:
                 self._losses.lose(f"{place[0]}-{place[1]} is new and begins at offset {firsts[place]}, not at 0")
         seams = {} if self.tier_stream is None else self.tier_stream.live.seams(firsts, end)
         begun = dict(end) | firsts | {place: seam.offset for place, seam in seams.items()}
+        for place in sorted(end):
+            head = min(heads.get(place, 0), end[place])
+            if begun[place] < head:
+                self._losses.lose_range(*place, begun[place], head)
+                begun[place] = head
         ranges = [BrokerTask(*place, begun[place], end[place]) for place in sorted(end) if begun[place] < end[place]]
         if self.tier_stream is None or not seams:
             return SeamedPlan(None, tuple(ranges))

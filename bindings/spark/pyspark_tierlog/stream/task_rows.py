@@ -29,11 +29,13 @@ class TaskRows:
     verify_checksums: bool
     config: dict[str, str] = field(repr=False)
     brokers: dict[str, str] = field(repr=False)
+    fail_on_data_loss: bool
 
     @classmethod
     def of(cls, options: ReadOptions, schema: pa.Schema) -> TaskRows:
         keys = broker_keys(options) if options.asks_brokers else {}
-        return cls(options.paths[0], schema, options.verify_checksums, tier_config(options), keys)
+        config, fails = tier_config(options), options.fail_on_data_loss
+        return cls(options.paths[0], schema, options.verify_checksums, config, keys, fails)
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows, as Arrow record batches under the promised schema."""
@@ -43,10 +45,12 @@ class TaskRows:
         columns = self.schema.names
         if isinstance(task, BrokerTask):
             from tierlog.scan.live.broker_logs import BrokerLogs
+            from tierlog.scan.live.loss_report import LossReport
 
             with BrokerLogs(self.brokers) as logs:
                 place = task.topic, task.partition, task.first, task.end
-                yield from logs.iter_records(*place, columns=columns, timestamp_unit="us")
+                losses = LossReport(fails=self.fail_on_data_loss)
+                yield from logs.iter_records(*place, losses=losses, columns=columns, timestamp_unit="us")
         elif isinstance(task, StreamTask):  # with nothing to read Spark makes a task of its own
             with TierLocation(self.path, task.layout, self.config).opened() as tier:
                 for scan_range in task.ranges:

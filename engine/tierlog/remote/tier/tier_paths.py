@@ -362,7 +362,7 @@ def _nothing_found(path: str, config: StorageConfig, seen: list[str]) -> ConfigE
     place = f"{path} (below key.prefix {shown!r})" if config.key_prefix else path
     if not seen:
         hint = "; if the path already holds key.prefix, leave that key out" if config.key_prefix else ""
-        return ConfigError(f"{place} is empty or does not exist{hint}")
+        return ConfigError(f"{place} is empty or does not exist: if it has nothing yet, give its layout{hint}")
     told = ", ".join(seen)
     return ConfigError(
         f"{place} holds no tiered segments and no log directory; it holds {told}"

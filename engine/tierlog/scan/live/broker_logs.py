@@ -14,11 +14,13 @@ import pyarrow as pa
 from tierlog.arguments import INT64_MAX
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError, UnknownTopicError
 from tierlog.runtime.kafka.client_keys import client_settings
+from tierlog.runtime.kafka.kafka_errors import PositionOutOfRangeError
 from tierlog.runtime.kafka.opening import require_client
 from tierlog.runtime.kafka.record_consumer import PartitionRecords, RecordConsumer
 from tierlog.runtime.kafka.topic_admin import TopicAdmin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.process import Closeable
+from tierlog.scan.live.loss_report import LossReport
 from tierlog.scan.live.seams import BrokerFacts
 from tierlog.scan.reading.read import DEFAULT_COLUMNS, records_schema
 
@@ -170,6 +172,7 @@ class BrokerLogs(Closeable):
         first: int,
         end: int,
         *,
+        losses: LossReport,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         timestamp_unit: str = "ms",
     ) -> Iterator[pa.RecordBatch]:
@@ -178,18 +181,29 @@ class BrokerLogs(Closeable):
         Args:
             topic: Whose.
             partition: Its number.
-            first: Offset, which has to be there.
+            first: Offset.
             end: Offset, exclusive, not above where a consumer of this isolation level ends.
+            losses: Is told of offsets that have gone.
             columns: As of ``records_schema``; the brokers have no ``segment``.
             timestamp_unit: "ms" or "us".
 
         Raises:
-            PositionOutOfRangeError: records have gone. StoreUnavailableError: also, no record came for a minute.
+            DataLossError: offsets have gone, and losses fail. PositionOutOfRangeError: the log ends in front of them.
+                StoreUnavailableError: also, no record came for a minute.
         """
         schema = records_schema(columns, timestamp_unit=timestamp_unit)
         consumer, position = self._consumer(topic), first
         while position < end:
-            for found in _read(consumer, topic, partition, position):
+            try:
+                read = _read(consumer, topic, partition, position)
+            except PositionOutOfRangeError:
+                start, _ = self.offsets(topic, [partition])[partition]
+                if start <= position:
+                    raise
+                losses.lose_range(topic, partition, position, min(start, end))
+                position = start
+                continue
+            for found in read:
                 position = found.next_offset
                 if found.offsets and found.offsets[0] < end:
                     yield _rows(topic, found, end, schema)

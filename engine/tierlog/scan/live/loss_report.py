@@ -26,6 +26,10 @@ class LossReport:
             raise DataLossError(f"{text}; failOnDataLoss=false goes on without")
         self.say(text)
 
+    def lose_range(self, topic: str, partition: int, first: int, end: int) -> None:
+        """Report offsets [first, end) that no broker has any more. Raises DataLossError, if it fails."""
+        self.lose(f"{topic}-{partition}: offsets {first} to {end - 1} are not at the brokers")
+
     def say(self, text: str) -> None:
         """Log a warning, unless the same was logged before."""
         if text not in self._told:

@@ -69,6 +69,21 @@ def test_a_bucket_that_grows(spark: SparkSession, run: Run, bucket: Bucket, tmp_
     assert rows(spark, tmp_path) == wanted(80, 20)
 
 
+def test_a_batch_is_tried_again_behind_a_new_partition(
+    spark: SparkSession, run: Run, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, a query that was killed before a partition came never begins again (SPARK-53560)."""
+    run()
+    bucket.segment("s60", batches(60), lineage={0: 0})
+    run()
+    for log in ("checkpoint/commits", "out/_spark_metadata"):
+        for name in ("1", ".1.crc"):
+            (tmp_path / log / name).unlink()
+    Bucket(bucket.root, partition=1).segment("p0", batches(0), lineage={0: 0})
+    run()
+    assert rows(spark, tmp_path) == wanted(80, 20)
+
+
 def test_batches_are_limited(spark: SparkSession, run: Run, engine: str, tmp_path: pathlib.Path) -> None:
     """If this fails, the first batch over a year of history is all of it, and fills the cluster."""
     if engine == "python" and spark.version < "4.2":
