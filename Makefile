@@ -118,7 +118,7 @@ fuzz-requests: setup ## atheris over the reading of Kafka's requests (FUZZ_SECON
 	@$(BIN)/python -m tests.support.request_fuzzer -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
 	  -max_len=4096 -verbosity=0 -artifact_prefix=tests/fuzz_corpus/requests/ $(FUZZ)/corpus/requests tests/fuzz_corpus/requests
 
-BENCHES := spark spark_jobs spark_streams replica front storage sidecar kafka_plugin decoders local_log replication manager metadata_table planning fetch micro footprint
+BENCHES := spark spark_jobs spark_executors spark_streams replica front storage sidecar kafka_plugin decoders local_log replication manager metadata_table planning fetch micro footprint
 bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (three hours; fetches the peers)
 	@for suite in $(BENCHES); do $(SPARK_ENV) $(BIN)/python -m bench.$$suite; done
 	@$(BIN)/python -m bench.report
