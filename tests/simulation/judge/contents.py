@@ -104,6 +104,7 @@ class Contents:
         unplaced: Acknowledged batches whose producer was not told where they are.
         superseded: Keys whose last records such elections took, with where: what compaction had taken for them in front
             of that is gone.
+        published_start: The highest log start of a leader.
     """
 
     partition: Partition
@@ -117,6 +118,7 @@ class Contents:
     end_offset: int = 0
     unplaced: list[SentBatch] = field(default_factory=list)
     superseded: dict[bytes | None, int] = field(default_factory=dict)
+    published_start: int = 0
     _offset_of: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _last_of_producer: dict[str, tuple[int, int]] = field(default_factory=dict)
     _shown: list[ShownBatch] = field(default_factory=list)
@@ -175,6 +177,9 @@ class Contents:
         """A record is at an offset: once, and in its producer's order."""
         key = (batch.producer, batch.number, position)
         before = self._offset_of.setdefault(key, offset)
+        if min(before, offset) < self.published_start <= max(before, offset):
+            # Retention took one, and whoever began a log behind that does not know its producer: as Kafka's.
+            before = offset = self._offset_of[key] = max(before, offset)
         if before != offset and batch.is_idempotent:
             text = f"{self.partition}: record {position} of {batch.producer}'s batch {batch.number}"
             raise Violation(1, "duplicate", f"{text} is at {before} and at {offset}")

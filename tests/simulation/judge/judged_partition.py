@@ -24,7 +24,6 @@ class JudgedPartition:
         in_sync: As the controller has it.
         leader: The controller's.
         current: The controller's epoch.
-        published_start: The highest log start of a leader.
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
         high_watermark: The highest of a leader.
@@ -39,12 +38,20 @@ class JudgedPartition:
     current: int = -1
     leader: int | None = None
     in_sync: frozenset[int] = frozenset()
-    published_start: int = 0
     left_start: int = 0
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
     _out_of_sync_ms: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def published_start(self) -> int:
+        """The highest log start of a leader."""
+        return self.contents.published_start
+
+    @published_start.setter
+    def published_start(self, offset: int) -> None:
+        self.contents.published_start = offset
 
     def were_out_of_sync(self, replicas: Iterable[int], now_ms: int) -> None:
         """Another in-sync set comes: replicas that were out of the one of before were so until now."""
