@@ -532,22 +532,6 @@ def test_12_a_duplicate_has_its_first_offset(made: MadeCluster) -> None:
         made.acknowledge(number, 1)
 
 
-def test_12_a_batch_whose_first_copy_retention_took(made: MadeCluster) -> None:
-    """A broker whose log began behind it has never known its producer; one whose log still has it may serve both."""
-    number = made.send(b"a")
-    made.acknowledge(number, 0)
-    made.append(Batch(0, (b"a",)), Batch(1, (b"b",)))
-    made.send(b"b")
-    made.look()
-    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
-    made.change(1, log_start_offset=1, local_log_start_offset=1)
-    made.look()
-    made.acknowledge(number, 2)
-    made.acknowledge(number, 0)
-    with breaks(1, "duplicate"):
-        made.acknowledge(number, 3)
-
-
 def test_12_a_read_ends_where_it_may(made: MadeCluster) -> None:
     """Below the high watermark, and below the last stable offset for read committed."""
     batch = made.write(b"a", b"b", at=0)

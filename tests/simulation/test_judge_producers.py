@@ -239,3 +239,20 @@ def test_12_a_log_that_begins_anew_is_judged_behind_that() -> None:
         made.judge.checkpoint(made.now_ms)
     made.producers[2] = None  # type: ignore[assignment]
     made.judge.checkpoint(made.now_ms)
+
+
+def test_a_batch_whose_first_copy_retention_took() -> None:
+    """A broker whose log began behind it has never known its producer; one whose log still has it may serve both."""
+    made = MadeCluster()
+    number = made.send(b"a")
+    made.acknowledge(number, 0)
+    made.append(Batch(0, (b"a",)), Batch(1, (b"b",)))
+    made.send(b"b")
+    made.look()
+    made.judge.records_deletion_asked(PARTITION, 1, made.now_ms)
+    made.change(1, log_start_offset=1, local_log_start_offset=1)
+    made.look()
+    made.acknowledge(number, 2)
+    made.acknowledge(number, 0)
+    with breaks(1, "duplicate"):
+        made.acknowledge(number, 3)
