@@ -83,6 +83,7 @@ class World:
         self._failing: set[int] = set()
         self._stalled: set[int] = set()
         self._rotten: dict[tuple[str, int], set[int]] = {}
+        self._rotten_files: dict[tuple[str, int], list[tuple[int, str]]] = {}
         self._is_judged = False
         self._next_garbage = _GARBAGE_EVENTS
         self._next_checkpoint = _CHECKPOINT_EVENTS
@@ -192,6 +193,12 @@ class World:
         """Let sound replicas lead, where others have rotted, as an administrator does."""
         for (topic, number), unsound in sorted(self._rotten.items()):
             self.controller.lead_by_others(topic, number, unsound)
+            still = {broker for broker, name in self._rotten_files[topic, number] if self._has_segment(broker, name)}
+            self.controller.lead_by_others(topic, number, still)  # where all in sync have rotted, some since mended
+
+    def _has_segment(self, broker: int, name: str) -> bool:
+        """Whether a broker's disk has a file of a log, in either directory."""
+        return any(self._disks[broker].files.find(f"/{folder}/{name}") is not None for folder in ("logs", "logs-2"))
 
     def running(self) -> tuple[int, ...]:
         """The brokers that run, and are neither paused nor about to stop."""
@@ -472,6 +479,8 @@ class World:
         flipped = self._disks[broker].rot(index, lambda path: self._may_rot(broker, path), cached=cached)
         if flipped is not None and not cached:
             self._rotten.setdefault(_partition_of(flipped), set()).add(broker)
+            name = flipped.split("/", 2)[2]
+            self._rotten_files.setdefault(_partition_of(flipped), []).append((broker, name))
         if flipped is not None:
             self._began("cache rot" if cached else "local rot", broker, flipped)
 
