@@ -2,7 +2,7 @@
 
     python -m bench.spark_executors [none] [lz4] [zstd] [snappy] [gzip] [--scale 0.05] [--rounds 5]
 
-A bucket a codec: eight partitions of one plain segment, 128 MiB of records each, in batches of 256 KiB. Spark reads
+A bucket a codec: 48 partitions of one plain segment, 128 MiB of records each, in batches of 256 KiB. Spark reads
 all columns into its noop sink by the jar, in sessions of ``local-cluster`` that are up; a bare process reads them into
 Arrow batches by one thread (``tierlog.read``) and drops them, each of two processes half of the partitions. The four in
 turn, from the page cache; the number of records and the sum of their values' sizes are equal in the warm-up.
@@ -27,7 +27,7 @@ from tests.support.segments import make_segment
 
 CODECS: Final = ("none", "lz4", "zstd", "snappy", "gzip")
 TOPIC: Final = "orders"
-PARTITIONS: Final = 8
+PARTITIONS: Final = 48
 #: Of records, in a partition.
 SEGMENT_BYTES: Final = 128 << 20
 #: Of the scaling of bare processes.

@@ -7,8 +7,11 @@ import json
 import pathlib
 import shlex
 import shutil
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -215,6 +218,7 @@ asyncio.run(main())
 """
 _KAFKA_PYTHON = """
 import sys
+import threading
 from kafka import KafkaConsumer
 bootstrap, topic = sys.argv[1:]
 keys = {"group_id": topic, "auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
@@ -364,16 +368,24 @@ def test_it_waits_for_its_cluster_and_says_so(tier: pathlib.Path, pair: Pair, tm
     ports = free_ports(3)
     command = [sys.executable, "-m", "tierlog", "replica", str(tier), "--listen", f"127.0.0.1:{ports[0]}"]
     command += ["--upstream", away, "--advertise", f"127.0.0.1:{ports[1]}-{ports[2]}", "--monitor", monitor]
-    process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: "the upstream cluster is away" in _ready(monitor))
-        assert process.poll() is None
-        process.terminate()
-        assert process.wait(20) == 0, "it ends while it waits"
-    finally:
-        process.kill()
-        process.wait()
-        log.close()
+    for comes in (False, True):
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: "the upstream cluster is away" in _ready(monitor))
+            assert process.poll() is None
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", ports[0])) != 0
+            if comes:
+                with _forwarded(away, pair.plain):
+                    wait_until(lambda: _ready(monitor).startswith("ok"))
+                    topic = make_topic(f"127.0.0.1:{ports[0]}")
+                    produce(f"127.0.0.1:{ports[0]}", topic, range(10))
+            process.terminate()
+            assert process.wait(20) == 0, "it ends while it waits"
+        finally:
+            process.kill()
+            process.wait()
+    log.close()
     with front_process(tier, tmp_path / "front", pair.plain, "--monitor", monitor) as front:
         wait_until(lambda: _ready(monitor).startswith("ok"))
         topic = make_topic(front.bootstrap)
@@ -383,6 +395,39 @@ def test_it_waits_for_its_cluster_and_says_so(tier: pathlib.Path, pair: Pair, tm
         wait_until(lambda: len(admin_of(front.bootstrap).list_topics(timeout=30).brokers) == len(NODES))
         produce(front.bootstrap, topic, range(100, 200))
         assert consume(front.bootstrap, topic, 200) == list(range(200))
+
+
+@contextlib.contextmanager
+def _forwarded(listen: str, to: str) -> Iterator[None]:
+    """Serve an address by another one until the block ends: a cluster that comes later."""
+    host, _, port = to.split(",", maxsplit=1)[0].rpartition(":")
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as other:
+                back = threading.Thread(target=self._pump, args=(other, self.request))
+                back.start()
+                self._pump(self.request, other)
+                back.join()
+
+        @staticmethod
+        def _pump(source: socket.socket, sink: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(1 << 16):
+                    sink.sendall(data)
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+    here, _, number = listen.rpartition(":")
+    with socketserver.ThreadingTCPServer((here, int(number)), Handler) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def _ready(monitor: str) -> str:
