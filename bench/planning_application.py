@@ -19,8 +19,10 @@ from bench.spark_application import session
 
 
 def _children(pid: int) -> list[int]:
+    """The processes that a process has started; without those that have ended and not been waited for."""
     tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    found = [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    return [each for each in found if "VmHWM" in pathlib.Path(f"/proc/{each}/status").read_text()]
 
 
 def main() -> None:
