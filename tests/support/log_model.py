@@ -350,7 +350,8 @@ class LogModel:
         """Read the producers anew: from some snapshot, and from the log behind it.
 
         Of a producer whose first batches are gone the snapshot may know more than the log: it is not used any more. Nor
-        is one that a snapshot knows and that is silent for too long: it is dropped as it is loaded.
+        is one that a snapshot knows as silent for too long: it is dropped as it is loaded, with the epoch of its
+        coordinator, and what lies behind the snapshot brings only its transaction back, as in Kafka.
         """
         first = max(self.segments[0].base_offset, self.log_start)
         self.began = {producer_id: begun for producer_id, begun in self.began.items() if begun < self.end}
@@ -358,15 +359,13 @@ class LogModel:
         self.stable_is_doubtful |= not hidden.isdisjoint(self.transactional)
         self.unknown |= hidden
         self.producers, self.ended, aborted = {}, [], self.aborted
-        newest_ms: dict[int, int] = {}
+        idle_since_ms: dict[int, int] = {}
         for batch in list(self.batches):
             self.take_producer(batch)
-            newest_ms[batch.producer_id] = batch.max_timestamp_ms
-        self.unknown |= {
-            producer_id
-            for producer_id, producer in self.producers.items()
-            if producer.open_from is None and newest_ms[producer_id] < now_ms - SURELY_KNOWN_MS
-        }
+            producer = self.producers.get(batch.producer_id)
+            if producer is not None and producer.open_from is None:
+                idle_since_ms[batch.producer_id] = batch.max_timestamp_ms
+        self.unknown |= {each for each, at_ms in idle_since_ms.items() if at_ms < now_ms - SURELY_KNOWN_MS}
         # A producer that expired behind its transaction's end is there again where the end was cut off.
         forgotten = [self.producers.pop(producer_id) for producer_id in self.unknown & self.producers.keys()]
         self.reopened = [producer.open_from for producer in forgotten if producer.open_from is not None]
