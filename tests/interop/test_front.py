@@ -124,10 +124,12 @@ def test_kafkas_own_tools(pair: Pair, front: RunningReplica, tools: KafkaTools, 
     assert sum(int(row[3]) for row in rows) == 500
     assert all(row[5] == "0" for row in rows)
     offsets = tools.run("kafka-get-offsets", *at, "--topic", topic).text
-    assert sum(int(line.rpartition(":")[2]) for line in offsets.split()) == 500
+    ends = {int(line.split(":")[1]): int(line.split(":")[2]) for line in offsets.split()}
+    assert sum(ends.values()) == 500
+    most = max(ends, key=lambda partition: ends[partition])  # a producer may give one of them nothing
     assert topic in tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", topic).text
     deleted = tmp_path / "deleted.json"
-    deleted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1}))
+    deleted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": most, "offset": 7}], "version": 1}))
     assert "low_watermark: 7" in tools.run("kafka-delete-records", *at, "--offset-json-file", str(deleted)).text
     quorum = [
         tools.run("kafka-metadata-quorum", "--bootstrap-server", each, "describe", "--status")
