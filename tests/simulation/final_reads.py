@@ -74,6 +74,12 @@ class FinalReader(Client):
         left = self._left or []
         return "; ".join(f"{each.partition} of broker {each.broker} at {each.offset} of {each.end}" for each in left)
 
+    def _started(self) -> None:
+        if not self.known.leaders and self.known.deleted.keys() >= {*self._topics}:
+            self.begin()  # all have been deleted at the end: there is nothing to read
+        else:
+            super()._started()
+
     def begin(self) -> None:
         self._left = []
         for partition in self.known.partitions(self._topics):
