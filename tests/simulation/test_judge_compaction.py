@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.simulation.facts import NOTHING, ReadPart
+from tests.simulation.judge.compaction import Clocks, TombstoneTimes
 from tests.simulation.made_cluster import FACTS, PARTITION, MadeCluster, breaks
 from tests.simulation.messages import AbortedTransaction
 from tests.support.batches import Batch, encode
@@ -143,3 +144,13 @@ def test_6_a_marker_goes_by_its_time(*, is_commit: bool, is_compacted: bool, was
     if not is_commit or not is_compacted:  # a key's last value is asked for elsewhere
         with breaks(6, "lost write" if is_commit else "aborted read"):
             read()
+
+
+def test_a_tombstone_of_a_cleaning_that_began_before_a_change() -> None:
+    """It goes by the cleaning's start and the new value: from the change on, however short that is."""
+    times, clocks = TombstoneTimes(), Clocks()
+    times.configured(20_000, 0)
+    times.configured(3_000, 15_000)
+    slack_ms = 3_000 - times.earliest_ms(1_000_000, clocks) + 1_000_000
+    assert times.earliest_ms(11_000, clocks) == 15_000 - slack_ms
+    assert times.earliest_ms(14_000, clocks) == 17_000 - slack_ms

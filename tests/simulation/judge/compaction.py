@@ -60,7 +60,7 @@ class TombstoneTimes:
         """The true time at which a tombstone may go."""
         ends = [since for since, _ in self._retentions[1:]]
         due = [
-            max(since, sent_ms) + retention_ms
+            max(since, sent_ms + retention_ms)  # a cleaning that had begun takes it too, from its start on
             for at, (since, retention_ms) in enumerate(self._retentions)
             if at == len(ends) or ends[at] + _CHANGE_MS >= sent_ms
         ]
