@@ -220,7 +220,6 @@ asyncio.run(main())
 """
 _KAFKA_PYTHON = """
 import sys
-import threading
 from kafka import KafkaConsumer
 bootstrap, topic = sys.argv[1:]
 keys = {"group_id": topic, "auto_offset_reset": "earliest", "metadata_max_age_ms": 100}

@@ -79,6 +79,7 @@ def test_each_record_once(cluster: Cluster, tmp_path: pathlib.Path, seed: int) -
             timer = begun(chance.uniform(0.0, 6.0), cluster.restart, chance.uniform(0.0, 3.0))
             _, answer = cluster.ask(mode, topic, **more)
             timer.join()
+            assert "DataLossError" not in str(answer["error"]), (told, answer)
             told.append(answer["error"])  # Kafka's source gives a broker up within a minute: the checkpoint has to hold
             continue
         if fault == "executor":

@@ -82,8 +82,7 @@ class World:
         self._lost: set[int] = set()
         self._failing: set[int] = set()
         self._stalled: set[int] = set()
-        self._rotten: dict[tuple[str, int], set[int]] = {}
-        self._rotten_files: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        self._rotten: dict[tuple[str, int], dict[int, set[str]]] = {}  # by broker: the files, below its directories
         self._is_judged = False
         self._next_garbage = _GARBAGE_EVENTS
         self._next_checkpoint = _CHECKPOINT_EVENTS
@@ -192,8 +191,8 @@ class World:
     def lead_by_sound(self) -> None:
         """Let sound replicas lead, where others have rotted, as an administrator does."""
         for (topic, number), unsound in sorted(self._rotten.items()):
-            self.controller.lead_by_others(topic, number, unsound)
-            still = {broker for broker, name in self._rotten_files[topic, number] if self._has_segment(broker, name)}
+            self.controller.lead_by_others(topic, number, unsound.keys())
+            still = {each for each, names in unsound.items() if any(self._has_segment(each, name) for name in names)}
             self.controller.lead_by_others(topic, number, still)  # where all in sync have rotted, some since mended
 
     def _has_segment(self, broker: int, name: str) -> bool:
@@ -296,7 +295,7 @@ class World:
         gone, leaving = self._leaving() | self._failing, {*self.paused(), *self._cut_off(), *self._stalled}
         (leaving if by_leaving else gone).add(broker)
         return any(
-            holders <= gone | self._rotten.get(partition[:2], set())
+            holders <= gone | self._rotten.get(partition[:2], {}).keys()
             for partition, sets in self.controller.holders(leaving).items()
             for holders in sets
         )
@@ -322,7 +321,7 @@ class World:
         if not path.split("/")[-2].rpartition("-")[2].isdigit():
             return False  # it is deleted
         key = _partition_of(path)
-        gone = self._lost | self._failing | self._rotten.get(key, set()) | {broker}
+        gone = self._lost | self._failing | self._rotten.get(key, {}).keys() | {broker}
         found = [holders for each, (holders,) in self.controller.holders().items() if each[:2] == key]
         return bool(found) and not any(holders <= gone for holders in found)
 
@@ -410,7 +409,7 @@ class World:
             self._fault("wipe", broker)
             self._disks[broker].wipe()
             for unsound in self._rotten.values():
-                unsound.discard(broker)
+                unsound.pop(broker, None)
             self.judge.disk_wiped(broker, self.network.now_ms)
 
     def lose_epochs(self, broker: int) -> None:
@@ -478,9 +477,8 @@ class World:
         """A bit of a closed segment here, or of a cached chunk, is another one."""
         flipped = self._disks[broker].rot(index, lambda path: self._may_rot(broker, path), cached=cached)
         if flipped is not None and not cached:
-            self._rotten.setdefault(_partition_of(flipped), set()).add(broker)
-            name = flipped.split("/", 2)[2]
-            self._rotten_files.setdefault(_partition_of(flipped), []).append((broker, name))
+            unsound = self._rotten.setdefault(_partition_of(flipped), {})
+            unsound.setdefault(broker, set()).add(flipped.split("/", 2)[2])
         if flipped is not None:
             self._began("cache rot" if cached else "local rot", broker, flipped)
 
