@@ -13,9 +13,6 @@ from tierlog.remote.tier.objects.object_keys import FOOTER
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.spans import SpanColumns
 
-#: Of the text of a segment's id.
-_ID_LENGTH = 22
-
 
 class ListedBefore:
     """The segments of a plugin's bucket that an earlier listing has as columns.
@@ -51,7 +48,7 @@ class ListedBefore:
         if found is None or manifest is None or found[0].origin.layout != "aiven":
             return None
         listed, columns = found
-        name = candidate.segment_path[-_ID_LENGTH:]
+        name = str(candidate.segment_id)
         number = self._places_of(candidate.topic_id_partition, listed).get(name)
         if number is None or number in listed.custom:
             return None

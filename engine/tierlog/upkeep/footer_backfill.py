@@ -35,7 +35,6 @@ from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, T
 
 #: Layouts whose segments have footers.
 LAYOUTS: Final = ("aiven", "kafka")
-_ID_CHARACTERS: Final = 22
 #: Of a segment whose footer is written: its description, the footer, the description again.
 _REQUESTS_A_FOOTER: Final = 3
 
@@ -159,13 +158,13 @@ class FooterBackfill:
         store = self._tier.footers.elsewhere
         if store is None or not self._is_all:
             return
-        there = {each.segment_path[-_ID_CHARACTERS:] for each in self.candidates}
+        there = {each.segment_id for each in self.candidates}
         partitions = {partition_key(each.topic_id_partition) for each in self.candidates}
         for key in self._elsewhere:
             parsed = PARSERS[self._tier.layout](key)
             if parsed is None or partition_key(parsed.topic_id_partition) not in partitions:
                 continue
-            if str(parsed.segment_id) not in there:
+            if parsed.segment_id not in there:
                 if not self._dry_run:
                     store.delete([key])
                 yield FooterOutcome(key, FooterState.PENDING if self._dry_run else FooterState.REMOVED)
@@ -250,7 +249,7 @@ def index(
         config: As for ``tierlog.read``.
         layout: As for ``tierlog.read``.
         dry_run: Say what would be done, and write nothing.
-        workers: Segments under way at once; None for one a core, and one more that waits for its footer to be stored.
+        workers: Segments under way at once; None for one a core.
         executor: Does the segments, as ``pyspark_tierlog.jobs`` has one; None for threads of this process.
         ledger: A file, or a folder for it, that remembers what is done: of segments in it not even the footer is read.
         on_estimate: Called once with what the job will do, before it does.
@@ -275,7 +274,7 @@ def index(
         keys = {**keys, "footer.path": _place(require_path("path", path), require_path("to", to), machine)}
     result = IndexResult()
     with open_path(path, config=keys, layout=layout, machine=machine, all_footers=True) as tier:
-        workers = workers or machine.scheduler.cores + 1
+        workers = workers or machine.scheduler.cores
         threads = executor or ThreadExecutor(machine.scheduler, workers, name="tierlog-index")
         asked = {"job": "index", "path": tier.describe(), "to": "" if to is None else require_path("to", to)}
         with ledgered(threads, ledger, asked, machine) as by:

@@ -32,7 +32,14 @@ from tierlog.errors import (
     ObjectNotFoundError,
     TierlogError,
 )
-from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.api import (
+    ZERO_UUID,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
@@ -291,8 +298,7 @@ class BucketMetadata(Closeable):
             for listing in listings:
                 newest = max(newest, (listing.newest_ms, listing.newest))
                 for candidate, _ in listing.candidates:
-                    segment_id = Uuid.from_text(candidate.segment_path[-22:])
-                    on_segment(RemoteLogSegmentId(listing.partition, segment_id))
+                    on_segment(RemoteLogSegmentId(listing.partition, candidate.segment_id))
         scope = self._tier.scope
         for upload in self._store.iter_uploads(scope.folder or scope.key_prefix):
             newest = max(newest, (upload.started_ms, self._name(upload.key)))
@@ -321,7 +327,8 @@ class BucketMetadata(Closeable):
 
     def _take(self, listing: _Listing, folder: BucketFolder) -> None:
         """Add the segments of a folder that the listing does not have yet."""
-        known = {candidate.segment_path[-22:] for candidate, _ in listing.candidates}
+        known = {candidate.segment_id for candidate, _ in listing.candidates}
+        ids: dict[str, Uuid] = {}
         objects: dict[str, dict[str, ObjectInfo]] = {}
         starts: dict[str, int] = {}
         prefix = self._tier.scope.key_prefix
@@ -330,15 +337,16 @@ class BucketMetadata(Closeable):
             if key is None or key.topic_id_partition != folder.topic_id_partition:
                 continue
             objects.setdefault(key.segment_path, {})[key.suffix] = info
+            ids[key.segment_path] = key.segment_id or ZERO_UUID
             if self._tier.layout != "kafka" or key.suffix == LOG:
                 starts[key.segment_path] = key.start_offset
             newer = (info.last_modified_ms, info.key) > (listing.newest_ms, listing.newest)
             if newer and key.suffix != FOOTER:  # which no broker needs to write
                 listing.newest_ms, listing.newest = info.last_modified_ms, self._name(info.key)
         for path in sorted(objects, key=lambda path: (starts.get(path, -1), path)):
-            if path[-22:] in known:
+            if ids[path] in known:
                 continue
-            candidate = Candidate(folder.topic_id_partition, starts.get(path, -1), path, objects[path])
+            candidate = Candidate(folder.topic_id_partition, starts.get(path, -1), path, objects[path], ids[path])
             lacking = sorted(self._needed - objects[path].keys())
             if lacking:
                 text = f"lacks {', '.join(lacking)}: a copy that never ended, or half a deletion"
@@ -349,9 +357,8 @@ class BucketMetadata(Closeable):
                 listing.candidates.append((candidate, folder))
 
     def _left_out(self, candidate: Candidate, reason: str) -> LeftOutSegment:
-        segment_id = Uuid.from_text(candidate.segment_path[-22:])
         name = self._name(self._tier.scope.key_prefix + candidate.segment_path)
-        return LeftOutSegment(name, candidate.topic_id_partition, segment_id, candidate.start_offset, reason)
+        return LeftOutSegment(name, candidate.topic_id_partition, candidate.segment_id, candidate.start_offset, reason)
 
     def _load(self, wanted: tuple[_Listing, tuple[Candidate, BucketFolder] | None]) -> tuple[_Listing, _Outcome | None]:
         listing, at = wanted

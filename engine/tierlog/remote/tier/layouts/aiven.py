@@ -14,7 +14,6 @@ from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
-    Uuid,
 )
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredPart, StoredSegment, fetch_part, iter_windows
@@ -28,7 +27,7 @@ from tierlog.remote.tier.layouts.listing import (
 )
 from tierlog.remote.tier.objects.listed_manifest import find_listed
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven, segment_id_of
+from tierlog.remote.tier.objects.object_keys import FOOTER, key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -85,7 +84,7 @@ class AivenLayout(ListedLayout):
         except ObjectNotFoundError:
             return None
         manifest = parse_manifest(data, where=name)
-        identity = RemoteLogSegmentId(candidate.topic_id_partition, _segment_id(candidate))
+        identity = candidate.remote_log_segment_id
         metadata = manifest.metadata
         if metadata is not None:
             check_identity(metadata, identity, candidate.start_offset, name)
@@ -117,7 +116,7 @@ class AivenLayout(ListedLayout):
         return ListedSegment(
             candidate.topic_id_partition,
             info.key[: -len(found.segment_path) - len(MANIFEST) - 1],
-            segment_id_of(found.segment_id),
+            candidate.segment_id,
             found,
             last_modified_ms=info.last_modified_ms,
             footer_size=footer_size if footer is None else footer.size_bytes,
@@ -226,10 +225,6 @@ def describe_aiven(
         last_modified_ms=last_modified_ms,
         footer=footer,
     )
-
-
-def _segment_id(candidate: Candidate) -> Uuid:
-    return Uuid.from_text(candidate.segment_path[-22:])
 
 
 def _prefix_of(candidate: Candidate) -> str:

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, SizeLimitError
 from tierlog.remote.api import (
+    ZERO_UUID,
     IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -52,10 +53,12 @@ class KafkaLayout(ListedLayout):
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
         partitions: dict[str, TopicIdPartition] = {}
+        ids: dict[str, Uuid] = {}
         starts: dict[str, int] = {}
         parts: dict[str, dict[str, ObjectInfo]] = {}
         for key, info in self.iter_objects(wanted, objects):
             partitions[key.segment_path] = key.topic_id_partition
+            ids[key.segment_path] = key.segment_id or ZERO_UUID
             parts.setdefault(key.segment_path, {})[key.suffix] = info
             if key.suffix == "log":
                 starts[key.segment_path] = key.start_offset
@@ -63,7 +66,7 @@ class KafkaLayout(ListedLayout):
         if objects is None:
             self.count_foreign(sum(len(found) for found in parts.values()) - sum(len(parts[p]) for p in whole))
         for path in sorted(whole, key=lambda path: (partitions[path], starts.get(path, -1), path)):
-            yield Candidate(partitions[path], starts.get(path, -1), path, parts[path])
+            yield Candidate(partitions[path], starts.get(path, -1), path, parts[path], ids[path])
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read ``segment.json``. None if it was deleted since it was listed: then there is no segment."""
@@ -79,7 +82,7 @@ class KafkaLayout(ListedLayout):
         segment = describe_kafka(
             data,
             folder=info.key[: -len(DESCRIPTION)],
-            identity=RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:])),
+            identity=candidate.remote_log_segment_id,
             name=self._scope.name,
             prefix=self._scope.key_prefix,
             sizes={suffix: listed.size_bytes for suffix, listed in candidate.objects.items()},

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from tierlog.errors import ConfigError
-from tierlog.remote.api import TopicIdPartition, Uuid
+from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.tier.chunks.stored_segment import FooterPlace, StoredSegment
 from tierlog.remote.tier.objects.listed_manifest import ListedManifest
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
@@ -106,6 +106,7 @@ class Candidate:
     """A segment as the keys show it: its objects by suffix.
 
     Args:
+        segment_id: ZERO_UUID where the layout has none.
         next_start_offset: Of the next segment in the same folder, where a layout goes by that; else None.
     """
 
@@ -113,7 +114,12 @@ class Candidate:
     start_offset: int
     segment_path: str
     objects: dict[str, ObjectInfo]
+    segment_id: Uuid = ZERO_UUID
     next_start_offset: int | None = None
+
+    @property
+    def remote_log_segment_id(self) -> RemoteLogSegmentId:
+        return RemoteLogSegmentId(self.topic_id_partition, self.segment_id)
 
 
 class ListedSegment(NamedTuple):
@@ -287,7 +293,7 @@ class ListedLayout(Layout):
 def _add(found: dict[str, Candidate], key: ObjectKey, info: ObjectInfo) -> None:
     known = found.get(key.segment_path)
     if known is None:
-        known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
+        known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {}, key.segment_id or ZERO_UUID)
         found[key.segment_path] = known
     known.objects[key.suffix] = info
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.tier.chunks.stored_segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.file_parts import (
     described,
@@ -56,7 +56,7 @@ class LocalTieredLayout(ListedLayout):
             if suffix in candidate.objects
         )
         metadata = described(
-            RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:])),
+            candidate.remote_log_segment_id,
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=max_timestamp_ms,

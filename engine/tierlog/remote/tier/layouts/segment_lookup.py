@@ -398,7 +398,10 @@ class KnownLayout(Layout):
             except CorruptDataError:
                 bases = [f"{self._scope.folder}{metadata.remote_log_segment_id.id}"]  # loading it reports the fault
             if any(base.startswith(self._scope.folder) for base in bases):
-                found.append(KnownCandidate(partition, metadata.start_offset, bases[0], {}, metadata=metadata))
+                segment_id = metadata.remote_log_segment_id.id
+                found.append(
+                    KnownCandidate(partition, metadata.start_offset, bases[0], {}, segment_id, metadata=metadata)
+                )
         return sorted(found, key=lambda candidate: (candidate.start_offset, candidate.segment_path))
 
     def load(self, candidate: Candidate) -> StoredSegment:

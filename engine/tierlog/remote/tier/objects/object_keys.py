@@ -68,7 +68,7 @@ class ObjectKey(NamedTuple):
 _AIVEN_FOLDER: Final = re.compile(
     rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})"
 )
-_AIVEN_SEGMENT: Final = re.compile(rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID})")
+_AIVEN_SEGMENT: Final = re.compile(rf"\d{{20}}-{_ID}")
 _AIVEN_SUFFIXES: Final = frozenset(("log", "indexes", "rsm-manifest", REMOTE_LOG_INDEX, FOOTER))
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
@@ -89,8 +89,6 @@ _LOG_DIR: Final = re.compile(
 _TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
 
 
-#: What ``Uuid.from_text`` takes; a listing of millions of keys does not ask it.
-_UUID: Final = re.compile(_ID)
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -141,20 +139,14 @@ def _legal(partition: TopicIdPartition) -> TopicIdPartition:
     return partition
 
 
-# A listing names the same partition, and the same segment, many times in a row: made once, they are also in memory
-# once.
-
-
+# A listing names the same partition many times in a row: made once, it is also in memory once.
 @lru_cache(maxsize=64)
 def _partition_of(topic_id: str | None, topic: str, partition: int) -> TopicIdPartition:
     return TopicIdPartition(Uuid.from_text(topic_id) if topic_id else ZERO_UUID, topic, partition)
 
 
-@lru_cache(maxsize=64)
-def segment_id_of(text: str) -> Uuid:
-    """Return the id of 22 characters; made once for neighbouring keys. Raises ValueError."""
-    if _UUID.fullmatch(text) is None:
-        return Uuid.from_text(text)  # which says what is wrong
+def _segment_id(text: str) -> Uuid:
+    """Return the id of 22 characters that match _ID."""
     return Uuid(a2b_base64(text.encode("ascii").translate(_URL_SAFE) + b"=="))
 
 
@@ -170,7 +162,7 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
         prefix=parts["lead"],
         topic_id_partition=_partition_of(parts.get("topic_id"), parts["topic"], partition),
         start_offset=offset,
-        segment_id=segment_id_of(segment_id) if segment_id else None,
+        segment_id=_segment_id(segment_id) if segment_id else None,
         suffix=parts["suffix"] or parts["whole"],
         segment_path=parts["main"],
     )
@@ -192,8 +184,8 @@ def _aiven_segment(path: str) -> tuple[str, TopicIdPartition, int, Uuid] | None:
     found, above = _AIVEN_SEGMENT.fullmatch(name), _aiven_folder(folder)
     if found is None or above is None:
         return None
-    offset = int(found["offset"])
-    return None if offset > _INT64_MAX else (*above, offset, segment_id_of(found["segment_id"]))
+    offset = int(name[:20])
+    return None if offset > _INT64_MAX else (*above, offset, _segment_id(name[21:]))
 
 
 @lru_cache(maxsize=64)

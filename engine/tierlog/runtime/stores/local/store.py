@@ -100,22 +100,29 @@ class LocalStore:
         """Iterate the objects; folders by name."""
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, frozenset((self._require_root().identity,))):
+        for info in self._walk(folder):
             if info.key.startswith(prefix):
                 yield info
 
-    def _walk(self, folder: str, above: frozenset[tuple[int, int]], *, temporary: bool = False) -> Iterator[ObjectInfo]:
-        """Iterate the objects below a folder; a link to one of the folders ``above`` is left out, or it lists for ever.
+    def _walk(self, folder: str, *, temporary: bool = False) -> Iterator[ObjectInfo]:
+        """Iterate the objects below a folder; a link to one of the folders above it is left out, or it lists for ever.
 
         ``temporary``: only files that are still being written.
         """
-        for entry in self._entries(folder):
-            key = folder + entry.name
-            if not entry.is_directory:
-                if key.endswith(TEMPORARY_SUFFIX) == temporary:
-                    yield _object(key, entry)
-            elif entry.identity == (0, 0) or entry.identity not in above:
-                yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
+        base = len(self._base)
+        open_folders = [(self._entries(folder), frozenset((self._require_root().identity,)))]
+        while open_folders:
+            entries, above = open_folders[-1]
+            for entry in entries:
+                key = entry.path[base:]
+                if not entry.is_directory:
+                    if key.endswith(TEMPORARY_SUFFIX) == temporary:
+                        yield _object(key, entry)
+                elif entry.identity == (0, 0) or entry.identity not in above:
+                    open_folders.append((self._entries(f"{key}/"), above | {entry.identity}))
+                    break
+            else:
+                open_folders.pop()
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
         """Yield the entries of one folder; none if the folder is gone."""
@@ -293,7 +300,7 @@ class LocalStore:
         """
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, frozenset((self._require_root().identity,)), temporary=True):
+        for info in self._walk(folder, temporary=True):
             above, _, name = info.key.rpartition("/")
             final = _final_name(name)
             key = f"{above}/{final}" if above else final or ""
