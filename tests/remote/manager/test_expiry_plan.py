@@ -129,6 +129,18 @@ def test_offsets_that_the_tier_has_twice_count_once(breached: int, gone: list[in
     assert (starts(plan), plan.log_start_offset) == ([(each, REASON.RETENTION_SIZE) for each in gone], start)
 
 
+def test_segments_of_two_leaders_count_as_one_has_them() -> None:
+    """If this fails, a part of a segment is estimated where its size is known, and the oldest one stays beyond its
+    limit (simulation, seed 213109).
+    """
+    ends = {(0, 9): 100, (0, 5): 90, (6, 11): 30, (10, 11): 20}
+    segments = [
+        an_entry(at, end, {0: at}, size_bytes=size, max_timestamp_ms=end, number=at * 100 + end)
+        for (at, end), size in ends.items()
+    ]
+    assert size_within(segments, LOG, log_end_offset=60) == 120
+
+
 def test_what_goes_by_time_counts_for_the_size() -> None:
     """Else a log of both limits loses twice as much as it must."""
     plan = planned(tier(), ExpiryRules(10, 150))

@@ -114,14 +114,20 @@ def find_expiry_rules(
 def size_within(segments: Iterable[RemoteLogSegmentMetadata], epochs: LeaderEpochs, *, log_end_offset: int) -> int:
     """Bytes of the segments that are copied and all the log's, each offset once: after a change of the leader the tier
     may have two copies of a segment, or two segments that overlap. (Kafka counts both.)
+
+    Two leaders' segments that end at different offsets are counted as one of them has them: whole, as long as another
+    segment begins behind each; a part of a segment is estimated by its number of offsets.
     """
     found = {
         each.remote_log_segment_id: each
         for each in segments
         if each.state is _STATE.COPY_SEGMENT_FINISHED and is_within(each, epochs, log_end_offset=log_end_offset)
     }
+    starts = {each.start_offset for each in found.values()}
     size = next_offset = 0
-    for each in sorted(found.values(), key=lambda segment: segment.start_offset):
+    for each in sorted(found.values(), key=lambda segment: (segment.start_offset, -segment.end_offset)):
+        if each.start_offset < next_offset and next_offset in starts:
+            continue
         size += _bytes_from(each, next_offset)
         next_offset = max(next_offset, each.end_offset + 1)
     return size
