@@ -201,13 +201,30 @@ def check(found: list[Row], wanted: list[Row]) -> None:
 
 
 def rows_of(folder: pathlib.Path) -> list[Row]:
+    """The rows of a folder that a query or a write has written, by partition and offset."""
     found = []
-    for path in sorted(folder.glob("*.parquet")):
+    for path in _committed(folder):
         for row in pq.read_table(path).to_pylist():
             headers = row["headers"]
             row["headers"] = None if headers is None else tuple((each["key"], each["value"]) for each in headers)
             found.append(tuple(row.values()))
     return sorted(found, key=lambda row: row[:2])
+
+
+def _committed(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of a folder; of a streaming query those that its sink's log names: a task that was killed leaves its
+    own behind.
+    """
+    logs = [path for path in (folder / "_spark_metadata").glob("[0-9]*") if not path.name.endswith(".tmp")]
+    if not logs:
+        return sorted(folder.glob("*.parquet"))
+    last_compact = max((int(path.stem) for path in logs if path.suffix == ".compact"), default=-1)
+    names: set[str] = set()
+    for path in logs:
+        if int(path.stem) > last_compact or (path.suffix == ".compact" and int(path.stem) == last_compact):
+            lines = path.read_text().splitlines()[1:]
+            names.update(pathlib.PurePath(json.loads(line)["path"]).name for line in lines)
+    return sorted(folder / name for name in names)
 
 
 def _broker(
