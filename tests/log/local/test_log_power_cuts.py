@@ -450,6 +450,30 @@ def test_a_deletion_that_is_cut_short_leaves_no_hole(seed: int) -> None:
     assert at > 10
 
 
+def test_a_tiered_log_that_is_copied_no_more_starts_where_its_segments_do() -> None:
+    """If this fails, what retention deleted seems to be in the tier, which never got it (simulation, seed 213283)."""
+    starts: set[int] = set()
+    stopped = {"remote_storage_enable": True, "remote_log_copy_disable": True, "retention_bytes": 0}
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine, **stopped)
+        for _ in range(3):
+            log.append_as_leader(batch_of(VALUE), leader_epoch=0)
+            log.roll()
+        log.update_high_watermark(log.log_end_offset)
+        log.flush()
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=at)
+        with contextlib.suppress(StoreError, LogOfflineError):
+            log.delete_old_segments()
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), log.recovery_point, **stopped)
+        assert left.log_start_offset == left.local_log_start_offset, at
+        starts.add(left.log_start_offset)
+    assert starts == {0, 3}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_log_that_becomes_compacted_has_no_hole(seed: int) -> None:
     """What was closed before its topic became a compacted one is synced then: recovery tells no hole apart any more."""

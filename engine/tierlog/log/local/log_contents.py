@@ -455,15 +455,16 @@ class LogContents:
                 segments = segments[:-1]
         if not segments:
             return 0
+        behind = self._local.segments.higher(segments[-1].base_offset)
+        assert behind is not None
         if copies:  # whose records would make the producers anew, and are in the tier alone then
             self._sync_snapshots()
+        else:  # on the disk before they go: a tiered log that is killed in between would start in front of its segments
+            self.raise_log_start(behind.base_offset, "segments are deleted")
         self._local.remove(segments)
         self._forget_snapshots(segments)
-        first = self._local.segments.first.base_offset
         if copies:
-            self.raise_local_start(first, "segments were deleted")
-        else:
-            self.raise_log_start(first, "segments were deleted")
+            self.raise_local_start(behind.base_offset, "segments were deleted")
         return len(segments)
 
     def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment], *, generation: int) -> None:
