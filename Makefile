@@ -44,7 +44,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes simulate simulate-mutants test-spark-minors test-kafka-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-more test-interop test-kills test-crashes simulate simulate-mutants test-spark-minors test-seam-minors test-kafka-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -93,6 +93,13 @@ simulate-mutants: setup ## the planted faults, each caught within 200 seeds (hou
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0
 test-spark-minors: jar-if-possible ## the Spark tests on other Sparks (SPARK_VERSIONS='4.0.5 …'; half a gigabyte each)
 	@$(SPARK_ENV) .ci/test-spark-minors.sh $(BIN)/python "$(SPARK_VERSIONS)" $(PYTEST_ARGUMENTS)
+
+# Those whose Kafka source is there; of the newest Spark there is none.
+SEAM_SPARK_VERSIONS ?= 4.0.3 4.1.1 4.2.0
+test-seam-minors: jar-if-possible ## the seam of tier and brokers on other Sparks (SEAM_SPARK_VERSIONS='4.0.3 …')
+	@for version in $(SEAM_SPARK_VERSIONS); do echo "the seam on Spark $$version"; \
+	  TIERLOG_PEER_SPARK=$$version $(SPARK_ENV) $(BIN)/python -m pytest -m interop tests/interop/test_spark_seam.py \
+	  $(PYTEST_ARGUMENTS) || exit 1; done
 
 # The newest of each minor, and the oldest at all, which the jar is compiled against.
 KAFKA_VERSIONS ?= 3.6.0 3.6.2 3.7.2 3.8.1 3.9.2 4.0.2 4.1.2 4.2.2 4.3.1 4.4.0

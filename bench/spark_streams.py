@@ -3,7 +3,7 @@
     TIERLOG_PLUGIN_JARS=FOLDER python -m bench.spark_streams [--scale 0.1] [--rounds 5] [--forms plain,zstd+AES]
 
     queries: all that there is, once; by Spark
-    triggers: the planner's CPU of triggers that find nothing new
+    triggers: the planner's CPU of triggers that find nothing new, and what they list in an S3 server
 
 The broker, the topic and the tier are those of ``bench.spark``; then a twentieth as much is produced that stays on the
 broker's disk. A query is ``Trigger.AvailableNow`` from the first offset into a noop sink, with a checkpoint of its own.
@@ -28,13 +28,16 @@ from bench.spark import CACHE_BYTES, HEAP, KAFKA, run_application
 from bench.stream_application import SOURCES
 from bench.topics import GIGABYTES, broker_settings, fill, fill_tier, our_options
 from tests.support.batches import message
+from tests.support.fault_proxy import FaultProxy
 from tests.support.metadata_cluster import manager_config
 from tests.support.peers import broker, install, plugin
 from tests.support.planner import PlannerChild
 from tests.support.segments import make_segment
+from tests.support.servers import seaweed
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.kafka_metadata_log import KafkaMetadataLogs
+from tierlog.scan.following.tier_listing import WHOLE_LISTING_EACH
 
 PARTS = ("queries", "triggers")
 OURS = {
@@ -89,13 +92,16 @@ def measure(suite: Suite, folder: pathlib.Path, form: str, chosen: Any) -> None:
 # ---- triggers that find nothing
 
 PARTITIONS, SEGMENTS, TRIGGERS = 1000, 3, 15
+#: Partitions, and segments of each: more objects than a page of a listing has.
+LARGE = (20, 1000)
 TRIGGER_MS_BAR = 50.0
 
 
-def tier_of(root: pathlib.Path, partitions: int) -> Iterator[RemoteLogSegmentMetadata]:
+def tier_of(root: pathlib.Path, partitions: int, segments: int = SEGMENTS) -> Iterator[RemoteLogSegmentMetadata]:
     """A bucket of small segments, and their metadata."""
+    root.mkdir(parents=True)
     for partition in range(partitions):
-        for number in range(SEGMENTS):
+        for number in range(segments):
             batches = [message(offset, "x", 0) for offset in range(2 * number, 2 * number + 2)]
             made = make_segment(batches, topic="followed", partition=partition, lineage={0: 0})
             made.stored(chunk_size=1 << 16, compression=False, key_ring=None, prefix="").put_in(root)
@@ -143,9 +149,47 @@ def trigger_ms(options: dict[str, str], partitions: int, rounds: int) -> list[fl
     return found
 
 
+def trigger_listings(options: dict[str, str], partitions: int, proxy: FaultProxy) -> list[int]:
+    """How many requests of each trigger list keys."""
+    found = []
+    with PlannerChild() as child:
+        words = {"op": "stream", "stream": "s", "options": options | {"refreshInterval": "1ms"}}
+
+        def ask(question: str) -> dict[str, Any]:
+            ((_, body),) = child.iter_answer(words | {"ask": question})
+            told: dict[str, Any] = json.loads(body)["offsets"]
+            return told
+
+        assert sum(map(len, ask("begin").values())) == partitions
+        for _ in range(WHOLE_LISTING_EACH):
+            before = len(proxy.seen)
+            ask("ends")
+            time.sleep(0.5)
+            found.append(sum("list-type=2" in each.query for each in proxy.seen[before:]))
+    return found
+
+
+def measure_listings(suite: Suite, folder: pathlib.Path, buckets: dict[pathlib.Path, tuple[int, int]]) -> None:
+    """Triggers over S3 that find nothing.
+
+    Args:
+        suite: Takes the rows.
+        folder: Of the server.
+        buckets: By folder: partitions, and segments of each.
+    """
+    folder.mkdir()
+    with seaweed(folder) as server, FaultProxy.before(server) as proxy:
+        for bucket, (partitions, segments) in buckets.items():
+            options = {"path": server.upload(bucket, bucket.name), "subscribe": "followed"}
+            options |= {**server.options, "store.endpoint": proxy.endpoint, "startingOffsets": "latest"}
+            found = trigger_listings(options, partitions, proxy)
+            told = f"{statistics.mean(found):.1f} on average: each tenth lists everything, by {max(found)}"
+            what = f"a trigger that finds nothing in {partitions} partitions of {segments} segments, S3, LIST requests"
+            suite.add(what, told, statistics.median(found), partitions, least=False)
+
+
 def measure_triggers(suite: Suite, folder: pathlib.Path, chosen: Any) -> None:
     root, partitions = folder / "bucket", max(1, int(PARTITIONS * chosen.scale))
-    root.mkdir(parents=True)
     with broker.running(folder / "broker", heap="1g") as running:
         publish(running.bootstrap, folder / "manager", tier_of(root, partitions))
         options = {"path": str(root), "subscribe": "followed", "startingOffsets": "latest"}
@@ -156,6 +200,10 @@ def measure_triggers(suite: Suite, folder: pathlib.Path, chosen: Any) -> None:
             found = trigger_ms(options | more, partitions, chosen.rounds)
             what = f"a trigger that finds nothing in {partitions} partitions by {name}, ms of CPU"
             suite.add(what, f"{spread(found, '.1f')} ms", statistics.median(found), bar, least=False)
+    large = max(1, int(LARGE[0] * chosen.scale)), LARGE[1]
+    for _ in tier_of(folder / "large", *large):
+        continue
+    measure_listings(suite, folder / "store", {root: (partitions, SEGMENTS), folder / "large": large})
 
 
 def main() -> None:

@@ -155,13 +155,6 @@ class Cluster:
         """Wait until retention has deleted all below an offset locally."""
         wait_until(lambda: self.local_start(topic, partition) > offset)
 
-    def committed(self, written: pathlib.Path, out: pathlib.Path) -> list[Row]:
-        """The rows that a stream has committed to a folder: a query that was killed may leave files beside them."""
-        question = {"format": "parquet", "options": {"path": str(written)}, "columns": ["*"], "out": str(out)}
-        found = json.loads(self.spark.ask(json.dumps(question), seconds=QUERY_SECONDS))
-        assert found["error"] is None, found
-        return rows_of(out)
-
     def ask(self, mode: str, topic: str, **more: Any) -> tuple[list[Row], dict[str, Any]]:
         """What a query has written in all, by partition and offset, and the answer."""
         given: dict[str, str | None] = {

@@ -1,7 +1,8 @@
 """Fetches the peers once into a folder: Kafka's jars, Spark's Kafka source, and a virtual environment of its own.
 
 Spark's Kafka source has no release for the newest Spark, so the Spark peers (and ours beside them) run on the pyspark
-that it was built for. Ours runs there from the checkout's sources, with the native modules that are built in place.
+that it was built for, or on TIERLOG_PEER_SPARK, whose Kafka source is then the peer. Ours runs there from the
+checkout's sources, with the native modules that are built in place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-PYSPARK = "4.2.0"
+PYSPARK = os.environ.get("TIERLOG_PEER_SPARK", "4.2.0")
 #: The Python clients with all that makes them fast: without the package crc32c, kafka-python takes seconds a MiB.
 PACKAGES = ["confluent-kafka", "aiokafka[lz4,snappy,zstd]", "kafka-python[crc32c,lz4,zstd]"]
 #: Shown beside the numbers.
@@ -36,12 +37,15 @@ def jars(name: str) -> pathlib.Path:
     """The folder of jars that ``name``.xml lists, fetched by Maven when it is not there yet or the list changed."""
     folder, listed = home() / name, HERE / f"{name}.xml"
     wanted = listed.read_text()
+    if "${spark.version}" in wanted:
+        folder, wanted = home() / f"{name}-{PYSPARK}", f"{wanted}{PYSPARK}"
     with _alone(folder):
         complete = folder / "complete"
         if not complete.exists() or complete.read_text() not in ("", wanted):
             for stale in folder.glob("*.jar"):
                 stale.unlink()
-            command = ["mvn", "-q", "-B", "-f", str(listed), "dependency:copy-dependencies"]
+            command = ["mvn", "-q", "-B", "-f", str(listed), f"-Dspark.version={PYSPARK}"]
+            command.append("dependency:copy-dependencies")
             subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
             complete.write_text(wanted)
     return folder
