@@ -141,6 +141,20 @@ def test_segments_of_two_leaders_count_as_one_has_them() -> None:
     assert size_within(segments, LOG, log_end_offset=60) == 120
 
 
+def test_copies_in_front_of_the_start_go_though_one_behind_them_stays() -> None:
+    """If this fails, another leader's shorter segments stay as long as the one that has the log start (simulation, seed
+    213417).
+    """
+    stays = an_entry(10, 25, {0: 10}, size_bytes=100, max_timestamp_ms=25, number=91)
+    others = [
+        an_entry(at, end, {0: at}, size_bytes=100, max_timestamp_ms=end, number=92 + at)
+        for at, end in ((10, 10), (11, 15), (15, 22), (25, 29))
+    ]
+    plan = planned([stays, *others], ExpiryRules(None, 0), log_start=20)
+    assert starts(plan) == [(10, REASON.LOG_START_OFFSET), (11, REASON.LOG_START_OFFSET)]
+    assert plan.stays == stays
+
+
 def test_what_goes_by_time_counts_for_the_size() -> None:
     """Else a log of both limits loses twice as much as it must."""
     plan = planned(tier(), ExpiryRules(10, 150))

@@ -204,15 +204,20 @@ class _Planning:
                 return False
             if segment.state is _STATE.DELETE_SEGMENT_FINISHED or segment.remote_log_segment_id in self._expired:
                 continue
+            if self._stays is not None and segment.start_offset >= self._log_start:
+                return False
             if segment.state is _STATE.DELETE_SEGMENT_STARTED:
                 self._expire(segment, ExpiryReason.DELETION_BEGAN)
             elif self._lies_in_front(segment):
                 mark("expiry: in front of the log start")
                 self._expire(segment, ExpiryReason.LOG_START_OFFSET)
-            elif is_within(segment, self._epochs, log_end_offset=self._log_end) and not self._breaks_a_limit(segment):
-                self._stays = segment
-                return False
-        return True
+            elif (
+                self._stays is None
+                and is_within(segment, self._epochs, log_end_offset=self._log_end)
+                and not self._breaks_a_limit(segment)
+            ):
+                self._stays = segment  # it may have the log start: copies of what it has in front of that go
+        return self._stays is None
 
     def _expire(self, segment: RemoteLogSegmentMetadata, reason: ExpiryReason) -> None:
         self._expired[segment.remote_log_segment_id] = Expired(segment, reason)
