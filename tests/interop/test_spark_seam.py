@@ -220,8 +220,9 @@ def test_all_of_a_topic_is_deleted_past_its_reader(cluster: Cluster, tmp_path: p
     assert "failOnDataLoss" in str(answer["error"]), answer
     cluster.produce(topic, 50)
     more["options"]["failOnDataLoss"] = "false"
-    after, answer = cluster.ask("remote-preferred", topic, **more)
-    assert answer["error"] is None
+    for _ in range(2):  # the first one of Spark 4.1's Python sources ends behind the batch that failed
+        after, answer = cluster.ask("remote-preferred", topic, **more)
+        assert answer["error"] is None
     wanted, _ = cluster.ask("kafka", topic, out=tmp_path / "wanted")
     check(after, sorted([*before, *wanted], key=lambda row: row[:2]))
     assert wanted

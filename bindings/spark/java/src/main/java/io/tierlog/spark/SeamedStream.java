@@ -23,6 +23,7 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
   private final StreamCheckpoint checkpoint;
   private final SeamPlanner planner;
   private SortedMap<String, String> kept;
+  private boolean hasEnd;
 
   /**
    * @param checkpointLocation the source's own folder
@@ -62,7 +63,9 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
 
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    return ((SupportsAdmissionControl) kafka).latestOffset(start, limit);
+    Offset end = ((SupportsAdmissionControl) kafka).latestOffset(start, limit);
+    hasEnd = true;
+    return end;
   }
 
   @Override
@@ -89,9 +92,10 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
     return planner.readers(kafka);
   }
 
+  /** The lag; nothing behind a batch of before, until which Spark 4.1's source cannot tell (SPARK-57438). */
   @Override
   public Map<String, String> metrics(Optional<Offset> latestConsumedOffset) {
-    return ((ReportsSourceMetrics) kafka).metrics(latestConsumedOffset);
+    return hasEnd ? ((ReportsSourceMetrics) kafka).metrics(latestConsumedOffset) : Map.of();
   }
 
   @Override
