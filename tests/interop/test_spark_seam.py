@@ -11,6 +11,7 @@ import pytest
 from tests.support.batches import message
 from tests.support.buckets import Bucket
 from tests.support.metadata_cluster import delete_topic
+from tests.support.peers import install
 from tests.support.seam_cluster import Cluster, check, rows_of, seam_cluster
 from tests.support.waiting import wait_until
 
@@ -99,6 +100,8 @@ def test_filters_leave_out_what_the_tier_need_not_give(orders: Cluster, mode: st
         found, answer = orders.ask(mode, TOPIC, options=options, engine=engine, where=where)
         assert (answer["error"], found) == (None, wanted), where
         assert len(wanted) > 30
+        if engine == "python" and install.PYSPARK < "4.1":
+            continue  # Spark 4.0 tells a Python source of no filters
         _, all_of_it = orders.ask(mode, TOPIC, options=options, engine=engine)
         assert answer["tasks"] < all_of_it["tasks"] / 2, where
 

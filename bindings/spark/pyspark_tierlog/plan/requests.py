@@ -76,9 +76,10 @@ class StreamRequest(_Filtered):
 
     Attributes:
         ask: Where it begins, where the tier ends, where the next batch ends, where the seams to the brokers of a batch
-            lie, what a batch reads; or nothing: it has ended.
+            lie, what a batch reads, what the query has read with it; or nothing: it has ended.
         stream: A name that no other stream has.
         topic_ids: Of the topics that the query has read.
+        read: Topic, partition, offset and leader epoch of the last record of each partition that it has read.
         start, end: Of a batch, as a checkpoint has them.
         final: Where the query ends; None: it goes on.
         limited: Whether the limits of a trigger count.
@@ -89,10 +90,11 @@ class StreamRequest(_Filtered):
     """
 
     op: Literal["stream"]
-    ask: Literal["begin", "ends", "next", "seams", "plan", "end"]
+    ask: Literal["begin", "ends", "next", "seams", "plan", "read", "end"]
     stream: str
     options: dict[str, str] = Field(repr=False)
     topic_ids: dict[str, str] = {}
+    read: list[tuple[str, int, int, int]] = []
     start: dict[str, dict[str, int]] = {}
     end: dict[str, dict[str, int]] = {}
     final: dict[str, dict[str, int]] | None = None
@@ -127,10 +129,9 @@ def _as_tuples(value: object) -> object:
     if not isinstance(value, dict):
         return value
     found = dict(value)
-    if isinstance(filters := found.get("filters"), list):
-        found["filters"] = [tuple(each) if isinstance(each, list) else each for each in filters]
-    if isinstance(brokers := found.get("brokers"), list):
-        found["brokers"] = [tuple(each) if isinstance(each, list) else each for each in brokers]
+    for name in ("filters", "brokers", "read"):
+        if isinstance(rows := found.get(name), list):
+            found[name] = [tuple(each) if isinstance(each, list) else each for each in rows]
     aggregates = found.get("aggregates")
     if isinstance(aggregates, dict) and isinstance(functions := aggregates.get("functions"), list):
         found["aggregates"] = aggregates | {"functions": [tuple(f) if isinstance(f, list) else f for f in functions]}

@@ -31,7 +31,8 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
     stream = _STREAMS.get(request.stream)
     if stream is None:
         options.check_stream()
-        stream = _STREAMS[request.stream] = TierStream(options, topic_ids=request.topic_ids)
+        read = {(topic, partition): (offset, epoch) for topic, partition, offset, epoch in request.read}
+        stream = _STREAMS[request.stream] = TierStream(options, topic_ids=request.topic_ids, read=read)
         if warning is not None:
             out.warn(warning)
     limits = trigger_limits(options)
@@ -49,6 +50,10 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
         seams = stream.live.seams(from_json(request.start), from_json(request.end), local_starts=local_starts)
         by_place = [[*place, *seam] for place, seam in sorted(seams.items())]
         out.write_json("O", {"seams": by_place, "topic_ids": stream.live.topic_ids})
+        return
+    if request.ask == "read":
+        last = [[*place, *at] for place, at in sorted(stream.live.read.items())]
+        out.write_json("O", {"topic_ids": stream.live.topic_ids, "read": last})
         return
     if request.ask == "begin":
         offsets = stream.initial_offsets()

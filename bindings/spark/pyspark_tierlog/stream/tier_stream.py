@@ -44,6 +44,7 @@ class TierStream(Closeable):
     Args:
         options: Of the load.
         topic_ids: Of the topics that an earlier run of the query has read.
+        read: As of LiveTier, of that run.
         machine: By default this machine.
 
     Attributes:
@@ -57,7 +58,12 @@ class TierStream(Closeable):
     """
 
     def __init__(
-        self, options: ReadOptions, *, topic_ids: dict[str, str] | None = None, machine: Machine | None = None
+        self,
+        options: ReadOptions,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        read: Mapping[TopicPartition, tuple[int, int]] | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self._options = options
         self._machine = machine or Machine()
@@ -78,6 +84,7 @@ class TierStream(Closeable):
             isolation_level=options.isolation_level,
             refresh_seconds=options.refresh_interval / 1000,
             topic_ids=topic_ids,
+            read=read,
             log_start_offsets=log_start_offsets(options),
             may_lack=options.asks_brokers,
             read_metadata=read_metadata,
@@ -193,6 +200,7 @@ class TierStream(Closeable):
                 self._losses.lose(f"{_name(place)} is new and begins at offset {history.earliest_offset}, not at 0")
             starts[place], ends[place] = first, offset
             news.append(history)
+            self.live.note_read(history, offset)
         request = stream_request(self._options, by_topic(starts), by_topic(ends), record_filter)
         return prepare_scan(self.tier, request, histories=news)
 

@@ -63,6 +63,7 @@ class LiveTier(Closeable):
         isolation_level: Which records are read.
         refresh_seconds: The least time between two looks.
         topic_ids: Of topics that were read before.
+        read: Of partitions that were read before, the last record with its leader epoch.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         may_lack: A topic or partition that was named may have nothing in the tier yet.
         read_metadata: See FollowedTier.
@@ -70,6 +71,8 @@ class LiveTier(Closeable):
     Attributes:
         tier: As it was opened.
         topic_ids: By topic, of those that were seen.
+        read: By topic and partition, (offset, leader epoch) of the last record that was read: where the tier has
+            another epoch, it is no longer of the log that was read.
 
     Thread safety: one thread at a time.
     """
@@ -83,12 +86,14 @@ class LiveTier(Closeable):
         isolation_level: IsolationLevel = "read_uncommitted",
         refresh_seconds: float,
         topic_ids: Mapping[str, str] | None = None,
+        read: Mapping[Place, tuple[int, int]] | None = None,
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
         may_lack: bool = False,
         read_metadata: Callable[[], MetadataView] | None = None,
     ) -> None:
         self.tier = tier
         self.topic_ids = dict(topic_ids or {})
+        self.read = dict(read or {})
         self._followed = FollowedTier(
             tier, topics, log_start_offsets=log_start_offsets, may_lack=may_lack, read_metadata=read_metadata
         )
@@ -193,6 +198,26 @@ class LiveTier(Closeable):
         if facts.end_offset is not None:
             self._checked[history.topic, history.partition] = _log_of(history)
 
+    def note_read(self, history: PartitionHistory, end_offset: int) -> None:
+        """Note that a partition is read up to an offset, exclusive."""
+        epoch = history.lineage.epochs.epoch_for_offset(end_offset - 1)
+        if epoch is not None:
+            self.read[history.topic, history.partition] = end_offset - 1, epoch
+
+    def _require_as_read(self, history: PartitionHistory) -> None:
+        """Check that the tier has the log that was read. Raises DataLossError: it has another, and losses fail."""
+        place = history.topic, history.partition
+        offset, epoch = self.read.get(place, (-1, -1))
+        if not history.earliest_offset <= offset < history.end_offset_exclusive:
+            return
+        now = history.lineage.epochs.epoch_for_offset(offset)
+        if now is not None and now != epoch:
+            self._losses.lose(
+                f"{history.topic_id_partition}: offset {offset} was read as of leader epoch {epoch}, and is of {now}: "
+                "an unclean election has taken records that were read, and others may be in their place"
+            )
+            del self.read[place]
+
     def _take(self, look: Look) -> None:
         for partition, resolution in look.partitions.items():
             topic_id = str(partition.topic_id)
@@ -202,6 +227,8 @@ class LiveTier(Closeable):
                     f"topic {partition.topic} was deleted and made anew: its id was {known} and is {topic_id}; its "
                     "offsets are other ones, so that it takes a new query with a checkpoint of its own"
                 )
+            if resolution.history is not None:
+                self._require_as_read(resolution.history)
             if resolution.held is not None:
                 gap = resolution.held.gap
                 self._losses.say(f"{partition} waits for offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")

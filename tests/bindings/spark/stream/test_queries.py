@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.bindings.spark.conftest import ENGINES, batches
+from tests.support.batches import message
 from tests.support.buckets import Bucket
 from tests.support.checkout import ROOT
 from tests.support.command import run_process
@@ -199,9 +200,23 @@ def test_the_checkpoint_is_that_of_the_kafka_source(
     assert query.awaitTermination(WAIT_SECONDS)
     source = tmp_path / "checkpoint" / "sources" / "0"
     assert (source / "0").read_bytes() == b'\0v1\n{"orders":{"0":0}}'
-    assert json.loads((source / "tierlog-topics").read_text()) == {"orders": bucket.topic_id}
+    kept = {"topicIds": {"orders": bucket.topic_id}, "read": [["orders", 0, 59, 0]]}
+    assert json.loads((source / "tierlog-topics").read_text()) == kept
     offsets = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()
     assert offsets[-1] == '{"orders":{"0":60}}'
+
+
+def test_a_log_that_lost_what_was_read(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """If this fails, a query goes on behind an unclean election as if it had read what the log has now."""
+    assert started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
+    shutil.rmtree(bucket.root)
+    led = [message(offset, str(offset), 1 if offset >= 50 else 0) for offset in range(80)]
+    Bucket(bucket.root).segment("led", led, lineage={0: 0, 1: 50})
+    with pytest.raises(Exception, match="offset 59 was read as of leader epoch 0, and is of 1"):
+        started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
+    query = started(with_jar, bucket.root, tmp_path, engine="jar", failOnDataLoss="false")
+    assert query.awaitTermination(WAIT_SECONDS)
+    assert rows(with_jar, tmp_path) == wanted(80)
 
 
 def test_a_topic_that_was_made_anew(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:

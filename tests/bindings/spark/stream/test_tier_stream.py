@@ -57,12 +57,13 @@ def bucket(tmp_path: pathlib.Path) -> Bucket:
 def opened(bucket: Bucket) -> Iterator[Open]:
     streams: list[TierStream] = []
 
-    def open_stream(topic_ids: dict[str, str] | None = None, **given: str) -> TierStream:
+    def open_stream(known: TierStream | None = None, **given: str) -> TierStream:
         options = {"path": str(bucket.root), "subscribe": "orders", "refreshInterval": "1ms"} | given
         options = {name: text for name, text in options.items() if text}
         checked = parse_options(options)[0]
         checked.check_stream()
-        streams.append(TierStream(checked, topic_ids=topic_ids, machine=Machine(clock=HastyClock())))
+        has = {} if known is None else {"topic_ids": known.live.topic_ids, "read": known.live.read}
+        streams.append(TierStream(checked, machine=Machine(clock=HastyClock()), **has))
         return streams[-1]
 
     yield open_stream
@@ -211,13 +212,34 @@ def test_a_topic_that_was_made_anew(bucket: Bucket, opened: Open) -> None:
     """If this fails, the offsets of one topic are those of another, and its first records are never read."""
     stream = opened()
     assert stream.tier_ends() == {ORDERS: 10}
-    known = dict(stream.live.topic_ids)
     bucket.path("s0", "rsm-manifest").unlink()
     again = Bucket(bucket.root, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
     segment(again, 0, 30)
-    for each in (stream, opened(topic_ids=known)):
+    for each in (stream, opened(stream)):
         with pytest.raises(DataLossError, match="topic orders was deleted and made anew"):
             each.next_offsets({ORDERS: 10})
+
+
+def test_a_log_that_lost_what_was_read(bucket: Bucket, opened: Open) -> None:
+    """If this fails, a query passes over records that an unclean election put in the place of those that it read."""
+    stream = opened()
+    assert offsets(stream, {}, {ORDERS: 10}) == list(range(10))
+    assert stream.live.read == {ORDERS: (9, 0)}
+
+    def lead(first: int) -> list[TierStream]:
+        batches = [message(offset, f"n{offset}", 2 if offset >= first else 0) for offset in range(20)]
+        bucket.segment(f"led-{first}", batches, lineage={0: 0, 2: first})
+        return [opened(stream), opened(stream, failOnDataLoss="false"), stream]
+
+    for each in lead(10):
+        assert each.next_offsets({ORDERS: 10}) == {ORDERS: 20}
+    bucket.path("led-10", "rsm-manifest").unlink()
+    careful, careless, running = lead(6)
+    for each in (careful, running):
+        with pytest.raises(DataLossError, match="offset 9 was read as of leader epoch 0, and is of 2"):
+            each.next_offsets({ORDERS: 10})
+    assert careless.next_offsets({ORDERS: 10}) == {ORDERS: 20}
+    assert offsets(careless, {ORDERS: 10}, {ORDERS: 20}) == list(range(10, 20))
 
 
 def test_a_tier_behind_the_query(opened: Open) -> None:

@@ -21,6 +21,7 @@ public final class StreamPlanner implements AutoCloseable {
   private final List<String> columns;
   private final String name = UUID.randomUUID().toString();
   private final SortedMap<String, String> topicIds = new TreeMap<>();
+  private JsonNode read;
 
   /**
    * The limits of a trigger; null: there is none.
@@ -43,19 +44,29 @@ public final class StreamPlanner implements AutoCloseable {
    * @param client has the child
    * @param options of the load
    * @param columns that are read
-   * @param topicIds by topic, of what the query has read before
+   * @param known what the query has read before
    */
   public StreamPlanner(
-      PlannerClient client, Map<String, String> options, List<String> columns, Map<String, String> topicIds) {
+      PlannerClient client, Map<String, String> options, List<String> columns, ReadTopics known) {
     this.lease = client.lease();
     this.options = options;
     this.columns = List.copyOf(columns);
-    this.topicIds.putAll(topicIds);
+    this.topicIds.putAll(known.topicIds());
+    this.read = known.read();
   }
 
-  /** The topic ids by topic, of what was seen so far. */
-  public SortedMap<String, String> topicIds() {
-    return new TreeMap<>(topicIds);
+  /** What the query has read; of the tier up to what {@link #noteRead} was told last. */
+  public ReadTopics known() {
+    return new ReadTopics(new TreeMap<>(topicIds), read);
+  }
+
+  /**
+   * Takes what the query has read of the tier with the batch that was planned last.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public void noteRead() {
+    read = told("read", Map.of()).path("read");
   }
 
   /** Keeps the ids of topics of which the tier has nothing yet. */
@@ -160,6 +171,7 @@ public final class StreamPlanner implements AutoCloseable {
     words.put("stream", name);
     words.put("options", options);
     words.put("topic_ids", topicIds);
+    words.put("read", read);
     words.put("columns", columns);
     words.putAll(more);
     return words;

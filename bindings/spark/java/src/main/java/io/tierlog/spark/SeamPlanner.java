@@ -5,6 +5,7 @@ import io.tierlog.plan.StoreLocation;
 import io.tierlog.planner.BrokerFacts;
 import io.tierlog.planner.PlanRequest.Comparison;
 import io.tierlog.planner.PlannerException;
+import io.tierlog.planner.ReadTopics;
 import io.tierlog.planner.ScanPlan;
 import io.tierlog.planner.Seam;
 import io.tierlog.planner.StreamPlanner;
@@ -15,7 +16,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.SortedMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -49,9 +49,9 @@ final class SeamPlanner implements AutoCloseable {
 
   /**
    * @param kafka a scan of Spark's Kafka source over the same topics
-   * @param topicIds by topic, of what the query has read before
+   * @param known what the query has read before
    */
-  SeamPlanner(SourceOptions options, StructType columns, Scan kafka, Map<String, String> topicIds) {
+  SeamPlanner(SourceOptions options, StructType columns, Scan kafka, ReadTopics known) {
     this.options = options;
     this.columns = columns;
     List<String> fields = Arrays.asList(kafka.readSchema().fieldNames());
@@ -60,12 +60,12 @@ final class SeamPlanner implements AutoCloseable {
     OF_BATCHES.forEach(each -> dropped.put(each, null));
     this.planner =
         new StreamPlanner(
-            DriverPlanner.of(options), options.with(dropped).given(), Arrays.asList(columns.fieldNames()), topicIds);
+            DriverPlanner.of(options), options.with(dropped).given(), Arrays.asList(columns.fieldNames()), known);
   }
 
-  /** The topic ids by topic, of what was seen in the tier so far. */
-  SortedMap<String, String> topicIds() {
-    return planner.topicIds();
+  /** What the query has read so far. */
+  ReadTopics known() {
+    return planner.known();
   }
 
   /**
@@ -95,6 +95,7 @@ final class SeamPlanner implements AutoCloseable {
       ScanPlan plan = planner.plan(tierStart.offsets(), tierEnd.offsets(), facts(seams, ids), filters);
       plan.tasks().forEach(task -> tasks.add(new TaskPartition(task)));
       stores = List.copyOf(plan.stores());
+      planner.noteRead();
     }
     requireSameTopics(ids);
     seams.forEach(seam -> from.put(seam.topic(), seam.partition(), seam.offset()));
@@ -161,6 +162,7 @@ final class SeamPlanner implements AutoCloseable {
   /** Fails if a topic is another one than the query has read before: its offsets are, too. */
   private void requireSameTopics(Map<String, String> ids) {
     planner
+        .known()
         .topicIds()
         .forEach(
             (topic, known) -> {

@@ -1,6 +1,7 @@
 package io.tierlog.spark;
 
 import io.tierlog.planner.PlanRequest.Comparison;
+import io.tierlog.planner.ReadTopics;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
@@ -87,7 +88,7 @@ final class SeamedScan extends RecordScan implements Batch {
     Scan kafka = kafka(beginning());
     Path folder = temporary();
     MicroBatchStream starts = kafka.toMicroBatchStream(place(folder, "starts"));
-    try (SeamPlanner planner = new SeamPlanner(options, columns, kafka, Map.of())) {
+    try (SeamPlanner planner = new SeamPlanner(options, columns, kafka, ReadTopics.NONE)) {
       MicroBatchStream ends = kafka(ending()).toMicroBatchStream(place(folder, "ends"));
       try {
         Offset end = ends.initialOffset();

@@ -3,7 +3,6 @@ package io.tierlog.spark;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.SortedMap;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -22,7 +21,6 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
   private final MicroBatchStream kafka;
   private final StreamCheckpoint checkpoint;
   private final SeamPlanner planner;
-  private SortedMap<String, String> kept;
   private boolean hasEnd;
 
   /**
@@ -32,8 +30,7 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
     this.description = "tierlog engine=jar mode=" + options.mode() + " path=" + options.shownPaths();
     this.kafka = kafka.toMicroBatchStream(checkpointLocation);
     this.checkpoint = new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
-    this.kept = SparkErrors.told(checkpoint::topicIds);
-    this.planner = new SeamPlanner(options, columns, kafka, kept);
+    this.planner = new SeamPlanner(options, columns, kafka, SparkErrors.told(checkpoint::known));
   }
 
   @Override
@@ -73,16 +70,13 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
     return ((SupportsAdmissionControl) kafka).reportLatestOffset();
   }
 
-  /** Plans a batch; ids of topics that are new are kept before Spark commits it. */
+  /** Plans a batch; what is read with it is kept before Spark commits it. */
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     return SparkErrors.told(
         () -> {
           InputPartition[] tasks = planner.plan(kafka, start, end, List.of());
-          if (!planner.topicIds().equals(kept)) {
-            kept = planner.topicIds();
-            checkpoint.keep(kept);
-          }
+          checkpoint.keep(planner.known());
           return tasks;
         });
   }

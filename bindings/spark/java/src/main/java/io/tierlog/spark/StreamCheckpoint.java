@@ -1,16 +1,13 @@
 package io.tierlog.spark;
 
-import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.tierlog.planner.PlannerException;
+import io.tierlog.planner.ReadTopics;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.EnumSet;
-import java.util.Map;
-import java.util.SortedMap;
-import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CreateFlag;
@@ -23,7 +20,7 @@ import org.apache.hadoop.fs.Path;
 
 /**
  * The files of a stream below {@code sources/N} of its checkpoint: where it began, as Spark's Kafka source writes that, and
- * the ids of its topics, which that source does not look at.
+ * what it has read of its topics, which that source does not look at.
  *
  * <p>Source: KafkaSourceInitialOffsetWriter, HDFSMetadataLog.
  */
@@ -33,6 +30,7 @@ final class StreamCheckpoint {
 
   private final Path folder;
   private final FileContext files;
+  private ReadTopics kept = ReadTopics.NONE;
 
   /**
    * @throws UncheckedIOException the file system is not there
@@ -68,23 +66,34 @@ final class StreamCheckpoint {
     write(initial(), "\0" + VERSION + offset.json());
   }
 
-  /** The ids of the topics that the query has read, by topic. */
-  SortedMap<String, String> topicIds() {
+  /**
+   * What the query has read.
+   *
+   * @throws PlannerException the file is of something else
+   */
+  ReadTopics known() {
     String text = read(topics());
-    try {
-      return text == null ? new TreeMap<>() : JSON.readValue(text, new TypeReference<TreeMap<String, String>>() {});
-    } catch (IOException e) {
-      throw new PlannerException("ConfigError", topics() + " has no ids of topics: " + e.getMessage());
+    if (text != null) {
+      try {
+        kept = JSON.readValue(text, ReadTopics.class);
+      } catch (IOException e) {
+        throw new PlannerException("ConfigError", topics() + " has no topics of a query: " + e.getMessage());
+      }
     }
+    return kept;
   }
 
-  /** Writes the ids of the topics. */
-  void keep(Map<String, String> topicIds) {
+  /** Writes what the query has read, if that is more than before. */
+  void keep(ReadTopics known) {
+    if (known.equals(kept)) {
+      return;
+    }
     try {
-      write(topics(), JSON.writeValueAsString(topicIds));
+      write(topics(), JSON.writeValueAsString(known));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+    kept = known;
   }
 
   private Path initial() {

@@ -9,7 +9,6 @@ import java.util.List;
 import java.util.LongSummaryStatistics;
 import java.util.Map;
 import java.util.Optional;
-import java.util.SortedMap;
 import java.util.function.Supplier;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -28,7 +27,6 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
   private final StructType columns;
   private final StreamCheckpoint checkpoint;
   private final StreamPlanner planner;
-  private SortedMap<String, String> kept;
   private StreamPlanner.Limits limits;
   private TierlogOffset last;
   private TierlogOffset ends;
@@ -42,9 +40,12 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
     this.columns = columns;
     this.checkpoint =
         new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
-    this.kept = SparkErrors.told(checkpoint::topicIds);
     this.planner =
-        new StreamPlanner(DriverPlanner.of(options), options.given(), Arrays.asList(columns.fieldNames()), kept);
+        new StreamPlanner(
+            DriverPlanner.of(options),
+            options.given(),
+            Arrays.asList(columns.fieldNames()),
+            SparkErrors.told(checkpoint::known));
   }
 
   @Override
@@ -111,10 +112,17 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    ScanPlan plan =
-        SparkErrors.told(() -> planner.plan(((TierlogOffset) start).offsets(), ((TierlogOffset) end).offsets(), List.of(), List.of()));
+    ScanPlan plan = SparkErrors.told(() -> planned((TierlogOffset) start, (TierlogOffset) end));
     stores = List.copyOf(plan.stores());
     return plan.tasks().stream().map(TaskPartition::new).toArray(InputPartition[]::new);
+  }
+
+  /** A plan; what is read with it is kept before Spark commits it. */
+  private ScanPlan planned(TierlogOffset start, TierlogOffset end) {
+    ScanPlan plan = planner.plan(start.offsets(), end.offsets(), List.of(), List.of());
+    planner.noteRead();
+    checkpoint.keep(planner.known());
+    return plan;
   }
 
   /** The factory for the tasks that were planned last. */
@@ -168,10 +176,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
         () -> {
           StreamPlanner.Offsets found = asked.get();
           limits = found.limits();
-          if (!planner.topicIds().equals(kept)) {
-            kept = planner.topicIds();
-            checkpoint.keep(kept);
-          }
+          checkpoint.keep(planner.known());
           return new TierlogOffset(found.offsets());
         });
   }

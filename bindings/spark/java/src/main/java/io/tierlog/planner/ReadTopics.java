@@ -1,0 +1,19 @@
+package io.tierlog.planner;
+
+import com.fasterxml.jackson.annotation.JsonProperty;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import java.util.SortedMap;
+import java.util.TreeMap;
+
+/**
+ * What a query has read, by which it knows whether a topic is still the one of before.
+ *
+ * @param topicIds by topic
+ * @param read topic, partition, offset and leader epoch of the last record of each partition that it has from the tier
+ */
+public record ReadTopics(
+    @JsonProperty(required = true) SortedMap<String, String> topicIds, @JsonProperty(required = true) JsonNode read) {
+  /** Of a new query. */
+  public static final ReadTopics NONE = new ReadTopics(new TreeMap<>(), JsonNodeFactory.instance.arrayNode());
+}
