@@ -146,6 +146,31 @@ def test_a_stream_goes_from_the_tier_to_the_brokers(cluster: Cluster, tmp_path: 
     check(rows_of(out), wanted)
 
 
+@pytest.mark.parametrize("engine", ["jar", "python"])
+def test_a_stream_through_connect(cluster: Cluster, tmp_path: pathlib.Path, engine: str) -> None:
+    """If this fails, a notebook that has no JVM of its own cannot follow a topic, or a batch read ends elsewhere."""
+    topic = f"connect-{engine}"
+    cluster.make(topic)
+    cluster.produce(topic, 300)
+    cluster.wait_for_tier(topic, 150)
+    wanted, _ = cluster.ask("kafka", topic)
+    cluster.end_spark()
+    cluster.through_connect = True
+    try:
+        found, answer = cluster.ask("remote-preferred", topic, engine=engine)
+        assert (answer["error"], found) == (None, wanted)
+        more: dict[str, Any] = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "engine": engine}
+        for count in (0, 100):
+            cluster.produce(topic, count, partition=1)
+            _, answer = cluster.ask("remote-preferred", topic, **more)
+            assert answer["error"] is None
+        wanted, _ = cluster.ask("kafka", topic)
+    finally:
+        cluster.through_connect = False
+        cluster.end_spark()
+    check(rows_of(tmp_path / "out"), wanted)
+
+
 @pytest.mark.parametrize(
     ("lineage", "count", "own_id", "text"),
     [

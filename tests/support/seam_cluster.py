@@ -20,6 +20,7 @@ from tests.support.line_process import LineProcess
 from tests.support.metadata_cluster import TIERED_JARS, admin_of, make_topic, needs_a_broker, tiered_broker
 from tests.support.peers import broker, install
 from tests.support.peers.plugin_peer import live_children
+from tests.support.servers import free_port
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 QUERY_SECONDS = 240.0
@@ -36,11 +37,12 @@ class Cluster:
 
     Attributes:
         master: Spark's, of drivers that are started from now on.
+        through_connect: Whether their queries go through Spark Connect.
     """
 
     def __init__(self, running: broker.Broker, tier: pathlib.Path, work: pathlib.Path) -> None:
         self.running, self.tier, self.work = running, tier, work
-        self.master = THREADS
+        self.master, self.through_connect = THREADS, False
         self._jars = f"{install.class_path('spark-kafka')}:{shutil.copy(jar_path(), work)}"
         self._again: ExitStack | None = None
         self._spark: LineProcess | None = None
@@ -52,8 +54,9 @@ class Cluster:
         """Spark's driver, started if it is not there."""
         if self._spark is None:
             paths = {f"spark.{each}.extraClassPath": self._jars for each in ("driver", "executor")}
-            settings = json.dumps({"spark.master": self.master, "spark.executor.memory": "800m", **paths})
-            command = [str(install.python()), "-m", "tests.support.spark_queries", settings]
+            settings = {"spark.master": self.master, "spark.executor.memory": "800m", **paths}
+            settings |= {"connect": str(free_port())} if self.through_connect else {}
+            command = [str(install.python()), "-m", "tests.support.spark_queries", json.dumps(settings)]
             process = LineProcess(command, self.work / "spark.err", environment=install.environment())
             self._spark = process.__enter__()
         return self._spark

@@ -76,7 +76,7 @@ def python(pyspark: str = PYSPARK) -> pathlib.Path:
     interpreter, complete = folder / "bin" / "python", folder / "complete"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     ours = project["dependencies"] + project["optional-dependencies"]["encryption"]  # Spark reads sealed objects there
-    packages = [f"pyspark=={pyspark}", "pandas>=2.2,<3", *PACKAGES, *ours]
+    packages = [f"pyspark[connect]=={pyspark}", "pandas>=2.2,<3", *PACKAGES, *ours]
     wanted = "".join(f"{package}\n" for package in packages)
     with _alone(folder):
         if not complete.exists() or complete.read_text() != wanted:
