@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -129,16 +130,35 @@ def test_offsets_that_the_tier_has_twice_count_once(breached: int, gone: list[in
     assert (starts(plan), plan.log_start_offset) == ([(each, REASON.RETENTION_SIZE) for each in gone], start)
 
 
-def test_segments_of_two_leaders_count_as_one_has_them() -> None:
-    """If this fails, a part of a segment is estimated where its size is known, and the oldest one stays beyond its
-    limit (simulation, seed 213109).
+@pytest.mark.parametrize(
+    ("ends", "size_bytes"),
+    [
+        ({(0, 9): 100, (0, 5): 90, (6, 11): 30, (10, 11): 20}, 120),
+        ({(0, 9): 100, (5, 29): 250, (10, 12): 30}, 100 + 30 + 170),
+        ({(0, 9): 100, (5, 12): 80, (20, 29): 100, (20, 22): 30}, 100 + 30 + 100),
+    ],
+)
+def test_segments_of_two_leaders_count_as_one_has_them(ends: dict[tuple[int, int], int], size_bytes: int) -> None:
+    """If this fails, a part of a segment is estimated where its size is known, or not counted, and the oldest one stays
+    beyond its limit (simulation, seed 213109).
     """
-    ends = {(0, 9): 100, (0, 5): 90, (6, 11): 30, (10, 11): 20}
     segments = [
         an_entry(at, end, {0: at}, size_bytes=size, max_timestamp_ms=end, number=at * 100 + end)
         for (at, end), size in ends.items()
     ]
-    assert size_within(segments, LOG, log_end_offset=60) == 120
+    for order in itertools.permutations(segments):
+        assert size_within(order, LOG, log_end_offset=60) == size_bytes
+
+
+@given(st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)).map(sorted).map(tuple), unique=True, max_size=12))
+def test_each_offset_counts_once(places: list[tuple[int, int]]) -> None:
+    """Of segments of a byte an offset; if this fails, retention by size takes records too early, or too late."""
+    segments = [
+        an_entry(at, end, {0: at}, size_bytes=end + 1 - at, max_timestamp_ms=end, number=at * 100 + end)
+        for at, end in places
+    ]
+    offsets = {offset for at, end in places for offset in range(at, end + 1)}
+    assert size_within(segments, LOG, log_end_offset=60) == len(offsets)
 
 
 def test_copies_in_front_of_the_start_go_though_one_behind_them_stays() -> None:

@@ -13,10 +13,12 @@ asked, or local bytes count twice.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
@@ -116,20 +118,30 @@ def size_within(segments: Iterable[RemoteLogSegmentMetadata], epochs: LeaderEpoc
     may have two copies of a segment, or two segments that overlap. (Kafka counts both.)
 
     Two leaders' segments that end at different offsets are counted as one of them has them: whole, as long as another
-    segment begins behind each; a part of a segment is estimated by its number of offsets.
+    segment begins behind each. Where none does, the part of the one that reaches furthest is estimated by its number of
+    offsets.
     """
-    found = {
-        each.remote_log_segment_id: each
-        for each in segments
-        if each.state is _STATE.COPY_SEGMENT_FINISHED and is_within(each, epochs, log_end_offset=log_end_offset)
-    }
-    starts = {each.start_offset for each in found.values()}
-    size = next_offset = 0
-    for each in sorted(found.values(), key=lambda segment: (segment.start_offset, -segment.end_offset)):
-        if each.start_offset < next_offset and next_offset in starts:
-            continue
-        size += _bytes_from(each, next_offset)
-        next_offset = max(next_offset, each.end_offset + 1)
+    longest: dict[int, RemoteLogSegmentMetadata] = {}
+    for each in segments:
+        if each.state is _STATE.COPY_SEGMENT_FINISHED and is_within(each, epochs, log_end_offset=log_end_offset):
+            known = longest.get(each.start_offset)
+            if known is None or each.end_offset > known.end_offset:
+                longest[each.start_offset] = each
+    starts = deque(sorted(longest))
+    size, offset = 0, starts[0] if starts else 0
+    begun: list[tuple[int, int]] = []  # (minus the end, the start) of those that may have the offset: a heap
+    while starts or begun:
+        while starts and starts[0] <= offset:
+            start = starts.popleft()
+            heappush(begun, (-longest[start].end_offset, start))
+        while begun and -begun[0][0] < offset:
+            heappop(begun)
+        if begun:
+            counted = longest.get(offset) or longest[begun[0][1]]
+            size += _bytes_from(counted, offset)
+            offset = counted.end_offset + 1
+        elif starts:
+            offset = starts[0]  # behind a hole
     return size
 
 
