@@ -79,6 +79,23 @@ def test_rows_of_parts_that_did_not_run_stay(tmp_path: pathlib.Path, monkeypatch
     assert "2.0," not in text
 
 
+def test_rows_of_the_table_that_were_not_measured_stay() -> None:
+    """On a machine that has no results yet one part of a suite would take the other parts' rows out of the table."""
+    first, second = Suite("one"), Suite("one")
+    for name in ("slow", "quick"):
+        first.add(name, "old", 1.0)
+    second.add("quick", "new", 2.0)
+    second.add("more", "new", 3.0)
+    before = section({"facts": FACTS, "rows": [row | {"date": "2020-01-02"} for row in first.rows]})
+    text = section({"facts": FACTS, "rows": second.rows}, before)
+    assert [line.split(" | ")[:2] for line in text.splitlines()[2:5]] == [
+        ["| slow", "old"],
+        ["| quick", "new"],
+        ["| more", "new"],
+    ]
+    assert text.endswith("Rows that did not run: 2020-01-02.</sub>")
+
+
 def test_only_the_suite_that_ran_is_made_anew() -> None:
     """A quick run of one suite must not wipe the numbers of the slow ones."""
     text = "a\n<!-- begin one -->\nold\n<!-- end one -->\nb\n<!-- begin two -->\nkept\n<!-- end two -->\n"
