@@ -163,24 +163,26 @@ def test_7_an_expiry_ends_behind_its_leaders_term() -> None:
             unreadable(made, 1)
 
 
-def test_7_a_follower_deletes_by_its_clock_of_then() -> None:
-    """Without a tier it has its own retention; its clock is set back before it leads."""
+def test_7_a_follower_deletes_by_its_bounds_of_then() -> None:
+    """Without a tier it has its own retention; the topic keeps all before it leads (seed 214088)."""
+    facts = dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000)
     for age_ms in (5_001, 4_000):
-        made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000))
+        made = MadeCluster(facts)
         made.write(b"a", at=0)
         made.look()
         made.judge.checkpoint(made.now_ms)
-        written_ms, made.now_ms = made.now_ms, made.now_ms + age_ms
+        made.now_ms += age_ms
         made.change(2, log_start_offset=1, local_log_start_offset=1)
+        if age_ms < 5_000:
+            with breaks(7, "early deletion"):
+                made.look()
+            continue
         made.look()
-        made.now_ms = written_ms + 4_000
+        made.judge.topic_changed("orders", 0, dataclasses.replace(facts, retention_ms=-1), made.now_ms)
+        made.now_ms += 60_000
         made.elect(1, 2)
         made.change(2, role="leader", leader_epoch=1)
-        if age_ms > 5_000:
-            made.look()
-            continue
-        with breaks(7, "early deletion"):
-            made.look()
+        made.look()
 
 
 def _stopped(*, is_copied: bool = True) -> MadeCluster:

@@ -293,7 +293,7 @@ class ClusterJudge:
         read = WholeRead(known.contents, start, end, parts, reader, is_committed=is_committed, lacks_marker=lacks)
         skipped = known.skipped  # the segment of such an offset may have gone since
         read.check(
-            known.latest_start(facts, self._view.replica(broker, partition), self._tier),
+            known.latest_start([facts], self._view.replica(broker, partition), self._tier),
             lambda offset: max(self._objects.end_of_expired(tier, offset), skipped.get(offset, offset)),
         )
         if facts.is_compacted:
@@ -315,7 +315,7 @@ class ClusterJudge:
             return None
         facts = self._topics.facts(partition)
         view = self._view.replica(broker, partition)
-        start = known.latest_start(facts, view, self._tier)
+        start = known.latest_start([facts], view, self._tier)
         if view is not None and error == "OFFSET_OUT_OF_RANGE" and offset < view.log_start_offset <= start:
             return view.log_start_offset
         end = self._objects.end_of_expired((facts.topic_id, partition.number), offset)
@@ -391,24 +391,24 @@ class ClusterJudge:
 
     def _look(self, view: ReplicaView, partition: Partition, known: JudgedPartition, now_ms: int) -> None:
         """Look at a replica, which has changed, or the tier has."""
-        facts = self._topics.facts(partition)
-        key = (view.broker, partition)
+        late = self._topics.late_facts(partition, now_ms)
+        facts, key = late[-1], (view.broker, partition)
         replicas.check_offsets(view)
         retention.note_start(known.sizes, view)
-        late = self._topics.late_facts(partition, now_ms)
         if retention.was_untiered(late):  # what the tier had goes: whoever leads next may begin where it is local
             known.sizes.asked_start = max(known.sizes.asked_start, view.local_log_start_offset)
             known.left_start = max(known.left_start, view.local_log_start_offset)
         if view.role == "leader":
             self._led.add(key)
             self._look_at_leader(view, known, late, now_ms)
-        elif view.log_start_offset > known.published_start and key in self._led and facts.is_tiered:
+        elif not facts.is_tiered:
+            known.latest_start(late, view, self._tier)  # by the bounds of now
+        elif view.log_start_offset > known.published_start and key in self._led:
             self._led.remove(key)  # its last expiry was under way when it heard of the next leader
             known.take_start(view, late, self._tier, self._trace)
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
-            is_judged = not known.has_next_leader(view.leader_epoch)
-            starts = known.published_start, known.left_start
-            replicas.check_tier(view, facts, self._tier, *starts, is_copied_judged=is_judged)
+            starts, has_next = (known.published_start, known.left_start), known.has_next_leader(view.leader_epoch)
+            replicas.check_tier(view, facts, self._tier, *starts, is_copied_judged=not has_next)
             end_before = self._ends.get(key, 1 << 62)  # behind a start, a cut, or a beginning from the tier
             self._ends[key] = view.log_end_offset
             if view.log_end_offset < end_before or view.log_end_offset == view.local_log_start_offset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.facts import ReplicaView, TopicFacts
@@ -27,6 +27,7 @@ class JudgedPartition:
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
         high_watermark: The highest of a leader.
+        own_starts: By broker, where its log starts by its own retention, without a tier: judged as it rose.
         skipped: Offsets that nobody could read, as a lifecycle rule took an object, and where to go on.
     """
 
@@ -42,6 +43,7 @@ class JudgedPartition:
     high_watermark: int = 0
     consumers: dict[str, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
+    own_starts: dict[int, int] = field(default_factory=dict)
     _out_of_sync_ms: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -67,15 +69,17 @@ class JudgedPartition:
         """
         return leader_epoch < self.current
 
-    def latest_start(self, facts: TopicFacts, view: ReplicaView | None, tier: SegmentTable) -> int:
+    def latest_start(self, facts: Sequence[TopicFacts], view: ReplicaView | None, tier: SegmentTable) -> int:
         """Where a replica's log may start: up to a start of a leader, which the present one may not have heard of, or
         where it was local when its tier went. Without a tier a replica deletes by its own retention, whose segments end
         elsewhere than the leader's. Raises Violation: that deleted what it has to leave.
         """
-        start = max(self.published_start, self.left_start)
-        if view is None or facts.is_tiered or view.log_start_offset <= start:
+        own = 0 if view is None else self.own_starts.get(view.broker, 0)
+        start = max(self.published_start, self.left_start, own)
+        if view is None or facts[-1].is_tiered or view.log_start_offset <= start:
             return start
-        check_rise(replace(self.sizes, start=start), [facts], view, tier)
+        check_rise(replace(self.sizes, start=start), facts, view, tier)
+        self.own_starts[view.broker] = view.log_start_offset
         return view.log_start_offset
 
     def take_start(self, view: ReplicaView, facts: list[TopicFacts], tier: SegmentTable, trace: Trace) -> None:
@@ -83,6 +87,8 @@ class JudgedPartition:
         of its own bounds, and by its clock: the present leader finds them in the tier. Raises Violation.
         """
         self.published_start = max(self.published_start, view.log_start_offset)
+        own = min(view.log_start_offset, self.own_starts.get(view.broker, 0))
+        self.sizes.start = max(self.sizes.start, own)  # judged as it rose, by the bounds of then
         if view.log_start_offset > self.sizes.start:
             trace.note(view.partition, "starts at", view.log_start_offset, "by broker", view.broker)
         check_rise(self.sizes, facts, view, tier)
