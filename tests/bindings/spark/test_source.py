@@ -26,6 +26,7 @@ from tests.support.golden import (
 )
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.servers import StoreServer
+from tests.support.spark_driver import need_store_client
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def test_who_reads_is_told_without_the_jar(caplog: pytest.LogCaptureFixture) -> 
 
 def test_load_lists_the_bucket_once(read: Read, engine: str, s3: StoreServer, data: pathlib.Path) -> None:
     """Each load() would pay several round trips to the store, and see the bucket at several times."""
+    if engine == "jar":
+        need_store_client()
     path = s3.upload(data / "main-plain" / "objects", f"lists-once-{engine}")
     with FaultProxy.before(s3) as proxy:
         frame = read(path, subscribe="fx-txn", **{**s3.options, "store.endpoint": proxy.endpoint})
