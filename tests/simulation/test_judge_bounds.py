@@ -163,9 +163,10 @@ def test_7_an_expiry_ends_behind_its_leaders_term() -> None:
             unreadable(made, 1)
 
 
-def test_7_a_follower_deletes_by_its_bounds_of_then() -> None:
-    """Without a tier it has its own retention; the topic keeps all before it leads (seed 214088)."""
-    facts = dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000)
+@pytest.mark.parametrize("nothing_is_copied", [{"is_tiered": False}, {"is_copy_disabled": True}])
+def test_7_a_follower_deletes_by_its_bounds_of_then(nothing_is_copied: dict[str, bool]) -> None:
+    """Where nothing is copied it has its own retention; the topic keeps all before it leads (seeds 214088, 214697)."""
+    facts = dataclasses.replace(FACTS, retention_ms=5_000, **nothing_is_copied)
     for age_ms in (5_001, 4_000):
         made = MadeCluster(facts)
         made.write(b"a", at=0)

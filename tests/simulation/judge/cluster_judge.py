@@ -401,11 +401,11 @@ class ClusterJudge:
         if view.role == "leader":
             self._led.add(key)
             self._look_at_leader(view, known, late, now_ms)
-        elif not facts.is_tiered:
-            known.latest_start(late, view, self._tier)  # by the bounds of now
-        elif view.log_start_offset > known.published_start and key in self._led:
+        elif view.log_start_offset > known.published_start and key in self._led and facts.is_tiered:
             self._led.remove(key)  # its last expiry was under way when it heard of the next leader
             known.take_start(view, late, self._tier, self._trace)
+        else:
+            known.latest_start(late, view, self._tier)  # by the bounds of now
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             starts, has_next = (known.published_start, known.left_start), known.has_next_leader(view.leader_epoch)
             replicas.check_tier(view, facts, self._tier, *starts, is_copied_judged=not has_next)

@@ -27,7 +27,7 @@ class JudgedPartition:
         left_start: The highest local start of a replica when the topic left the tier: in front of it that replica has
             nothing until a leader has copied it again.
         high_watermark: The highest of a leader.
-        own_starts: By broker, where its log starts by its own retention, without a tier: judged as it rose.
+        own_starts: By broker, where its log starts by its own retention, as nothing is copied: judged as it rose.
         skipped: Offsets that nobody could read, as a lifecycle rule took an object, and where to go on.
     """
 
@@ -71,12 +71,13 @@ class JudgedPartition:
 
     def latest_start(self, facts: Sequence[TopicFacts], view: ReplicaView | None, tier: SegmentTable) -> int:
         """Where a replica's log may start: up to a start of a leader, which the present one may not have heard of, or
-        where it was local when its tier went. Without a tier a replica deletes by its own retention, whose segments end
-        elsewhere than the leader's. Raises Violation: that deleted what it has to leave.
+        where it was local when its tier went. Where nothing is copied a replica deletes by its own retention, whose
+        segments end elsewhere than the leader's. Raises Violation: that deleted what it has to leave.
         """
         own = 0 if view is None else self.own_starts.get(view.broker, 0)
         start = max(self.published_start, self.left_start, own)
-        if view is None or facts[-1].is_tiered or view.log_start_offset <= start:
+        copies = facts[-1].is_tiered and not facts[-1].is_copy_disabled
+        if view is None or copies or view.log_start_offset <= start:
             return start
         check_rise(replace(self.sizes, start=start), facts, view, tier)
         self.own_starts[view.broker] = view.log_start_offset
