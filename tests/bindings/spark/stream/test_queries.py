@@ -206,6 +206,28 @@ def test_the_checkpoint_is_that_of_the_kafka_source(
     assert offsets[-1] == '{"orders":{"0":60}}'
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        '{"orders": "AAAAAAAAAAAAAAAAAAAAAQ"}',
+        '{"topicIds": null, "read": []}',
+        '{"topicIds": {"orders": null}, "read": []}',
+        '{"topicIds": {}, "read": {}}',
+        '{"topicIds": {}}',
+    ],
+)
+def test_a_file_of_something_else(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path, text: str) -> None:
+    """If this fails, a checkpoint that was damaged ends a query with an error that names no file, or reads on."""
+    source = tmp_path / "checkpoint" / "sources" / "0"
+    source.mkdir(parents=True)
+    (source / "tierlog-topics").write_text(text)
+    with pytest.raises(Exception, match="tierlog-topics has no topics of a query"):
+        started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
+
+
 def test_a_log_that_lost_what_was_read(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
     """If this fails, a query goes on behind an unclean election as if it had read what the log has now."""
     assert started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)

@@ -16,4 +16,13 @@ public record ReadTopics(
     @JsonProperty(required = true) SortedMap<String, String> topicIds, @JsonProperty(required = true) JsonNode read) {
   /** Of a new query. */
   public static final ReadTopics NONE = new ReadTopics(new TreeMap<>(), JsonNodeFactory.instance.arrayNode());
+
+  /**
+   * @throws IllegalArgumentException a part is missing, or of another kind
+   */
+  public ReadTopics {
+    if (topicIds == null || topicIds.containsValue(null) || read == null || !read.isArray()) {
+      throw new IllegalArgumentException("ids by topic and a list of records expected");
+    }
+  }
 }

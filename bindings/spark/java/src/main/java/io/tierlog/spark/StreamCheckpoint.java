@@ -73,12 +73,16 @@ final class StreamCheckpoint {
    */
   ReadTopics known() {
     String text = read(topics());
-    if (text != null) {
-      try {
-        kept = JSON.readValue(text, ReadTopics.class);
-      } catch (IOException e) {
-        throw new PlannerException("ConfigError", topics() + " has no topics of a query: " + e.getMessage());
-      }
+    if (text == null) {
+      return kept;
+    }
+    try {
+      kept = JSON.readValue(text, ReadTopics.class);
+    } catch (IOException e) {
+      throw new PlannerException("ConfigError", topics() + " has no topics of a query: " + e.getMessage());
+    }
+    if (kept == null) {
+      throw new PlannerException("ConfigError", topics() + " has no topics of a query: it is null");
     }
     return kept;
   }
