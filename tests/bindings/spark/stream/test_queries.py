@@ -217,6 +217,9 @@ def test_the_checkpoint_is_that_of_the_kafka_source(
         '{"topicIds": {"orders": null}, "read": []}',
         '{"topicIds": {}, "read": {}}',
         '{"topicIds": {}}',
+        '{"topicIds": {}, "read": [["orders", 0, 59]]}',
+        '{"topicIds": {}, "read": [["orders", "0", 59, 0]]}',
+        '{"topicIds": {}, "read": [["orders", 0, 9223372036854775808, 0]]}',
     ],
 )
 def test_a_file_of_something_else(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path, text: str) -> None:

@@ -24,5 +24,19 @@ public record ReadTopics(
     if (topicIds == null || topicIds.containsValue(null) || read == null || !read.isArray()) {
       throw new IllegalArgumentException("ids by topic and a list of records expected");
     }
+    for (JsonNode each : read) {
+      if (!isRecord(each)) {
+        throw new IllegalArgumentException("topic, partition, offset and leader epoch expected in place of " + each);
+      }
+    }
+  }
+
+  private static boolean isRecord(JsonNode row) {
+    return row.isArray()
+        && row.size() == 4
+        && row.get(0).isTextual()
+        && row.get(1).isInt()
+        && (row.get(2).isInt() || row.get(2).isLong())
+        && row.get(3).isInt();
   }
 }
