@@ -6,7 +6,6 @@ import contextlib
 import errno
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import pytest
 from typing_extensions import Buffer
@@ -14,6 +13,7 @@ from typing_extensions import Buffer
 from tests.contract.metadata_events import PARTITION
 from tests.contract.metadata_manager_suite import CALLS
 from tests.support.closed_segments import ClosedSegment
+from tests.support.failing_scheduler import FailingScheduler
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.segments import make_segment, sound_log
 from tierlog.errors import ConfigError, NoThreadError, StoreError, StorePermissionError, StoreUnavailableError
@@ -23,7 +23,6 @@ from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedCo
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Condition, Future, Lock, PendingFuture, Pool, Scheduler
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -31,60 +30,6 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObje
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.testing.failing_disk import FailingDisk
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
-
-Result = TypeVar("Result")
-
-
-class FailingScheduler(Scheduler):
-    """Passes everything on, but for the n-th thread, or work for one, that is asked for, from 1; 0 fails none.
-
-    Attributes:
-        seen: How many were asked for.
-    """
-
-    def __init__(self, scheduler: Scheduler, *, at: int = 0) -> None:
-        self.seen = 0
-        self._at = at
-        self._scheduler = scheduler
-
-    @property
-    def cores(self) -> int:
-        return self._scheduler.cores
-
-    def lock(self) -> Lock:
-        return self._scheduler.lock()
-
-    def condition(self) -> Condition:
-        return self._scheduler.condition()
-
-    def future(self) -> PendingFuture[Result]:
-        return self._scheduler.future()
-
-    def pool(self, workers: int, *, name: str) -> Pool:
-        return _FailingPool(self._scheduler.pool(workers, name=name), self.count)
-
-    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        self.count()
-        return self._scheduler.start(function, name=name)
-
-    def count(self) -> None:
-        """Count one. Raises NoThreadError."""
-        self.seen += 1
-        if self.seen == self._at:
-            raise NoThreadError("no thread: the system gives no more")
-
-
-class _FailingPool(Pool):
-    def __init__(self, pool: Pool, count: Callable[[], None]) -> None:
-        self._pool = pool
-        self._count = count
-
-    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        self._count()
-        return self._pool.submit(function)
-
-    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
-        self._pool.close(cancel=cancel, wait_seconds=wait_seconds)
 
 
 @pytest.fixture

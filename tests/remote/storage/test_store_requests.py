@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
+from tierlog.errors import CorruptObjectError, NoThreadError, StoreError, StoreUnavailableError
 from tierlog.remote.storage import store_requests
 from tierlog.remote.storage.storage_metrics import StorageMetrics
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
@@ -182,6 +182,26 @@ def test_the_limit_holds_and_cuts(tmp_path: pathlib.Path, seed: int) -> None:
         assert max(asked) == LIMITED_REQUEST_BYTES
         passed = machine.clock.monotonic_seconds() - began
         assert passed >= (sum(sizes) - LIMITED_REQUEST_BYTES) / (1 << 20) - 1
+        requests.close()
+
+
+def test_without_a_thread_for_the_limit(store: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a thread that the system once refused ends all reads until the process is started again."""
+    machine, scheduler = ManualScheduler.machine(1)
+    with scheduler:
+        requests = requests_over(store, RateLimiter(1 << 20, machine=machine), machine)
+        told: list[memoryview | BaseException] = []
+
+        def refused(_: Callable[[], None]) -> None:
+            raise NoThreadError("no thread for tierlog-limit")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(requests._granting, "call_soon", refused)
+            requests.start(request(told.append, "a1"))
+        assert [type(answer) for answer in told] == [NoThreadError]
+        requests.start(request(told.append, "a2"))
+        machine.clock.sleep(1.0)
+        assert [store.answer() for _ in store.under_way[:]] == ["a2"]
         requests.close()
 
 

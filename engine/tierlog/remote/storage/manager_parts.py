@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tierlog._native.codecs import drop_contexts
+from tierlog.errors import NoThreadError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copied_segment import delete_segment
@@ -108,9 +109,13 @@ class ManagerParts:
         self.calls.give_up()
         self.fetcher.close()
         self.copies.end()
-        closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
-        with contextlib.suppress(TimeoutError):
-            closing.result(timeout=ENDING_SECONDS)
+        try:
+            closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
+        except NoThreadError:
+            self.store.close()
+        else:
+            with contextlib.suppress(TimeoutError):
+                closing.result(timeout=ENDING_SECONDS)
         self.copies.close()
         self.calls.close()
 

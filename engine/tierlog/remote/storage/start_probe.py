@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import ConfigError, NoThreadError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.storage_metrics import StorageMetrics
@@ -95,7 +95,10 @@ class StartProbe:
         with self._lock:
             due, self._due = self._due, False
         if due:
-            self._machine.scheduler.start(self._ask_again, name="tierlog-probe")
+            try:
+                self._machine.scheduler.start(self._ask_again, name="tierlog-probe")
+            except NoThreadError:
+                self._due = True
 
     def _ask_again(self) -> None:
         try:

@@ -161,6 +161,7 @@ class StoreRequests:
             else (_DESCRIPTION_THREADS, max(1, blocking_threads))
         )
         self._pools: list[Pool] = []
+        self._granting = machine.scheduler.pool(1, name="tierlog-limit")
         self._blocking_threads = blocking_threads
         self._queues: tuple[FairQueue[ReadRequest], ...] = tuple(FairQueue() for _ in Lane)
         self._running: dict[ReadRequest, None] = {}
@@ -331,7 +332,14 @@ class StoreRequests:
             if self._is_granting or self._closed or not any(self._queues):
                 return
             self._is_granting = True
-        self._machine.scheduler.start(self._grant, name="tierlog-limit")
+        try:
+            self._granting.call_soon(self._grant)
+        except NotSubmitted as error:
+            with self._lock:
+                self._is_granting = False
+                refused = self._take_queued()
+            for request in refused:
+                request.on_answer(refusal(error))
 
     def _grant(self) -> None:
         limiter = self._limiter
@@ -466,9 +474,7 @@ class StoreRequests:
             if self._closed:
                 return
             self._closed = True
-            waiting = [queue.take() for queue in self._queues for _ in range(len(queue))]
-            for request in waiting:
-                request.is_queued = False
+            waiting = self._take_queued()
             running, cancels = list(self._running), [r.cancel_sent for r in self._running]
             pools = self._pools
         self._scope.cancel()
@@ -479,8 +485,15 @@ class StoreRequests:
                 cancel()
         for request in running:
             self._ended(request, told=closed_error())
-        for pool in pools:
+        for pool in (self._granting, *pools):
             pool.close(wait_seconds=0)
+
+    def _take_queued(self) -> list[ReadRequest]:
+        """Remove and return all that wait for their turn. The caller holds the lock."""
+        taken = [queue.take() for queue in self._queues for _ in range(len(queue))]
+        for request in taken:
+            request.is_queued = False
+        return taken
 
 
 def _checked(request: ReadRequest, answer: memoryview | BaseException) -> memoryview | BaseException:

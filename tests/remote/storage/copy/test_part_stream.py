@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectConflictError, StoreUnavailableError
+from tierlog.errors import ObjectConflictError, PoolClosedError, StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.storage.copy.part_stream import PartStream
 from tierlog.remote.storage.copy.running_copies import CopyRequests, RunningCopies, RunningCopy
@@ -209,6 +209,22 @@ def test_buffers_of_parts_under_way_come_back_when_these_end() -> None:
         assert it.buffers.lent_bytes == 2 * PART, "the store reads them"
         it.machine.clock.sleep(PART_SECONDS)
         assert it.buffers.lent_bytes == 0
+
+
+def test_a_part_that_no_thread_can_send_is_no_lost_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, each copy that a close overtakes leaves the process a part's memory less for copies."""
+    with scene() as it:
+        it.stream.append(memoryview(bytes(PART + 1)))
+        it.machine.clock.sleep(PART_SECONDS)
+        assert it.buffers.lent_bytes == 2 * PART
+
+        def refused(_: Callable[[], object]) -> object:
+            raise PoolClosedError
+
+        monkeypatch.setattr(it.stream._requests, "submit", refused)
+        with pytest.raises(PoolClosedError):
+            it.stream.flush()
+        it.stream.close()
 
 
 def test_a_put_that_is_called_off_keeps_its_memory_until_it_ends() -> None:

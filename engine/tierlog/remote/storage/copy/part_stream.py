@@ -157,9 +157,7 @@ class PartStream:
         upload = self._begun()
         buffer, size = self._current, self._filled
         assert buffer is not None
-        self._current = None
-        self._number += 1
-        number, view = self._number, buffer.view[:size]
+        number, view = self._number + 1, buffer.view[:size]
 
         def send() -> None:
             with self._limiter.granted(size, check=self._running.check):
@@ -167,7 +165,8 @@ class PartStream:
             self._running.stored_bytes += size
 
         self._under_way.append((self._requests.submit(send), buffer))
-        self._running.part = number
+        self._current = None  # until here it is this stream's to give back
+        self._running.part = self._number = number
 
     def _wait_filled(self) -> None:
         for future in self._filling:

@@ -154,6 +154,7 @@ class RunningCopies:
 
         Raises:
             StoreUnavailableError: the same id is being copied: let that end first. CopyAbandonedError: closed.
+            NoThreadError: the watchdog does not run, and gets no thread.
         """
         now = self._machine.clock.monotonic_seconds()
         copy = RunningCopy(segment_id, now, now + self._deadline_seconds, self._machine)
@@ -162,9 +163,9 @@ class RunningCopies:
                 raise CopyAbandonedError(f"{segment_id}: the manager is closed")
             if segment_id in self._copies:
                 raise StoreUnavailableError(f"{segment_id}: is being copied: {self._copies[segment_id].describe()}")
-            self._copies[segment_id] = copy
             if self._watchdog is None:
                 self._watchdog = self._machine.scheduler.start(self._watch, name="tierlog-copy-watchdog")
+            self._copies[segment_id] = copy
         return copy
 
     def end(self, copy: RunningCopy) -> None:

@@ -24,7 +24,6 @@ from tierlog.remote.tier.chunks.stored_segment import ChunkKey, ChunkView, Segme
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.waiting.turns import MemoryBudget
-from tierlog.runtime.waiting.waits import refusal
 
 #: Chunks fetched ahead that no reader asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
@@ -130,8 +129,10 @@ class AheadLoads:
 
             try:
                 self.pool.submit(work)
-            except NotSubmitted as error:
-                self._under_way.fail(chunk.load, refusal(error))
+            except NotSubmitted:  # a reader that waits for it does the work itself
+                if chunk.load.on_unwanted is not None:
+                    chunk.load.on_unwanted()
+                chunk.load.call_for_help()
 
     def _leave_out_unwanted(self, is_wanted: Callable[[], bool], run: ChunkRun) -> None:
         """Remove, at a run's turn, its first chunks without a waiter, where no reader reads any more."""
