@@ -15,7 +15,7 @@ cdef class _Report:
         self.of.struct_size = sizeof(self.of)
         memset(&self.fault, 0, sizeof(self.fault))
         self.of.next_offset = -1
-        self.of.newest_timestamp_ms = -1
+        self.of.newest_timestamp_ms = self.of.last_offset = -1
         self.of.oversized_offset = -1
         self.of.refusals_capacity = REFUSALS_MAX
         self.of.removals_capacity = REMOVALS_AT_ONCE
@@ -88,5 +88,6 @@ cdef class _Report:
             "refused_count": self.of.refused,
             "removals": self._removals,
             "newest_timestamp_ms": self.of.newest_timestamp_ms,
+            "last_record": (self.of.last_offset, self.of.last_value_crc),
             "error": error,
         }

@@ -175,6 +175,8 @@ cdef extern from "tierlog/metadata_events.h" nogil:
         size_t removals_capacity
         size_t removals_count
         tl_metadata_name *removal_names
+        int64_t last_offset
+        uint32_t last_value_crc
 
     ctypedef struct tl_metadata_feed:
         pass

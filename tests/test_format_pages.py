@@ -34,6 +34,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.metadata_log import LastRecord
 from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval, SnapshotState, write_snapshot
@@ -381,12 +382,14 @@ def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "snapshot"
     with SegmentTable(learns_partitions=True) as table:
         table.put(segment)
-        state = SnapshotState("topic-a", 50, {3: 7, 9: 8}, (PendingRemoval(removal, 3, 6),))
+        state = SnapshotState(
+            "topic-a", 50, {3: 7, 9: 8}, (PendingRemoval(removal, 3, 6),), {9: LastRecord(7, 0x12345678)}
+        )
         write_snapshot(str(path), table, state, machine=Machine())
     data = path.read_bytes()
     tables = _section("metadata-snapshots.md", "Columnar snapshot").tables
     assert [row[0] for row in tables[0][1:]] == ["0", "8", "12"]
-    assert struct.unpack_from("<8sII", data) == (b"TLRLMSNP", 1, 0)
+    assert struct.unpack_from("<8sII", data) == (b"TLRLMSNP", 2, 0)
     names = [row[2] for row in tables[1][1:]]
     head = struct.Struct("<" + "".join(_ITEMS[row[1]] for row in tables[1][1:]))
     at, sections, chain = 16, [], crc32c(data[:16])
@@ -409,7 +412,9 @@ def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
         "partitionCount": (50,),
         "removals": (1,),
         "positions": (7, 8),
+        "lastOffset": (-1, 7),
         "metadataPartition": (3, 9),
+        "lastValueCrc": (0, 0x12345678),
         "identity": (b"topic-a",),
     }
     assert (removals["offset"], removals["metadataPartition"]) == ((6,), (3,))

@@ -2,6 +2,7 @@
 #include "struct_size.h"
 
 #include "table/metadata_record.h"
+#include "tierlog/checksum.h"
 #include "tierlog/decode.h"
 
 #include <stdlib.h>
@@ -284,6 +285,8 @@ static tl_status take_record(tl_metadata_feed *feed, const tl_metadata_value *va
     tl_status status = take_value(feed, value, report, &found);
     if (status == TL_OK) {
         if (value->timestamp_ms > report->newest_timestamp_ms) report->newest_timestamp_ms = value->timestamp_ms;
+        report->last_offset = value->offset;
+        report->last_value_crc = value->size > 0 ? tl_crc32c(0, value->data, (size_t)value->size) : 0;
         return TL_OK;
     }
     if (status == TL_FULL) return status;

@@ -56,6 +56,8 @@ typedef struct tl_metadata_report {
     /* NULL, or room for as many names: then removals of partitions that are not assigned are reported too, and passed
      * over where they cannot be read. Of size 0 where the partition is assigned. */
     tl_metadata_name *removal_names;
+    int64_t last_offset;     /* of the last record that was looked at */
+    uint32_t last_value_crc; /* CRC-32C of its value; 0 for a tombstone */
 } tl_metadata_report;
 
 typedef struct tl_metadata_feed tl_metadata_feed;

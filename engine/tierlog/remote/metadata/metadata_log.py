@@ -91,6 +91,19 @@ class MetadataValues:
     values: Sequence[bytes | None]
 
 
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last record of a metadata partition that was read. Where another one stands there, or none, the partition has
+    lost its end since, whether or not it has grown again.
+
+    Attributes:
+        value_crc: CRC-32C of its value; 0 for a tombstone.
+    """
+
+    offset: int
+    value_crc: int
+
+
 class MetadataLog(Protocol):
     """A topic of a fixed number of partitions, to which records are appended and from which they are read in order.
 

@@ -25,7 +25,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues
+from tierlog.remote.metadata.metadata_log import LastRecord, MetadataBatches, MetadataValues
 from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
 from tierlog.remote.metadata.segment_times import KnownTimes
 from tierlog.runtime.machine import Machine
@@ -104,6 +104,7 @@ class AppliedRun:
         refused_count: All of them.
         removals: (offset, record) of the partition deletes; the table stores none.
         newest_timestamp_ms: Of all records that were looked at; -1: there was none.
+        last_record: The last one that was looked at; None: there was none.
         error: What cannot be read, with ``base_offset``: a record that is damaged or of an unknown type or version, a
             damaged batch. What came before it is applied; nothing behind it is.
     """
@@ -118,6 +119,7 @@ class AppliedRun:
     refused_count: int
     removals: tuple[tuple[int, RemotePartitionDeleteMetadata], ...]
     newest_timestamp_ms: int
+    last_record: LastRecord | None
     error: CorruptRecordError | None
 
 
@@ -393,6 +395,7 @@ def _applied_run(next_offset: int, found: Mapping[str, Any]) -> AppliedRun:
         **{
             **found,
             "next_offset": next_offset if found["error"] is None else max(found["next_offset"], 0),
+            "last_record": LastRecord(*found["last_record"]) if found["last_record"][0] >= 0 else None,
             "refused": tuple(
                 RefusedEvent(
                     offset=offset,

@@ -25,7 +25,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.metadata_log import MetadataValues
+from tierlog.remote.metadata.metadata_log import LastRecord, MetadataValues
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import (
@@ -47,7 +47,11 @@ REMOVAL = RemotePartitionDeleteMetadata(
     PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_STARTED, event_timestamp_ms=5, broker_id=1
 )
 STATE = SnapshotState(
-    "topic-a", 50, {3: 100, 7: 0, 49: 2**63 - 1}, (PendingRemoval(REMOVAL, 3, 41), PendingRemoval(REMOVAL))
+    "topic-a",
+    50,
+    {3: 100, 7: 0, 49: 2**63 - 1},
+    (PendingRemoval(REMOVAL, 3, 41), PendingRemoval(REMOVAL)),
+    {3: LastRecord(99, 2**32 - 1), 49: LastRecord(2**63 - 2, 0)},
 )
 
 
@@ -288,10 +292,10 @@ def test_a_topic_whose_name_is_no_text_is_told() -> None:
     [
         (b"", "TRUNCATED"),
         (b"TLRLMSNQ" + bytes(100), "BAD_MAGIC"),
-        (b"TLRLMSNP\x02" + bytes(100), "BAD_VERSION"),
-        (b"TLRLMSNP\x01\x00\x00\x00\x02" + bytes(100), "BAD_VERSION"),
-        (b"TLRLMSNP\x01" + bytes(7) + bytes(100), "BAD_ENTRY"),
-        (b"TLRLMSNP\x01" + bytes(7) + b"\x00" * 4 + b"\x01\x00\x00\x00" + b"\xff" * 24, "BAD_SIZE"),
+        (b"TLRLMSNP\x01" + bytes(100), "BAD_VERSION"),
+        (b"TLRLMSNP\x02\x00\x00\x00\x02" + bytes(100), "BAD_VERSION"),
+        (b"TLRLMSNP\x02" + bytes(7) + bytes(100), "BAD_ENTRY"),
+        (b"TLRLMSNP\x02" + bytes(7) + b"\x00" * 4 + b"\x01\x00\x00\x00" + b"\xff" * 24, "BAD_SIZE"),
     ],
 )
 def test_what_is_no_snapshot_is_told(data: bytes, fault: str) -> None:
@@ -358,6 +362,7 @@ def test_many_removals() -> None:
         SnapshotState("x", 5, {-1: 1}),
         SnapshotState("x", 5, {1: -1}),
         SnapshotState("x", 2**31),
+        SnapshotState("x", 5, {1: 1}, last_records={2: LastRecord(0, 0)}),
         SnapshotState("x" * 70_000, 5),
     ],
 )

@@ -30,6 +30,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed import consumer_task
 from tierlog.testing.memory_metadata_topic import MemoryMetadataLog
 
 
@@ -292,6 +293,35 @@ class TestConsuming:
             manager.add_remote_log_segment_metadata(segment(9, 90, 99)).result(60)
             assert listed(manager) == [*expected, 9]
             made.machine.clock.sleep(60)
+
+    def test_truncated_while_it_is_read_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If this fails, a broker passes over what comes in the place of lost events, since it had as many before."""
+        neighbour = shares(PARTITION, same=True)
+        monkeypatch.setattr(consumer_task, "_READ_BYTES", 1)
+        with rig() as made:
+            manager = made.leader()
+            for number in range(1, 6):
+                bring(manager, segment(number, 10 * number, 10 * number + 9), FINISHED)
+            made.topic.unavailable = True
+            made.machine.clock.sleep(2)
+            manager.on_partition_leadership_changes(frozenset({neighbour}), frozenset())
+            task = manager._configured()
+            take, cut = task._take_assignment, []
+
+            def taken() -> int:
+                version = take()
+                if neighbour in task._taken and not cut:
+                    cut.append(task._consumed.positions[made.number()])
+                    made.topic.truncate(made.number(), 6)
+                    store(made, *(to(segment(1, 10, 19), state) for state in (DELETING, DELETED)))
+                return version
+
+            monkeypatch.setattr(task, "_take_assignment", taken)
+            made.topic.unavailable = False
+            made.until(lambda: manager.is_ready(neighbour) and manager.is_ready(PARTITION))
+            assert cut == [0]
+            assert metric(manager, "rebuilds_total") == 1
+            assert listed(manager) == listed(made.leader("/fresh")) == [2, 3]
 
     def test_made_anew_while_it_is_opened_again(self) -> None:
         """The second new topic is not the one that was consumed either, though the offsets fit."""

@@ -10,6 +10,7 @@ from tests.contract.metadata_events import (
     FINISHED,
     PARTITION,
     REMOVAL,
+    STARTED,
     bring,
     found,
     listed,
@@ -26,6 +27,9 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RetriableRemoteStorageException,
 )
+from tierlog.remote.metadata.topic_backed.own_events import OwnEvents
+from tierlog.runtime.machine.scheduling import PendingFuture
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 
 class TestOwnEvents:
@@ -70,6 +74,46 @@ class TestOwnEvents:
             other.result(30)
             assert metric(manager, "events_refused_total") == 1
             assert metric(manager, "events_applied_total") == 5
+
+    @pytest.mark.parametrize("how", ["truncated", "made anew"])
+    def test_of_a_topic_that_was_another_meanwhile(self, how: str) -> None:
+        """If this fails, an event of a partition that was stopped for a while counts as stored before it is read,
+        though all brokers refuse it: local retention deletes a segment that the tier does not keep.
+        """
+        with rig() as made:
+            manager = made.leader()
+            for number in range(1, 6):
+                bring(manager, segment(number, 10 * number, 10 * number + 9), FINISHED)
+            manager.on_stop_partitions(frozenset({PARTITION}))
+            made.machine.clock.sleep(3)
+            if how == "truncated":
+                made.topic.truncate(made.number(), 2)
+            else:
+                made.topic.recreate()
+            made.machine.clock.sleep(5)
+            made.lead(manager, PARTITION)
+            of = segment(9, 90, 99)
+            bring(manager, of, STARTED)
+            made.topic.unavailable = True
+            made.machine.clock.sleep(1)
+            store(made, to(of, DELETING))
+            made.topic.unavailable = False
+            with pytest.raises(InvalidTransitionError):
+                manager.update_remote_log_segment_metadata(to(of, FINISHED)).result(30)
+
+    def test_an_offset_that_was_consumed_before(self) -> None:
+        """If this fails, the first event behind a truncation that nobody has noticed yet counts as applied."""
+        machine, scheduler = ManualScheduler.machine(1)
+        with scheduler:
+            events = OwnEvents(machine, 60)
+            events.consumed(0, 0, 9, refusals=(), untold=False)
+            own = events.begin(segment(1, 0, 9), 0)
+            answer: PendingFuture[int] = scheduler.future()
+            answer.set_result(7)
+            events.produced(own, answer)
+            with pytest.raises(RetriableRemoteStorageException, match="lost its end; the event may have been stored"):
+                own.future.result(0)
+            assert len(events) == 0
 
     def test_an_invalid_one_is_not_written(self) -> None:
         """It would stay in the topic for ever, and every broker would log it at every start."""

@@ -12,6 +12,7 @@ from tests.contract.metadata_events import (
     OTHER,
     PARTITION,
     REMOVAL,
+    STARTED,
     bring,
     found,
     listed,
@@ -26,6 +27,7 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageNotReadyException,
 )
+from tierlog.remote.metadata.topic_backed.own_events import Event, OwnEvent
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
 
@@ -104,6 +106,32 @@ class TestRemovals:
             with pytest.raises(RemoteResourceNotFoundException, match="was removed"):
                 future.result(30)
             assert listed(manager) == []
+
+    @pytest.mark.parametrize("how", ["removed", "stopped"])
+    def test_a_thread_that_stands_still_before_its_event_begins(
+        self, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        """If this fails, what a copy stored counts as finished though its partition is gone, and nobody removes it."""
+        neighbour = shares(PARTITION, same=True)
+        with rig() as made:
+            manager = made.leader("/data", PARTITION, neighbour)
+            of = segment(1, 0, 9)
+            bring(manager, of, STARTED)
+            begin = manager._own_events.begin
+
+            def late(event: Event, number: int) -> OwnEvent:
+                if how == "removed":
+                    store(made, *(removal(state) for state in REMOVAL))
+                else:
+                    manager.on_stop_partitions(frozenset({PARTITION}))
+                made.machine.clock.sleep(2)
+                return begin(event, number)
+
+            monkeypatch.setattr(manager._own_events, "begin", late)
+            end = made.topic.bounds(made.number()).end_offset + len(REMOVAL) * (how == "removed")
+            with pytest.raises(RemoteResourceNotFoundException):
+                manager.update_remote_log_segment_metadata(to(of, FINISHED)).result(30)
+            assert made.topic.bounds(made.number()).end_offset == end
 
 
 class TestWatched:

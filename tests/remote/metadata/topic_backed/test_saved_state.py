@@ -270,6 +270,35 @@ class TestPassingOver:
             assert listed(made.leader()) == expected
             assert not caplog.records
 
+    @pytest.mark.parametrize("as_batches", [False, True])
+    @pytest.mark.parametrize("noticed", [False, True])
+    def test_the_topic_lost_its_end_and_grew_again(
+        self, as_batches: bool, noticed: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """If this fails, a power cut of all brokers leaves one that believes in segments which no other one knows, and
+        deletes its own copy of their records. ``noticed``: the manager had loaded the topic anew, and not written it.
+        """
+        with rig(as_batches=as_batches) as made, caplog.at_level(logging.WARNING):
+            manager = made.leader(snapshot_interval_ms=1000)
+            for number in (1, 2, 3):
+                bring(manager, segment(number, 10 * number, 10 * number + 9), FINISHED)
+            made.machine.clock.sleep(2)
+            if noticed:
+                before = made.machine.files.read_whole(PATH)
+                made.topic.truncate(made.number(), 4)
+                made.until(lambda: metric(manager, "rebuilds_total") > 0 and manager.is_ready(PARTITION))
+            manager.close()
+            if noticed:
+                with made.machine.files.open_write(PATH) as file:
+                    file.write(before)
+                    file.commit()
+            else:
+                made.topic.truncate(made.number(), 4)
+            other = segment(7, 30, 34)
+            store(made, other, to(other, FINISHED))
+            assert listed(made.leader()) == [1, 2, 7]
+            assert "has lost the record at offset 5" in caplog.text
+
     def test_another_number_of_partitions(self, caplog: pytest.LogCaptureFixture) -> None:
         """The partitions of a topic that was made anew are others."""
         with rig() as made, caplog.at_level(logging.WARNING):

@@ -2,7 +2,7 @@
 
 ::
 
-    8 bytes "TLRLMSNP" | uint32 version = 1 | uint32 flags (1: with Kafka's marks) | sections
+    8 bytes "TLRLMSNP" | uint32 version = 2 | uint32 flags (1: with Kafka's marks) | sections
 
 A section has a head of 32 bytes with its kind, its size, its number and a CRC-32C of all of it, and a payload of at
 most 20 MiB (``tierlog/segment_snapshot.h``): the topic, removals, partitions, segments, the end. The end has the
@@ -38,7 +38,7 @@ from tierlog._native.segments import (
 )
 from tierlog.errors import CorruptIndexError, CorruptRecordError, TierlogError
 from tierlog.remote.api import RemotePartitionDeleteMetadata
-from tierlog.remote.metadata.metadata_log import LogBounds
+from tierlog.remote.metadata.metadata_log import LastRecord, LogBounds
 from tierlog.remote.metadata.record_serde import decode_record, encode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
@@ -97,12 +97,15 @@ class SnapshotState:
         partition_count: Of the metadata topic; 0 for segments that come from elsewhere.
         positions: Metadata partition → the first offset whose event is not in the snapshot.
         removals: Of partitions, FINISHED ones too.
+        last_records: Metadata partition, of those that have a position → the last record that was read of it, which a
+            partition that is read again has behind its position.
     """
 
     identity: str = ""
     partition_count: int = 0
     positions: Mapping[int, int] = field(default_factory=dict)
     removals: tuple[PendingRemoval, ...] = ()
+    last_records: Mapping[int, LastRecord] = field(default_factory=dict)
 
 
 def check_snapshot_fits(
@@ -131,9 +134,11 @@ def check_snapshot_fits(
             raise SnapshotMismatchError(
                 f"the snapshot reads metadata partition {partition}, whose bounds are not known"
             )
-        if position > found.end_offset:
+        last = state.last_records.get(partition)
+        behind = position if last is None else max(position, last.offset + 1)
+        if behind > found.end_offset:
             raise SnapshotMismatchError(
-                f"the snapshot is newer than the topic: it goes on at offset {position} of metadata partition "
+                f"the snapshot is newer than the topic: it goes on at offset {behind} of metadata partition "
                 f"{partition}, which ends at {found.end_offset}"
             )
         if position < found.start_offset:
@@ -144,7 +149,7 @@ def check_snapshot_fits(
 
 
 MAGIC: Final = b"TLRLMSNP"
-VERSION: Final = 1
+VERSION: Final = 2
 _KAFKA_MARKS: Final = 1
 _PREFIX: Final = struct.Struct("<8sII")
 _TOPIC: Final = struct.Struct("<QQII")  # partitions, segments, partitions of the metadata topic, removals
@@ -153,8 +158,9 @@ _END_BYTES: Final = _END.size + -_END.size % 8
 _REMOVALS_IN_SECTION: Final = 4096
 _SEGMENT_BYTES_MIN: Final = 78
 _PARTITION_BYTES_MIN: Final = 44
-_POSITION_BYTES: Final = 12
+_POSITION_BYTES: Final = 24
 _REMOVAL_BYTES: Final = 16
+_NO_RECORD: Final = LastRecord(-1, 0)
 #: Kinds of sections in the order in which they come; all but the first and the last any number of times.
 _ORDER: Final = (SNAPSHOT_TOPIC, SNAPSHOT_REMOVALS, SNAPSHOT_PARTITIONS, SNAPSHOT_SEGMENTS, SNAPSHOT_END)
 
@@ -271,8 +277,19 @@ def _topic_payload(state: SnapshotState, partitions: int, segments: int) -> tupl
         raise ValueError(f"{state.partition_count} metadata partitions of topic {state.identity!r:.80}")
     if any(not 0 <= place < state.partition_count for place in places) or min(offsets, default=0) < 0:
         raise ValueError(f"positions {dict(state.positions)!r:.200} of {state.partition_count} metadata partitions")
-    payload = _TOPIC.pack(partitions, segments, state.partition_count, len(state.removals))
-    payload += np.array(offsets, "<i8").tobytes() + np.array(places, "<i4").tobytes() + identity
+    if not state.last_records.keys() <= state.positions.keys():
+        raise ValueError(f"last records {dict(state.last_records)!r:.200} of other metadata partitions than positions")
+    last = [state.last_records.get(place, _NO_RECORD) for place in places]
+    payload = b"".join(
+        (
+            _TOPIC.pack(partitions, segments, state.partition_count, len(state.removals)),
+            np.array(offsets, "<i8").tobytes(),
+            np.array([record.offset for record in last], "<i8").tobytes(),
+            np.array(places, "<i4").tobytes(),
+            np.array([record.value_crc for record in last], "<u4").tobytes(),
+            identity,
+        )
+    )
     return payload, len(places), 0, len(identity)
 
 
@@ -352,14 +369,19 @@ class _SnapshotReader:
             f"{self._segments} segments of {self._partitions} partitions in {self._file.size_bytes} bytes",
         )
         offsets = np.frombuffer(section.payload, "<i8", count, at)
-        places = np.frombuffer(section.payload, "<i4", count, at + 8 * count)
+        last_offsets = np.frombuffer(section.payload, "<i8", count, at + 8 * count)
+        places = np.frombuffer(section.payload, "<i4", count, at + 16 * count)
+        value_crcs = np.frombuffer(section.payload, "<u4", count, at + 20 * count)
         rising = bool((places[1:] > places[:-1]).all())
         within = not count or (places[0] >= 0 and places[-1] < partition_count and offsets.min() >= 0)
+        within = within and last_offsets.min(initial=-1) >= -1
         section.require(rising and bool(within) and partition_count < 2**31, "positions that no topic has")
         positions = dict(zip(places.tolist(), offsets.tolist(), strict=True))
+        records = map(LastRecord, last_offsets.tolist(), value_crcs.tolist())
+        last = {place: record for place, record in zip(places.tolist(), records, strict=True) if record.offset >= 0}
         with self._faults():
             identity = bytes(section.payload[whole - section.size : whole]).decode("utf-8")
-        return SnapshotState(identity, partition_count, positions, self._read_removals(removals))
+        return SnapshotState(identity, partition_count, positions, self._read_removals(removals), last)
 
     def _read_removals(self, count: int) -> tuple[PendingRemoval, ...]:
         removals: list[PendingRemoval] = []

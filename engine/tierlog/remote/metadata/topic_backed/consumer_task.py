@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ from tierlog.remote.metadata.metadata_log import (
 from tierlog.remote.metadata.segment_table import AppliedRun, RefusedEvent, SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval
 from tierlog.remote.metadata.topic_backed.assignment import FINISHED, Assigned, Assignment, Removals
+from tierlog.remote.metadata.topic_backed.consumed_offsets import ConsumedOffsets
 from tierlog.remote.metadata.topic_backed.own_events import OwnEvent, OwnEvents, Refusal
 from tierlog.remote.metadata.topic_backed.saved_state import SavedState
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
@@ -85,6 +86,7 @@ _PAUSE_SECONDS_MAX: Final = 5.0
 #: Time after which a partition of the snapshot that was not assigned since is dropped.
 _UNCLAIMED_SECONDS: Final = 600.0
 _LAG_SECONDS: Final = 10.0
+_NOT_ASSIGNED: Final = "this broker neither leads nor follows the partition any more"
 
 
 class _Closing(Exception):
@@ -139,7 +141,7 @@ class ConsumerTask:
         self._loading: list[Assigned] = []
         self._needed: list[int] = []
         self._version_taken = -1
-        self._positions: dict[int, int] = {}
+        self._consumed = ConsumedOffsets()
         self._failed: dict[int, RemoteStorageException] = {}
         #: Metadata partitions whose removals are all followed → the offset from which on all of them are known.
         self._watched: dict[int, int] = {}
@@ -222,10 +224,10 @@ class ConsumerTask:
         now = self._machine.clock.monotonic_seconds()
         self._unclaimed_until = now + _UNCLAIMED_SECONDS
         self._save_due = now + self._config.snapshot_interval_ms / 1000
-        saved = self._saved_state.load(self._opened())
+        saved = self._saved_state.load(self._opened(), check=self._check_closing)
         if saved is not None:
             self.table = saved.table
-            self._positions = dict(saved.positions)
+            self._consumed = saved.consumed
             self._removals.restore(saved.removals)
             self._taken = dict.fromkeys(saved.partitions)
         self._is_resumed = True
@@ -240,7 +242,7 @@ class ConsumerTask:
         """Make one turn; after a retriable error, pause. Returns the number of pauses in a row."""
         try:
             self._check_closing()
-            self._assignment.caught_up(self._positions)
+            self._assignment.caught_up(self._consumed.positions)
             self._turn()
         except OffsetsLostError as error:
             _log.warning("%s: the topic is opened again, and what this concerns is loaded anew", error)
@@ -277,28 +279,29 @@ class ConsumerTask:
             if run.partition in positions:
                 self._apply(run)
         if not runs:
+            self._bounds(self._consumed.rewound(positions))  # another one's end has come too early, perhaps
             self.table.settle(_SETTLED_PAGES)
         self._tell_ready()
-        self._assignment.caught_up(self._positions)
+        self._assignment.caught_up(self._consumed.positions)
         self._measure_lag()
 
     def _to_read(self) -> dict[int, int]:
         """Return the position of each metadata partition that is needed."""
         return {
-            number: self._positions[number]
+            number: self._consumed.positions[number]
             for number in self._needed
-            if number in self._positions and number not in self._failed
+            if number in self._consumed.positions and number not in self._failed
         }
 
     def _apply(self, run: MetadataBatches | MetadataValues) -> None:
         """Apply a run of one metadata partition, and complete its waiters."""
         number = run.partition
-        position = self._positions[number]
+        position = self._consumed.positions[number]
         applied = self.table.apply(run, all_removals=number in self._watched)
         refusals = [_refusal(event) for event in applied.refused]
         refused_removals, known = self._apply_removals(number, applied)
         refusals += refused_removals
-        self._positions[number] = max(position, applied.next_offset)
+        self._consumed.advance(number, applied.next_offset, applied.last_record)
         self._is_saved = False
         removals = len(applied.removals) - len(refused_removals) - known
         self._metrics.add("metadata_events_applied_total", applied.applied + removals)
@@ -316,7 +319,8 @@ class ConsumerTask:
         )
         if applied.error is not None:
             error = RemoteStorageException(
-                f"metadata partition {number} cannot be read at offset {self._positions[number]}: {applied.error}"
+                f"metadata partition {number} cannot be read at offset {max(position, applied.next_offset)}: "
+                f"{applied.error}"
             )
             error.__cause__ = applied.error
             self._fail_partition(number, error)
@@ -356,29 +360,29 @@ class ConsumerTask:
             for kept in self._loading
             if kept.end_offset is not None
             and kept.failed is None
-            and self._positions.get(kept.metadata_partition, -1) >= kept.end_offset
+            and self._consumed.positions.get(kept.metadata_partition, -1) >= kept.end_offset
         ]
         if loaded:
             self._assignment.make_ready(loaded)
             are_loaded = set(loaded)
             self._loading = [kept for kept in self._loading if kept not in are_loaded]
         if self._watched or self._assignment.watched:
+            positions = self._consumed.positions
             self._assignment.show_watched(
-                frozenset(number for number, end in self._watched.items() if self._positions.get(number, -1) >= end)
+                frozenset(number for number, end in self._watched.items() if positions.get(number, -1) >= end)
             )
 
     def _find_ends(self) -> None:
         """Ask for the ends of the metadata partitions that callers wait for."""
-        waits = [
-            each for each in self._assignment.catch_ups if each.end_offset is None and each.number in self._positions
-        ]
+        positions = self._consumed.positions
+        waits = [each for each in self._assignment.catch_ups if each.end_offset is None and each.number in positions]
         if not waits:
             return
         numbers = sorted({each.number for each in waits})
-        bounds = self._opened().bounds(numbers, timeout_seconds=self._patience(_BOUNDS_SECONDS))
+        bounds = self._bounds(numbers)
         for wait in waits:
             wait.end_offset = bounds[wait.number].end_offset
-        self._assignment.caught_up(self._positions)
+        self._assignment.caught_up(self._consumed.positions)
 
     # ---- assignment
 
@@ -415,10 +419,7 @@ class ConsumerTask:
     def _take(self, new: list[Assigned]) -> None:
         """Take the events of these too; nothing is changed where the end offsets cannot be had."""
         numbers = sorted({kept.metadata_partition for kept in new})
-        bounds = self._opened().bounds(numbers, timeout_seconds=self._patience(_BOUNDS_SECONDS))
-        lost = self._outside(bounds)
-        if lost:
-            raise OffsetsLostError(f"metadata partitions {lost} no longer hold the offsets that were consumed last")
+        bounds = self._bounds(numbers)
         for kept in new:
             number = kept.metadata_partition
             kept.end_offset = bounds[number].end_offset
@@ -429,8 +430,8 @@ class ConsumerTask:
                     self._assignment.fail_partition(kept, RemoteStorageException(str(error)))
                 else:
                     if number in self._watched:  # until here they are read a second time
-                        self._watched[number] = max(self._watched[number], self._positions[number])
-                    self._positions[number] = bounds[number].start_offset
+                        self._watched[number] = max(self._watched[number], self._consumed.positions[number])
+                    self._consumed.positions[number] = bounds[number].start_offset
             self._taken[kept.partition] = kept
         self._is_saved = False
 
@@ -443,23 +444,34 @@ class ConsumerTask:
                     self._removals.forget(removal.metadata.topic_id_partition)
         new = sorted(numbers - self._watched.keys() - self._failed.keys())
         if new:
-            bounds = self._opened().bounds(new, timeout_seconds=self._patience(_BOUNDS_SECONDS))
+            bounds = self._bounds(new)
             for number in new:
-                self._positions[number] = bounds[number].start_offset
+                self._consumed.positions[number] = bounds[number].start_offset
                 self._watched[number] = bounds[number].end_offset
 
     def _look_at_taken(self) -> None:
         kept = [each for each in self._taken.values() if each is not None]
         self._loading = [each for each in kept if not each.ready]
         self._needed = sorted({each.metadata_partition for each in kept} | self._watched.keys())
+        followed = {self._assignment.metadata_partition(partition) for partition in self._taken} | self._watched.keys()
+        self._forget_offsets(sorted(self._consumed.positions.keys() - followed), _NOT_ASSIGNED)
 
-    def _outside(self, bounds: Mapping[int, LogBounds]) -> list[int]:
-        """Return the metadata partitions whose position is outside of their bounds."""
-        return [
-            number
-            for number, found in bounds.items()
-            if number in self._positions and not found.start_offset <= self._positions[number] <= found.end_offset
-        ]
+    def _forget_offsets(self, numbers: Sequence[int], text: str) -> None:
+        self._consumed.forget(numbers)
+        self._own_events.forget_progress(numbers, text)
+
+    def _bounds(self, numbers: Sequence[int]) -> Mapping[int, LogBounds]:
+        """Return the bounds of metadata partitions. Raises OffsetsLostError: one no longer holds what was read."""
+        bounds = self._ask_bounds(numbers)
+        lost = self._consumed.outside(bounds)
+        if lost:
+            raise OffsetsLostError(f"metadata partitions {lost} no longer hold the offsets that were consumed last")
+        return bounds
+
+    def _ask_bounds(self, numbers: Sequence[int]) -> Mapping[int, LogBounds]:
+        if not numbers:
+            return {}
+        return self._opened().bounds(numbers, timeout_seconds=self._patience(_BOUNDS_SECONDS))
 
     def _give_up(self, partitions: set[TopicIdPartition]) -> None:
         """Take no events of these any more, and forget them."""
@@ -467,12 +479,7 @@ class ConsumerTask:
             return
         for partition in partitions:
             self._forget(partition)
-        needed = {self._assignment.metadata_partition(partition) for partition in self._taken} | self._watched.keys()
-        self._positions = {number: position for number, position in self._positions.items() if number in needed}
-        self._own_events.fail_all(
-            "this broker neither leads nor follows the partition any more",
-            which=lambda event: event.partition in partitions,
-        )
+        self._own_events.fail_all(_NOT_ASSIGNED, which=lambda event: event.partition in partitions)
 
     def _forget(self, partition: TopicIdPartition) -> None:
         del self._taken[partition]
@@ -489,19 +496,18 @@ class ConsumerTask:
             old.close()
         self._open(within_seconds=None)
         log = self._opened()
-        lost = list(self._positions)
+        lost = list(self._consumed.positions)
         if log.identity == identity:
-            lost = self._outside(log.bounds(sorted(self._positions), timeout_seconds=self._patience(_BOUNDS_SECONDS)))
+            lost = self._consumed.outside(self._ask_bounds(sorted(self._consumed.positions)))
         self._assignment.begin_anew(lost)
         for partition in list(self._taken):
             if self._assignment.metadata_partition(partition) in lost:
                 self._forget(partition)
         for number in lost:
-            self._positions.pop(number, None)
             self._failed.pop(number, None)
             self._watched.pop(number, None)
             self._removals.forget_all(number)
-        self._own_events.forget_progress(lost)
+        self._forget_offsets(lost, "the metadata topic was truncated or made anew")
         self._doubted = None
         self._look_at_taken()
         self._tell_ready()
@@ -545,7 +551,7 @@ class ConsumerTask:
         self._save_due = now + self._config.snapshot_interval_ms / 1000
         log = self._opened()
         removals = [each for each in self._removals.all() if each.metadata.topic_id_partition in self._taken]
-        if self._saved_state.write(self.table, log, self._positions, removals):
+        if self._saved_state.write(self.table, log, self._consumed, removals):
             self._is_saved = True
         else:
             self._metrics.add("metadata_snapshot_errors_total")
@@ -558,7 +564,7 @@ class ConsumerTask:
             return
         self._lag_due = now + _LAG_SECONDS
         try:
-            bounds = self._opened().bounds(list(positions), timeout_seconds=self._patience(_BOUNDS_SECONDS))
+            bounds = self._bounds(list(positions))
         except RetriableRemoteStorageException as error:
             _log.info("the lag behind the metadata topic is not known: %s", error)
             return

@@ -49,6 +49,7 @@ class OwnEvent:
     Attributes:
         offset: Where it is stored; None until that is known.
         deadline: Of the machine's monotonic clock, seconds.
+        least_offset: Up to which its metadata partition was consumed as it began: the log gives it no smaller one.
     """
 
     subject: Subject
@@ -56,6 +57,7 @@ class OwnEvent:
     metadata_partition: int
     deadline: float
     future: PendingFuture[None]
+    least_offset: int = -1
     offset: int | None = None
 
 
@@ -123,7 +125,9 @@ class OwnEvents:
         with self._lock:
             if self._ended is not None:
                 raise RemoteStorageException(self._ended)
-            self._progress[metadata_partition].events[made] = None
+            progress = self._progress[metadata_partition]
+            made.least_offset = progress.next_offset
+            progress.events[made] = None
             self._subjects[subject] += 1
         return made
 
@@ -142,9 +146,16 @@ class OwnEvents:
             if event not in progress.events:
                 return
             event.offset = answer.result()
-            if event.offset >= progress.next_offset:
+            outcome: RemoteStorageException | None
+            if event.offset < event.least_offset:
+                outcome = RetriableRemoteStorageException(
+                    f"{event.subject}: stored at offset {event.offset}, below {event.least_offset}, up to which the "
+                    f"metadata topic was consumed before: it has lost its end; {MAY_BE_STORED}"
+                )
+            elif event.offset < progress.next_offset:
+                outcome = progress.outcome(event.offset)
+            else:
                 return
-            outcome = progress.outcome(event.offset)
             self._drop(event)
         _complete(event, outcome)
 
@@ -208,15 +219,15 @@ class OwnEvents:
             self._ended = self._ended or text
         self.fail_all(text)
 
-    def forget_progress(self, metadata_partitions: Iterable[int]) -> None:
-        """Forget how far metadata partitions were consumed: they are others now. Their events end with an error."""
+    def forget_progress(self, metadata_partitions: Iterable[int], text: str) -> None:
+        """Forget how far metadata partitions were consumed: they may be others from now on. Their events end with an
+        error that says why.
+        """
         lost = set(metadata_partitions)
         with self._lock:
             for number in lost:
                 self._progress[number].next_offset = -1
-        self.fail_all(
-            "the metadata topic was truncated or made anew", which=lambda event: event.metadata_partition in lost
-        )
+        self.fail_all(text, which=lambda event: event.metadata_partition in lost)
 
     def expire(self) -> float | None:
         """End the events whose time is up; returns the seconds until the next one's is, None without one."""

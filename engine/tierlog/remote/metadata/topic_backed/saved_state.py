@@ -6,14 +6,24 @@ with the reason in the log, and the topic is read from its beginning: never a wr
 
 from __future__ import annotations
 
+import bisect
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
+from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptDataError, StoreError
-from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.metadata.metadata_log import MetadataLog
+from tierlog.remote.api import RetriableRemoteStorageException, TopicIdPartition
+from tierlog.remote.metadata.metadata_log import (
+    LastRecord,
+    MetadataBatches,
+    MetadataLog,
+    MetadataValues,
+    OffsetsLostError,
+)
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import (
     PendingRemoval,
@@ -24,6 +34,7 @@ from tierlog.remote.metadata.snapshots.snapshot_file import (
     read_snapshot_state,
     write_snapshot,
 )
+from tierlog.remote.metadata.topic_backed.consumed_offsets import ConsumedOffsets
 from tierlog.remote.metadata.topic_backed.topic_based_config import TopicBasedConfig
 from tierlog.runtime.machine import Machine
 
@@ -32,6 +43,9 @@ _log = logging.getLogger(__name__)
 #: The file in ``log.dir``. Kafka passes over files there that it does not know.
 FILE_NAME: Final = "_rlmm_snapshot"
 _BOUNDS_SECONDS: Final = 10.0
+#: For all last records, and for one read of some of them.
+_RECORDS_SECONDS: Final = 10.0
+_READ_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +53,12 @@ class Saved:
     """The content of a snapshot.
 
     Attributes:
-        positions: Metadata partition → the first offset that is not in the table.
+        consumed: Up to where events are in the table.
         partitions: All whose events were applied, removed ones too.
     """
 
     table: SegmentTable
-    positions: Mapping[int, int]
+    consumed: ConsumedOffsets
     removals: tuple[PendingRemoval, ...]
     partitions: frozenset[TopicIdPartition]
 
@@ -62,8 +76,12 @@ class SavedState:
         self._as_kafka = config.kafka_semantics
         self._machine = machine
 
-    def load(self, log: MetadataLog) -> Saved | None:
+    def load(self, log: MetadataLog, *, check: Callable[[], None] = lambda: None) -> Saved | None:
         """Load the snapshot, if there is one that fits the current topic; else return None, and log the reason.
+
+        Args:
+            log: The topic, of which the last record of each metadata partition is read again.
+            check: Called between those reads; what it raises ends them.
 
         Raises:
             RetriableRemoteStorageException: the topic's bounds cannot be had now. RemoteStorageException: nor later.
@@ -75,6 +93,7 @@ class SavedState:
             inside = [number for number in sorted(state.positions) if number < log.partition_count]
             bounds = log.bounds(inside, timeout_seconds=_BOUNDS_SECONDS)
             check_snapshot_fits(state, log.identity, log.partition_count, bounds)
+            self._check_records(state.last_records, log, check)
             table, state = read_snapshot(self._path, machine=self._machine, as_kafka=self._as_kafka)
         except (CorruptDataError, StoreError) as error:
             _log.warning("%s cannot be used: %s; the metadata topic is read from its beginning", self._path, error)
@@ -83,21 +102,70 @@ class SavedState:
             _log.warning("%s is passed over: %s; the metadata topic is read from its beginning", self._path, error)
             return None
         partitions = {*table.partitions(), *(each.metadata.topic_id_partition for each in state.removals)}
-        return Saved(table, state.positions, state.removals, frozenset(partitions))
+        consumed = ConsumedOffsets(state.positions, state.last_records)
+        return Saved(table, consumed, state.removals, frozenset(partitions))
+
+    def _check_records(self, expected: Mapping[int, LastRecord], log: MetadataLog, check: Callable[[], None]) -> None:
+        """Check that the topic has the last records: it may have lost its end, and have grown again.
+
+        Raises: as ``load``, and SnapshotMismatchError.
+        """
+        clock = self._machine.clock
+        until = clock.monotonic_seconds() + _RECORDS_SECONDS
+        left = dict(expected)
+        while left:
+            check()
+            seconds = until - clock.monotonic_seconds()
+            if seconds <= 0:
+                text = f"the last records of metadata partitions {sorted(left)} were not read in {_RECORDS_SECONDS:g} s"
+                raise RetriableRemoteStorageException(text)
+            positions = {number: record.offset for number, record in left.items()}
+            try:
+                runs = log.read(positions, max_bytes=1, timeout_seconds=min(seconds, _READ_SECONDS))
+            except OffsetsLostError as error:
+                raise SnapshotMismatchError(str(error)) from error
+            for run in runs:
+                record = left.pop(run.partition)
+                found = self._find_record(run, record.offset)
+                if found != record:
+                    raise SnapshotMismatchError(
+                        f"the topic has lost the record at offset {record.offset} of metadata partition "
+                        f"{run.partition}, and has {'none' if found is None else 'another one'} there"
+                    )
+
+    def _find_record(self, run: MetadataBatches | MetadataValues, offset: int) -> LastRecord | None:
+        """Return the last record of a run up to an offset, as a table reports it that has applied the run so far."""
+        if isinstance(run, MetadataBatches):
+            columns, *_ = scan_batches(run.batches, verify_crc=False)
+            count = int(np.searchsorted(columns["base_offset"], offset, side="right"))
+            end = 0 if not count else int(columns["position"][count - 1] + columns["size_bytes"][count - 1])
+            part: MetadataBatches | MetadataValues = replace(run, batches=memoryview(run.batches)[:end])
+        else:
+            end = bisect.bisect_right(run.offsets, offset)
+            part = replace(
+                run,
+                offsets=run.offsets[:end],
+                timestamps_ms=run.timestamps_ms[:end],
+                keys=run.keys[:end],
+                values=run.values[:end],
+            )
+        with SegmentTable(machine=self._machine) as table:
+            return table.apply(part).last_record
 
     def write(
         self,
         table: SegmentTable,
         log: MetadataLog,
-        positions: Mapping[int, int],
+        consumed: ConsumedOffsets,
         removals: Sequence[PendingRemoval],
     ) -> bool:
         """Write the snapshot in the place of the one before; False, logged, if that fails: the one before is left."""
         state = SnapshotState(
             identity=log.identity,
             partition_count=log.partition_count,
-            positions=dict(positions),
+            positions=dict(consumed.positions),
             removals=tuple(removals),
+            last_records=dict(consumed.last_records),
         )
         try:
             write_snapshot(self._path, table, state, machine=self._machine)

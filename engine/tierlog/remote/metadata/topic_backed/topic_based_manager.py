@@ -225,6 +225,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             if log is None:
                 raise RemoteStorageNotReadyException("the metadata topic is being opened again")
             own = self._own_events.begin(event, kept.metadata_partition)
+            self._require_still(kept, event)  # what ends a partition's events may have come before this one began
             answer = log.append(kept.metadata_partition, value)
         except RemoteStorageException as error:
             if own is None:
@@ -234,6 +235,19 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             answer.add_done_callback(lambda done: self._own_events.produced(own, done))
         return own.future
 
+    def _require_still(self, kept: Assigned, event: Event) -> None:
+        """Raise what stands against an event of a partition that was stopped, or removed, since it was asked for."""
+        if not self._assignment.still(kept):
+            self._assignment.require(kept.partition)
+            raise RemoteStorageNotReadyException(f"the metadata of {kept.partition} is loaded anew")
+        if not isinstance(event, RemotePartitionDeleteMetadata):
+            self._require_not_removed(kept.partition)
+
+    def _require_not_removed(self, partition: TopicIdPartition) -> None:
+        removal = self._removals.find(partition)
+        if removal is not None and removal.metadata.state is FINISHED:
+            raise RemoteResourceNotFoundException(f"{partition} was removed")
+
     def _failed(self, error: RemoteStorageException) -> Future[None]:
         future: PendingFuture[None] = self._machine.scheduler.future()
         future.set_exception(error)
@@ -241,16 +255,15 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def _check_transition(self, event: Event, partition: TopicIdPartition) -> None:
         """Refuse what cannot be: unless events of the same subject are under way, this instance knows."""
-        removal = self._removals.find(partition)
         if isinstance(event, RemotePartitionDeleteMetadata):
+            removal = self._removals.find(partition)
             if not self._own_events.concerns(partition) and not self._removals.allows(partition, event.state):
                 found = "none" if removal is None else removal.metadata.state.name
                 raise InvalidTransitionError(
                     f"{partition}: the removal is in state {found}, and cannot go to {event.state.name}"
                 )
             return
-        if removal is not None and removal.metadata.state is FINISHED:
-            raise RemoteResourceNotFoundException(f"{partition} was removed")
+        self._require_not_removed(partition)
         if self._own_events.concerns(event.remote_log_segment_id):
             return
         found_segment = self._configured().table.get(event.remote_log_segment_id)
