@@ -125,7 +125,9 @@ class SavedState:
             except OffsetsLostError as error:
                 raise SnapshotMismatchError(str(error)) from error
             for run in runs:
-                record = left.pop(run.partition)
+                record = left.pop(run.partition, None)
+                if record is None:
+                    continue
                 found = self._find_record(run, record.offset)
                 if found != record:
                     raise SnapshotMismatchError(
